@@ -1,0 +1,61 @@
+# muster: every task that people and CI run. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TRACES ?=
+READY := $(VENV)/.ready
+
+.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+
+env: $(READY) ## make the environment in .venv (done by every other target)
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## the main job, end to end, on this machine in under a minute
+	@$(BIN)/python scripts/demo.py
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint types imports stub-drift ## format, lint, types, import contracts, stub drift
+
+format: $(READY) ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+stubs: $(READY) ## regenerate scheduler/v1 from proto/
+	$(BIN)/python scripts/stubs.py
+
+stub-drift: $(READY)
+	$(BIN)/python scripts/stubs.py --check
+
+validate: $(READY) ## run the real traces: make validate TRACES=folder
+	$(BIN)/python scripts/validate.py "$(TRACES)"
+
+bench: $(READY) ## measure; prints ratios and asserts counts
+	$(BIN)/python -m tests.bench
+
+lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
+	uv pip compile --universal --python-version 3.11 --group dev --generate-hashes pyproject.toml -o requirements.lock
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

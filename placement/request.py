@@ -1,0 +1,208 @@
+"""What is asked of placement, and the four answers it can give.
+
+Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from placement.errors import BadInput
+from placement.parallelism import Parallelism
+
+
+class Collective(StrEnum):
+    """How an axis moves its bytes; what each sends over a boundary is in cut.py."""
+
+    RING = "ring"
+    HIERARCHICAL = "hierarchical"
+
+
+class Objective(StrEnum):
+    """What is minimised first; the total cut breaks the ties of the other two."""
+
+    CUT = "cut"
+    BOTTLENECK = "bottleneck"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A dense transformer, from which `traffic` derives the bytes per step."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    sequence: int
+    dtype: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "sequence"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"model.{name}", "must be at least 1")
+        if self.hidden % self.heads:
+            raise BadInput("model.heads", f"{self.heads} does not divide hidden {self.hidden}")
+        if self.dtype not in ("bf16", "fp16", "fp32"):
+            raise BadInput("model.dtype", f"must be bf16, fp16 or fp32, not {self.dtype!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sequences per step over the whole job, and per micro-batch on one replica.
+
+    `virtual_stages`: model chunks per pipeline rank (interleaved schedule), 1 = plain 1F1B.
+    """
+
+    global_sequences: int
+    micro_sequences: int = 1
+    virtual_stages: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("global_sequences", "micro_sequences", "virtual_stages"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"batch.{name}", "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class SpareRule:
+    """How many healthy hosts to hold beside the gang.
+
+    With neither `hosts` nor `share` the rule is *auto*: as many as sizing asks for,
+    or fewer when fewer are free. An exact number or share must be there.
+    """
+
+    hosts: int | None = None
+    share: float | None = None
+
+    @property
+    def is_auto(self) -> bool:
+        return self.hosts is None and self.share is None
+
+    def required(self, gang_hosts: int) -> int:
+        """Spares without which the job does not start."""
+        if self.hosts is not None:
+            return self.hosts
+        # ceil, with room for 0.02 * 50 landing a hair above 1
+        return 0 if self.share is None else -int(-(self.share * gang_hosts - 1e-9) // 1)
+
+    def __str__(self) -> str:
+        if self.hosts is not None:
+            return str(self.hosts)
+        return "auto" if self.share is None else f"{self.share * 100:g}%"
+
+
+AUTO = SpareRule()
+NO_SPARES = SpareRule(hosts=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A gang to place: its shape, what it sends, what it holds in reserve.
+
+    `traffic`: explicit bytes per step on one edge, by axis; wins over `model`.
+    `collectives`: pattern by axis, ring where nothing is said.
+    """
+
+    parallelism: Parallelism
+    traffic: tuple[tuple[str, int], ...] = ()
+    collectives: tuple[tuple[str, Collective], ...] = ()
+    model: ModelShape | None = None
+    batch: Batch | None = None
+    spares: SpareRule = AUTO
+    objective: Objective = Objective.CUT
+
+    def hosts_needed(self, gpus_per_host: int) -> int:
+        """Blocks of the gang: ranks / GPUs per host.
+
+        Raises: BadInput when the last host would be filled only in part.
+        """
+        ranks = self.parallelism.world_size
+        if ranks % gpus_per_host:
+            sizes = " x ".join(
+                f"{axis} {self.parallelism.size(axis)}" for axis in self.parallelism.axes
+            )
+            raise BadInput(
+                "parallelism",
+                f"{sizes} = {ranks} ranks do not fill whole hosts of {gpus_per_host} GPUs",
+            )
+        return ranks // gpus_per_host
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much work a solve may do. Work is counted, never timed, so that the
+    same request gives the same answer on any machine.
+
+    `nodes`: branch-and-price nodes; `trees`: slicing trees tried; 0 of both forbids
+    any search, and a request then ends *undecided*.
+    """
+
+    nodes: int = 60
+    trees: int = 600
+
+
+@dataclass(frozen=True, slots=True)
+class TierCut:
+    """Bytes per step crossing the boundaries of one tier, each counted once."""
+
+    tier: str
+    bytes_per_step: int
+    by_axis: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The gang's hosts in block order, its spares, and the certificate.
+
+    `lower_bound` holds for the outermost tier: no placement of this request on these
+    free hosts cuts fewer bytes there. `notes` says in sentences what the caller
+    should know (fewer spares than asked for, an axis without traffic).
+    """
+
+    hosts: tuple[int, ...]
+    spares: tuple[int, ...] = ()
+    cuts: tuple[TierCut, ...] = ()
+    lower_bound: int = 0
+    is_optimal: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def cut(self) -> int:
+        """Bytes over the outermost tier; 0 on a fabric without tiers."""
+        return self.cuts[0].bytes_per_step if self.cuts else 0
+
+    @property
+    def gap(self) -> float:
+        """Share of the cut that the bound leaves open; 0 when nothing is cut."""
+        return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Insufficient:
+    """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
+
+    needed: int
+    free: int
+    free_by_domain: tuple[tuple[str, int], ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Proved: never on this fabric, however empty."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The budget was spent with nothing found and nothing proved."""
+
+    reason: str
+
+
+Answer = Placement | Insufficient | Infeasible | Undecided

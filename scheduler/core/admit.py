@@ -1,0 +1,195 @@
+"""Check a command against the state: the facts it makes true, or why not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from placement.errors import BadInput
+from placement.place import impossible
+from placement.traffic import axis_traffic
+from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.events import Event, HostMoved, HostSignalled, JobEnded, JobSubmitted
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import (
+    HOST_MOVES,
+    JOB_MOVES,
+    LIVE,
+    SIGNALS,
+    Effect,
+    HostMove,
+    HostState,
+    JobMove,
+    JobState,
+)
+from scheduler.core.state import State
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+
+
+class Code(StrEnum):
+    """Why a command was refused, for a caller who switches on it."""
+
+    INVALID = "invalid"
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    PRECONDITION = "precondition"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`field` is a dotted path into the command."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A command that changes nothing."""
+
+    code: Code
+    message: str
+    violations: tuple[Violation, ...] = ()
+
+
+def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """The events that `command` causes. No events: it was already true."""
+    match command:
+        case SubmitJob():
+            return _submit(state, command, now_ns)
+        case CancelJob():
+            return _cancel(state, command, now_ns)
+        case EndJob():
+            return _end(state, command, now_ns)
+        case MoveHost():
+            return _move_host(state, command, now_ns)
+        case ReportHost():
+            return _report(state, command, now_ns)
+    assert_never(command)
+
+
+def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    spec = command.spec
+    if command.request_id and (earlier := state.by_request(command.request_id)):
+        return () if earlier.spec == spec else _reused(command.request_id, earlier)
+    if not _NAME.fullmatch(spec.name):
+        return _invalid(
+            "name", "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
+        )
+    if spec.time_limit_s is not None and spec.time_limit_s < 1:
+        return _invalid("time_limit_s", "must be at least 1")
+    if spec.name in state.jobs:
+        return Rejected(
+            Code.ALREADY_EXISTS, f"job {spec.name} is {state.jobs[spec.name].state}; names are live"
+        )
+    try:
+        axis_traffic(spec.request)
+        never = impossible(state.loaded_fabric, spec.request)
+    except BadInput as error:
+        return _invalid(error.field, error.message)
+    if never is not None:
+        return Rejected(Code.INFEASIBLE, never.reason)
+    return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
+
+
+def _reused(request_id: str, earlier: Job) -> Rejected:
+    message = f"was used for job {earlier.name} with another specification"
+    return _invalid("request_id", f"{request_id!r} {message}")
+
+
+def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    job = state.find(command.name)
+    if job is None:
+        return _no_job(command.name)
+    if job.state is JobState.CANCELLED:
+        return ()
+    if job.state not in LIVE:
+        return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
+    return (JobEnded(now_ns, job.name, JobState.CANCELLED, command.reason),)
+
+
+_OUTCOMES = {JobState.COMPLETED: JobMove.COMPLETE, JobState.FAILED: JobMove.FAIL}
+
+
+def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    if command.outcome not in _OUTCOMES:
+        return _invalid("outcome", "must be completed or failed")
+    job = state.find(command.name)
+    if job is None:
+        return _no_job(command.name)
+    if job.state is command.outcome and command.attempt in (0, job.attempt):
+        return ()
+    if command.attempt not in (0, job.attempt):
+        return Rejected(
+            Code.PRECONDITION, f"attempt {command.attempt} of job {job.name} is over: {job.attempt}"
+        )
+    if _OUTCOMES[command.outcome] not in JOB_MOVES[job.state]:
+        return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}, not running")
+    return (JobEnded(now_ns, job.name, command.outcome, command.reason),)
+
+
+_REACHED = {
+    HostMove.CORDON: (HostState.CORDONED,),
+    HostMove.UNCORDON: (HostState.HEALTHY,),
+    HostMove.DRAIN: (HostState.DRAINING,),
+    HostMove.FAIL: (HostState.FAILED,),
+    HostMove.REPAIR: (HostState.HEALTHY, HostState.CORDONED, HostState.DRAINING),
+}
+
+
+def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...] | Rejected:
+    if command.move not in (HostMove.CORDON, HostMove.UNCORDON, HostMove.DRAIN):
+        return _invalid("move", "must be cordon, uncordon or drain")
+    return _moved(state, command.host, command.move, command.reason, now_ns)
+
+
+def _moved(
+    state: State, host: str, move: HostMove, reason: str, now_ns: int
+) -> tuple[Event, ...] | Rejected:
+    index = state.loaded_fabric.index_by_name.get(host)
+    if index is None:
+        return _no_host(host)
+    now = state.host(index).state
+    if now in _REACHED[move]:
+        return ()
+    if move not in HOST_MOVES[now]:
+        hint = "; report it repaired first" if now is HostState.FAILED else ""
+        return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
+    events: list[Event] = [HostMoved(now_ns, host, move, reason)]
+    if move is HostMove.DRAIN and not _runs_gang(state, index):
+        events.append(HostMoved(now_ns, host, HostMove.EMPTY))
+    return tuple(events)
+
+
+def _runs_gang(state: State, index: int) -> bool:
+    job = state.holder(index)
+    return job is not None and index in job.hosts
+
+
+def _report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
+    effect = SIGNALS.get(command.signal)
+    if effect is None:
+        return _invalid("signal", f"unknown {command.signal!r}; known are {', '.join(SIGNALS)}")
+    if effect is Effect.NOTE:
+        if command.host not in state.loaded_fabric.index_by_name:
+            return _no_host(command.host)
+        return (HostSignalled(now_ns, command.host, command.signal, command.detail),)
+    move = HostMove.FAIL if effect is Effect.FAIL else HostMove.REPAIR
+    reason = f"{command.signal}: {command.detail}" if command.detail else command.signal
+    return _moved(state, command.host, move, reason, now_ns)
+
+
+def _invalid(field: str, message: str) -> Rejected:
+    return Rejected(Code.INVALID, f"{field}: {message}", (Violation(field, message),))
+
+
+def _no_job(name: str) -> Rejected:
+    return Rejected(Code.NOT_FOUND, f"no job {name!r}")
+
+
+def _no_host(name: str) -> Rejected:
+    return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric")

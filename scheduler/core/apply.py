@@ -1,0 +1,241 @@
+"""State changes here and nowhere else: apply(state, event) is the next version."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+from types import MappingProxyType
+from typing import TypeVar, assert_never
+
+from placement import hostset
+from placement.fabric import from_spec
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import (
+    HOST_MOVES,
+    JOB_MOVES,
+    HostMove,
+    HostState,
+    JobMove,
+    JobState,
+    after,
+)
+from scheduler.core.state import RETAINED, Host, State
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def replay(events: Iterable[Event], state: State | None = None) -> State:
+    """Fold events into a state, from empty unless one is given."""
+    return reduce(apply, events, State.empty() if state is None else state)
+
+
+def apply(state: State, event: Event) -> State:
+    """The state after `event`. Cost: O(live jobs), about 20 us with a thousand.
+
+    Raises: KeyError on an event that the log cannot hold: it names what no earlier
+    event made, or the lifecycle tables forbid it.
+    """
+    match event:
+        case FabricLoaded():
+            after_event = replace(state, fabric=from_spec(event.spec))
+        case JobSubmitted():
+            after_event = _submitted(state, event)
+        case JobStarted():
+            after_event = _started(state, event)
+        case GangSwapped():
+            after_event = _swapped(state, event)
+        case JobRequeued():
+            after_event = _requeued(state, event)
+        case JobEnded():
+            after_event = _ended(state, event)
+        case HostMoved():
+            after_event = _host_moved(state, event)
+        case HostSignalled():
+            after_event = state
+        case _:
+            assert_never(event)
+    return replace(after_event, version=state.version + 1)
+
+
+def _submitted(state: State, event: JobSubmitted) -> State:
+    hosts = event.spec.request.hosts_needed(state.loaded_fabric.gpus_per_host)
+    job = Job(
+        spec=event.spec,
+        uid=event.uid,
+        gang_hosts=hosts,
+        submit_ns=event.time_ns,
+        state_ns=event.time_ns,
+        sequence=state.version + 1,
+        request_id=event.request_id,
+    )
+    return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+
+
+def _started(state: State, event: JobStarted) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    running = replace(
+        job,
+        state=after(JOB_MOVES, job.state, JobMove.START),
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=fabric.indices(event.hosts),
+        spares=fabric.indices(event.spares),
+        cuts=event.cuts,
+        lower_bound=event.lower_bound,
+        notes=event.notes,
+        reason="",
+    )
+    return replace(
+        state,
+        jobs=_with(state.jobs, job.name, running),
+        queue=tuple(name for name in state.queue if name != job.name),
+        held=state.held | running.held,
+    )
+
+
+def _swapped(state: State, event: GangSwapped) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    hosts = list(job.hosts)
+    for swap in event.swaps:
+        hosts[swap.block] = fabric.index_by_name[swap.joined]
+    running = replace(
+        job,
+        state=after(JOB_MOVES, job.state, JobMove.SWAP),
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=tuple(hosts),
+        spares=tuple(s for s in job.spares if s not in set(hosts)),
+        cuts=event.cuts,
+        reason="",
+    )
+    held = (state.held & ~job.held) | running.held
+    swapped = replace(state, jobs=_with(state.jobs, job.name, running), held=held)
+    return _emptied(swapped, job, event.time_ns)
+
+
+def _requeued(state: State, event: JobRequeued) -> State:
+    job = state.jobs[event.name]
+    queued = replace(
+        job,
+        state=after(JOB_MOVES, job.state, JobMove.REQUEUE),
+        state_ns=event.time_ns,
+        hosts=(),
+        spares=(),
+        cuts=(),
+        lower_bound=0,
+        notes=(),
+        reason=event.reason,
+    )
+    freed = replace(
+        state,
+        jobs=_with(state.jobs, job.name, queued),
+        queue=_queued(state, queued),
+        held=state.held & ~job.held,
+    )
+    return _emptied(freed, job, event.time_ns)
+
+
+_ENDINGS: Mapping[JobState, JobMove] = {
+    JobState.COMPLETED: JobMove.COMPLETE,
+    JobState.FAILED: JobMove.FAIL,
+    JobState.CANCELLED: JobMove.CANCEL,
+}
+
+
+def _ended(state: State, event: JobEnded) -> State:
+    job = state.jobs[event.name]
+    over = replace(
+        job,
+        state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
+        state_ns=event.time_ns,
+        reason=event.reason,
+    )
+    ended = {**state.ended, job.uid: over}
+    if len(ended) > RETAINED:
+        del ended[next(iter(ended))]
+    freed = replace(
+        state,
+        jobs=_without(state.jobs, job.name),
+        queue=tuple(name for name in state.queue if name != job.name),
+        ended=MappingProxyType(ended),
+        held=state.held & ~job.held,
+    )
+    return _emptied(freed, job, event.time_ns)
+
+
+def _host_moved(state: State, event: HostMoved) -> State:
+    index = state.loaded_fabric.index_by_name[event.host]
+    now = after(HOST_MOVES, state.host(index).state, event.move)
+    if now is HostState.HEALTHY:
+        hosts = _without(state.hosts, index)
+    else:
+        hosts = _with(state.hosts, index, Host(now, event.time_ns, event.reason))
+    bit = 1 << index
+    unhealthy = state.unhealthy & ~bit if now is HostState.HEALTHY else state.unhealthy | bit
+    moved = replace(state, hosts=hosts, unhealthy=unhealthy)
+    job = state.holder(index)
+    if job is None or event.move is not HostMove.FAIL:
+        return moved
+    return _struck(moved, job, index, event)
+
+
+def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
+    """A held host failed: a gang stops at once, a spare is simply lost."""
+    if index in job.spares:
+        hit = replace(job, spares=tuple(s for s in job.spares if s != index))
+        held = state.held & ~(1 << index)
+    else:
+        hit = replace(
+            job,
+            state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
+            state_ns=event.time_ns,
+            reason=f"host {event.host} failed: {event.reason}",
+        )
+        held = state.held
+    return replace(state, jobs=_with(state.jobs, job.name, hit), held=held)
+
+
+def _emptied(state: State, left: Job, time_ns: int) -> State:
+    """Draining hosts that `left` no longer holds are empty, hence merely cordoned."""
+    draining = left.held & ~state.held & state.unhealthy
+    hosts = state.hosts
+    for index in hostset.members(draining) if draining else ():
+        if hosts[index].state is HostState.DRAINING:
+            cordoned = after(HOST_MOVES, HostState.DRAINING, HostMove.EMPTY)
+            hosts = _with(hosts, index, Host(cordoned, time_ns, hosts[index].reason))
+    return state if hosts is state.hosts else replace(state, hosts=hosts)
+
+
+def _queued(state: State, job: Job) -> tuple[str, ...]:
+    """The queue with `job` in its place: a requeued job keeps its seniority."""
+    queue = list(state.queue)
+    insort(
+        queue, job.name, key=lambda name: job.order if name == job.name else state.jobs[name].order
+    )
+    return tuple(queue)
+
+
+def _with(mapping: Mapping[_K, _V], key: _K, value: _V) -> Mapping[_K, _V]:
+    return MappingProxyType({**mapping, key: value})
+
+
+def _without(mapping: Mapping[_K, _V], key: _K) -> Mapping[_K, _V]:
+    return MappingProxyType({k: v for k, v in mapping.items() if k != key})

@@ -1,0 +1,55 @@
+"""What can be asked of the scheduler. Each is checked by admit and never trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.job import JobSpec
+from scheduler.core.lifecycle import HostMove, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """`uid` is fresh; `request_id` makes a retry harmless."""
+
+    spec: JobSpec
+    uid: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
+    of an earlier attempt is refused."""
+
+    name: str
+    outcome: JobState
+    attempt: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveHost:
+    """An operator's word: cordon, uncordon or drain."""
+
+    host: str
+    move: HostMove
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHost:
+    """A health signal, one of lifecycle.SIGNALS."""
+
+    host: str
+    signal: str
+    detail: str = ""
+
+
+Command = SubmitJob | CancelJob | EndJob | MoveHost | ReportHost

@@ -1,0 +1,118 @@
+"""Re-check a plan against the newest state; a gang commits whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from placement import hostset
+from placement.check import violations
+from placement.hostset import HostSet
+from scheduler.core.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.lifecycle import JOB_MOVES, JobMove
+from scheduler.core.plan import Action, Plan, Requeue, Start, Swap
+from scheduler.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Nothing of the plan still holds; decide again on the newest state."""
+
+    reasons: tuple[str, ...]
+
+
+def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
+    """The events of those actions that still hold.
+
+    Actions stand alone, so one that no longer holds takes no other with it. When
+    all of a plan's actions fell, the answer is a Conflict. Cost: O(hosts placed).
+    """
+    events: list[Event] = []
+    reasons: list[str] = []
+    free = state.free
+    for action in plan.actions:
+        outcome = _check(state, action, free, now_ns)
+        if isinstance(outcome, str):
+            reasons.append(outcome)
+            continue
+        events.append(outcome)
+        free &= ~_taken(action)
+    if reasons and not events:
+        return Conflict(tuple(reasons))
+    return tuple(events)
+
+
+def _check(state: State, action: Action, free: HostSet, now_ns: int) -> Event | str:
+    """The event, or a sentence saying what changed meanwhile."""
+    match action:
+        case Start():
+            return _start(state, action, free, now_ns)
+        case Swap():
+            return _swap(state, action, free, now_ns)
+        case Requeue():
+            if not _may(state, action.name, JobMove.REQUEUE):
+                return f"job {action.name} is no longer interrupted"
+            return JobRequeued(now_ns, action.name, action.reason)
+    assert_never(action)
+
+
+def _may(state: State, name: str, move: JobMove) -> bool:
+    job = state.jobs.get(name)
+    return job is not None and move in JOB_MOVES[job.state]
+
+
+def _start(state: State, action: Start, free: HostSet, now_ns: int) -> JobStarted | str:
+    if not _may(state, action.name, JobMove.START):
+        return f"job {action.name} is no longer queued"
+    job = state.jobs[action.name]
+    fabric = state.loaded_fabric
+    wrong = violations(fabric, free, job.spec.request, action.placement)
+    if wrong:
+        return f"job {action.name}: {wrong[0]}"
+    return JobStarted(
+        now_ns,
+        action.name,
+        job.attempt + 1,
+        fabric.names(action.placement.hosts),
+        fabric.names(action.placement.spares),
+        action.placement.cuts,
+        action.placement.lower_bound,
+        action.placement.notes,
+    )
+
+
+def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped | str:
+    if not _may(state, action.name, JobMove.SWAP):
+        return f"job {action.name} is no longer running"
+    job = state.jobs[action.name]
+    fabric = state.loaded_fabric
+    usable = free | (hostset.of(job.spares) & ~state.unhealthy)
+    left = {move.left for move in action.moves}
+    for move in action.moves:
+        if job.hosts[move.block] != move.left:
+            return f"job {action.name}: block {move.block} moved meanwhile"
+        if not hostset.has(usable, move.joined):
+            return f"job {action.name}: host {fabric.hosts[move.joined]} was taken meanwhile"
+        usable &= ~(1 << move.joined)
+    if any(
+        hostset.has(state.unhealthy, h) and h not in left and _failed(state, h) for h in job.hosts
+    ):
+        return f"job {action.name}: another host failed meanwhile"
+    swaps = tuple(
+        HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
+    )
+    return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
+
+
+def _failed(state: State, host: int) -> bool:
+    return state.host(host).state.value == "failed"
+
+
+def _taken(action: Action) -> HostSet:
+    match action:
+        case Start():
+            return hostset.of(action.placement.hosts + action.placement.spares)
+        case Swap():
+            return hostset.of(m.joined for m in action.moves)
+        case Requeue():
+            return 0

@@ -1,0 +1,111 @@
+"""Past-tense facts. The log is a list of these; state is their fold.
+
+Hosts stand by name: a log must be readable without the fabric's numbering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placement.request import TierCut
+from scheduler.core.job import JobSpec
+from scheduler.core.lifecycle import HostMove, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class FabricLoaded:
+    """`spec` is the content of the fabric file, so that a replay never reads today's."""
+
+    time_ns: int
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    time_ns: int
+    uid: str
+    spec: JobSpec
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """`hosts[i]` carries block i of the gang."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    cuts: tuple[TierCut, ...]
+    lower_bound: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostSwap:
+    """Block `block` moved from host `left` to host `joined`."""
+
+    block: int
+    left: str
+    joined: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangSwapped:
+    """Some hosts were replaced, every other rank stayed where it was."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    swaps: tuple[HostSwap, ...]
+    cuts: tuple[TierCut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued:
+    time_ns: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """`outcome`: completed, failed or cancelled."""
+
+    time_ns: int
+    name: str
+    outcome: JobState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostMoved:
+    time_ns: int
+    host: str
+    move: HostMove
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSignalled:
+    """A signal that is kept on record and changes nothing by itself."""
+
+    time_ns: int
+    host: str
+    signal: str
+    detail: str = ""
+
+
+Event = (
+    FabricLoaded
+    | JobSubmitted
+    | JobStarted
+    | GangSwapped
+    | JobRequeued
+    | JobEnded
+    | HostMoved
+    | HostSignalled
+)

@@ -1,0 +1,70 @@
+"""Jobs: what the user asked for, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement import hostset
+from placement.hostset import HostSet
+from placement.request import Request, TierCut
+from scheduler.core.lifecycle import JobState
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A user's request for one gang.
+
+    `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
+    far as its owner knows; backfill relies on it. None = not stated.
+    """
+
+    name: str
+    request: Request
+    priority: int = 0
+    time_limit_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
+
+    `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
+    start of the current attempt, `state_ns` the time of the last change of state.
+    """
+
+    spec: JobSpec
+    uid: str
+    gang_hosts: int
+    submit_ns: int
+    sequence: int
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    start_ns: int = 0
+    state_ns: int = 0
+    hosts: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+    cuts: tuple[TierCut, ...] = ()
+    lower_bound: int = 0
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    request_id: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def needed(self) -> int:
+        """Free hosts without which the job cannot start."""
+        return self.gang_hosts + self.spec.request.spares.required(self.gang_hosts)
+
+    @property
+    def held(self) -> HostSet:
+        return hostset.of(self.hosts + self.spares)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sort key of the queue: priority, then arrival."""
+        return (-self.spec.priority, self.sequence)

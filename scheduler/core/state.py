@@ -1,0 +1,86 @@
+"""The state of a cluster: one immutable value per version of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from placement import hostset
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import HostState, JobState
+
+RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What is known of a host that is not plainly healthy."""
+
+    state: HostState
+    since_ns: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`version` is the number of the last event applied.
+
+    `jobs`: live jobs by name. `queue`: names of the queued ones, in order.
+    `ended`: the newest ended jobs by uid, oldest first.
+    `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
+    """
+
+    version: int = 0
+    fabric: Fabric | None = None
+    jobs: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
+    queue: tuple[str, ...] = ()
+    ended: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
+    hosts: Mapping[int, Host] = field(default_factory=lambda: MappingProxyType({}))
+    held: HostSet = 0
+    unhealthy: HostSet = 0
+
+    @staticmethod
+    def empty() -> State:
+        return State()
+
+    @property
+    def loaded_fabric(self) -> Fabric:
+        """Raises: RuntimeError before FabricLoaded, the first event of every log."""
+        if self.fabric is None:
+            raise RuntimeError("no fabric loaded")
+        return self.fabric
+
+    @property
+    def free(self) -> HostSet:
+        """Healthy hosts that nobody holds."""
+        everything = hostset.full(self.loaded_fabric.host_count)
+        return everything & ~(self.held | self.unhealthy)
+
+    def host(self, index: int) -> Host:
+        return self.hosts.get(index, _HEALTHY)
+
+    def find(self, name: str) -> Job | None:
+        """The live job of this name, else the newest ended one at hand."""
+        if name in self.jobs:
+            return self.jobs[name]
+        return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
+
+    def by_request(self, request_id: str) -> Job | None:
+        """The job that a submit with this request_id made, if it is at hand."""
+        everyone = (*self.jobs.values(), *self.ended.values())
+        return next((j for j in everyone if j.request_id == request_id), None)
+
+    def in_state(self, *states: JobState) -> Iterator[Job]:
+        return (job for job in self.jobs.values() if job.state in states)
+
+    def holder(self, index: int) -> Job | None:
+        """The job that holds this host, as a gang member or as a spare."""
+        if not hostset.has(self.held, index):
+            return None
+        return next(j for j in self.jobs.values() if index in j.hosts or index in j.spares)
+
+
+_HEALTHY = Host(HostState.HEALTHY, 0)
