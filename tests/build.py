@@ -1,0 +1,311 @@
+"""Small fabrics, requests, jobs and states for the tests.
+
+f = fabric(zones=2, racks=2, hosts=2)            8 hosts of 8 GPUs, z0-r0-h0 ... z1-r1-h1
+r = gang(4, dp=4)                                4 hosts, TP inside the host
+state = loaded(f)                                a cluster with nothing in it
+state = run(state, submit("a", hosts=2))         admit, fail on a refusal, apply
+state = schedule(state)                          decide, commit, apply
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from placement import hostset
+from placement.cut import cut
+from placement.fabric import Fabric, from_spec
+from placement.hostset import HostSet
+from placement.parallelism import Parallelism
+from placement.request import (
+    NO_SPARES,
+    Batch,
+    Collective,
+    ModelShape,
+    Placement,
+    Request,
+    SpareRule,
+)
+from scheduler.core import (
+    Conflict,
+    Job,
+    JobSpec,
+    JobState,
+    Limits,
+    Plan,
+    Policy,
+    Rejected,
+    State,
+    admit,
+    commit,
+    decide,
+    replay,
+)
+from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.events import Event, FabricLoaded
+from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import HostMove
+
+MINUTE_NS = 60 * SECOND_NS
+HOUR_NS = 60 * MINUTE_NS
+
+# Llama 3 405B (2024), table 3; three runs of table 4 by their row.
+LLAMA3 = ModelShape(
+    layers=126, hidden=16_384, ffn=53_248, heads=128, kv_heads=8, vocab=128_256, sequence=8_192
+)
+LLAMA3_LONG = replace(LLAMA3, sequence=131_072)
+LLAMA3_ROWS = {
+    1: (Parallelism(tp=8, pp=16, dp=64), LLAMA3, Batch(2_048)),
+    2: (Parallelism(tp=8, pp=16, dp=128), LLAMA3, Batch(2_048)),
+    3: (Parallelism(tp=8, cp=16, pp=16, dp=8), LLAMA3_LONG, Batch(128)),
+}
+
+
+# --- placement ---------------------------------------------------------------
+
+
+def fabric_spec(
+    zones: int = 2,
+    racks: int = 2,
+    hosts: int = 2,
+    *,
+    gpus: int = 8,
+    oversubscription: float = 7,
+    name: str = "small",
+) -> dict[str, Any]:
+    """The content of a fabric file: zones of racks of hosts, as in RoCE-24K."""
+    return {
+        "name": name,
+        "gpus_per_host": gpus,
+        "nic_gbps": 400,
+        "tiers": [
+            {"name": "zone", "count": zones, "oversubscription": oversubscription},
+            {"name": "rack", "count": racks},
+            {"name": "host", "count": hosts},
+        ],
+    }
+
+
+def fabric(
+    zones: int = 2,
+    racks: int = 2,
+    hosts: int = 2,
+    *,
+    gpus: int = 8,
+    oversubscription: float = 7,
+    name: str = "small",
+) -> Fabric:
+    return from_spec(
+        fabric_spec(zones, racks, hosts, gpus=gpus, oversubscription=oversubscription, name=name)
+    )
+
+
+def flat(*hosts_by_domain: int, gpus: int = 1, tier: str = "rack") -> Fabric:
+    """One tier of unequal domains: flat(4, 4, 2) is r0 with r0-h0..3, r1, r2 with two."""
+    domains = [{"name": f"{tier[0]}{i}", "hosts": n} for i, n in enumerate(hosts_by_domain)]
+    return from_spec(
+        {
+            "name": "flat",
+            "gpus_per_host": gpus,
+            "tiers": [{"name": tier}, {"name": "host"}],
+            "domains": domains,
+        }
+    )
+
+
+def two_tiers(*hosts_by_rack_by_zone: list[int], gpus: int = 1) -> Fabric:
+    """Unequal zones of unequal racks: two_tiers([2, 1], [3]) has zones of 3 and 3 hosts."""
+    domains = [
+        {
+            "name": f"z{z}",
+            "domains": [{"name": f"z{z}-r{r}", "hosts": n} for r, n in enumerate(racks)],
+        }
+        for z, racks in enumerate(hosts_by_rack_by_zone)
+    ]
+    return from_spec(
+        {
+            "name": "uneven",
+            "gpus_per_host": gpus,
+            "tiers": [{"name": "zone"}, {"name": "rack"}, {"name": "host"}],
+            "domains": domains,
+        }
+    )
+
+
+def request(
+    *,
+    traffic: dict[str, int] | None = None,
+    collectives: dict[str, Collective] | None = None,
+    order: str = "tp-cp-ep-pp-dp",
+    spares: SpareRule = NO_SPARES,
+    model: ModelShape | None = None,
+    batch: Batch | None = None,
+    **sizes: int,
+) -> Request:
+    """request(dp=4, pp=2, traffic={"dp": 10, "pp": 3}); one GPU a rank, sizes default to 1."""
+    return Request(
+        Parallelism(**sizes, order=order),
+        tuple((traffic or {}).items()),
+        tuple((collectives or {}).items()),
+        model,
+        batch,
+        spares,
+    )
+
+
+def gang(
+    hosts: int,
+    *,
+    gpus: int = 8,
+    spares: SpareRule = NO_SPARES,
+    dp_bytes: int = 10,
+    pp_bytes: int = 3,
+    **sizes: int,
+) -> Request:
+    """A job of `hosts` hosts: TP fills a host, the rest is DP unless sizes say more."""
+    rest, odd = divmod(hosts, prod(sizes.values()))
+    assert not odd, "sizes must divide the hosts"
+    if "dp" not in sizes:
+        sizes["dp"] = rest
+    return request(
+        tp=gpus, traffic={"tp": 1_000, "dp": dp_bytes, "pp": pp_bytes}, spares=spares, **sizes
+    )
+
+
+def llama3(row: int = 2, *, virtual_stages: int = 1, **changes: Any) -> Request:
+    """A run of Llama 3 405B, table 4."""
+    parallelism, model, batch = LLAMA3_ROWS[row]
+    batch = replace(batch, virtual_stages=virtual_stages)
+    return replace(Request(parallelism, model=model, batch=batch), **changes)
+
+
+def exactly(n: int) -> SpareRule:
+    return SpareRule(hosts=n)
+
+
+def everything(fabric: Fabric) -> HostSet:
+    return hostset.full(fabric.host_count)
+
+
+def on(fabric: Fabric, req: Request, *hosts: int | str, spares: Iterable[int] = ()) -> Placement:
+    """A placement on these hosts (indices or names) with its true cuts."""
+    chosen = tuple(fabric.index_by_name[h] if isinstance(h, str) else h for h in hosts)
+    return Placement(chosen, tuple(spares), cut(fabric, req, chosen))
+
+
+# --- scheduler ---------------------------------------------------------------
+
+
+def loaded(fabric_: Fabric | None = None) -> State:
+    """A cluster in which nothing has happened yet: version 1."""
+    return replay([FabricLoaded(0, (fabric_ or fabric()).spec)])
+
+
+def spec(
+    name: str,
+    hosts: int = 1,
+    *,
+    priority: int = 0,
+    limit_s: int | None = None,
+    spares: SpareRule = NO_SPARES,
+    gpus: int = 8,
+    **sizes: int,
+) -> JobSpec:
+    return JobSpec(name, gang(hosts, gpus=gpus, spares=spares, **sizes), priority, limit_s)
+
+
+def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:
+    """submit("a", 4, priority=1, limit_s=3600, spares=exactly(1), pp=2)"""
+    return SubmitJob(spec(name, hosts, **job), f"uid-{name}", request_id)
+
+
+def cancel(name: str) -> CancelJob:
+    return CancelJob(name)
+
+
+def end(name: str, outcome: JobState = JobState.COMPLETED, attempt: int = 0) -> EndJob:
+    return EndJob(name, outcome, attempt)
+
+
+def fail(host: str, signal: str = "gpu-lost") -> ReportHost:
+    return ReportHost(host, signal)
+
+
+def repair(host: str) -> ReportHost:
+    return ReportHost(host, "repaired")
+
+
+def cordon(host: str) -> MoveHost:
+    return MoveHost(host, HostMove.CORDON)
+
+
+def uncordon(host: str) -> MoveHost:
+    return MoveHost(host, HostMove.UNCORDON)
+
+
+def drain(host: str) -> MoveHost:
+    return MoveHost(host, HostMove.DRAIN)
+
+
+def admitted(state: State, command: Command, now_ns: int = 0) -> tuple[Event, ...]:
+    """The events of a command that must not be refused."""
+    events = admit(state, command, now_ns)
+    assert not isinstance(events, Rejected), events
+    return events
+
+
+def refused(state: State, command: Command, now_ns: int = 0) -> Rejected:
+    """The refusal of a command that must be refused."""
+    answer = admit(state, command, now_ns)
+    assert isinstance(answer, Rejected), answer
+    return answer
+
+
+def run(state: State, *commands: Command, now_ns: int = 0) -> State:
+    """The state after these commands, each of which must be admitted."""
+    for command in commands:
+        state = replay(admitted(state, command, now_ns), state)
+    return state
+
+
+def committed(state: State, plan: Plan, now_ns: int = 0) -> tuple[Event, ...]:
+    """The events of a plan that must not conflict."""
+    events = commit(state, plan, now_ns)
+    assert not isinstance(events, Conflict), events
+    return events
+
+
+def schedule(
+    state: State, now_ns: int = 0, limits: Limits | None = None, *, policy: Policy | None = None
+) -> State:
+    """Decide, commit and apply once."""
+    limits = limits or Limits(policy=policy or Policy.PRODUCTION)
+    return replay(committed(state, decide(state, now_ns, limits), now_ns), state)
+
+
+def started(state: State, *commands: Command, now_ns: int = 0) -> State:
+    """The state after these commands and one decision."""
+    return schedule(run(state, *commands, now_ns=now_ns), now_ns)
+
+
+def running(state: State) -> set[str]:
+    """Names of the running jobs."""
+    return {job.name for job in state.in_state(JobState.RUNNING)}
+
+
+def hosts_of(state: State, name: str) -> tuple[str, ...]:
+    """Host names of a live job's gang, in block order."""
+    return state.loaded_fabric.names(state.jobs[name].hosts)
+
+
+def spares_of(state: State, name: str) -> tuple[str, ...]:
+    return state.loaded_fabric.names(state.jobs[name].spares)
+
+
+def job(state: State, name: str) -> Job:
+    """The live job of this name, or the newest ended one."""
+    found = state.find(name)
+    assert found is not None, f"no job {name}"
+    return found
