@@ -130,6 +130,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
 
     Raises: BadInput with the field's path.
     """
+    if not isinstance(spec, Mapping):
+        raise BadInput("", "a fabric must be a mapping with name, gpus_per_host and tiers")
     _only(spec, "", {"name", "kind", "gpus_per_host", "nic_gbps", "tiers", "domains"})
     name = _text(spec, "name")
     kind = spec.get("kind", "roce")
@@ -195,7 +197,7 @@ def _regular_tree(tiers: list[_TierEntry]) -> list[_Leaf]:
 
 
 def _listed_tree(value: Any, tiers: list[_TierEntry]) -> list[_Leaf]:
-    leaves = list(_walk(value, tiers, 0, (), "domains"))
+    leaves = list(_walk(value, tiers, (), "domains", set()))
     if not leaves:
         raise BadInput("domains", "the fabric has no hosts")
     if len(leaves) > MOST_HOSTS:
@@ -204,9 +206,14 @@ def _listed_tree(value: Any, tiers: list[_TierEntry]) -> list[_Leaf]:
 
 
 def _walk(
-    value: Any, tiers: list[_TierEntry], depth: int, above: tuple[tuple[str, float], ...], path: str
+    value: Any,
+    tiers: list[_TierEntry],
+    above: tuple[tuple[str, float], ...],
+    path: str,
+    seen: set[tuple[int, str]],
 ) -> Iterator[_Leaf]:
-    """Leaves below one list of domains, which are on tier `depth`."""
+    """Leaves below one list of domains; `seen` names those met so far, by tier."""
+    depth = len(above)
     if depth >= len(tiers) - 1:
         raise BadInput(path, f"is deeper than the {len(tiers)} tiers declared")
     if not isinstance(value, list):
@@ -217,10 +224,15 @@ def _walk(
             raise BadInput(here, "must be a mapping with name and domains or hosts")
         _only(item, here, {"name", "oversubscription", "domains", "hosts"})
         name = _text(item, "name", here)
+        if (depth, name) in seen:
+            raise BadInput(f"{here}.name", f"{tiers[depth].name} {name} is listed twice")
+        seen.add((depth, name))
         over = item.get("oversubscription", tiers[depth].oversubscription)
         chain = (*above, (name, _positive(over, f"{here}.oversubscription")))
         if "domains" in item:
-            yield from _walk(item["domains"], tiers, depth + 1, chain, f"{here}.domains")
+            if "hosts" in item:
+                raise BadInput(f"{here}.hosts", "stands beside `domains`: give one of them")
+            yield from _walk(item["domains"], tiers, chain, f"{here}.domains", seen)
         elif depth != len(tiers) - 2:
             raise BadInput(here, f"needs `domains`: the next tier is {tiers[depth + 1].name}")
         else:
@@ -231,11 +243,16 @@ def _walk(
 def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
     """`hosts: 8` numbers them; a list gives names and hostlist ranges."""
     if isinstance(value, list):
+        for i, item in enumerate(value):
+            if not isinstance(item, str):
+                raise BadInput(f"{path}.{i}", f"must be a host name or range, not {item!r}")
         try:
-            return [name for item in value for name in hostlist.expand(str(item))]
+            return [name for item in value for name in hostlist.expand(item)]
         except BadInput as error:
             raise BadInput(path, error.message) from None
     count = _count(value, path)
+    if count > MOST_HOSTS:
+        raise BadInput(path, f"{count:,} hosts; at most {MOST_HOSTS:,} are supported")
     width = len(str(count - 1))
     return [f"{domain}-{letter}{i:0{width}d}" for i in range(count)]
 
@@ -266,8 +283,6 @@ def _assemble(
                 index[domain] = len(index)
                 over.append(ratio)
             domain_by_host[i] = index[domain]
-        if np.any(np.diff(domain_by_host) < 0):
-            raise BadInput("domains", f"a {entry.name} name stands in two places of the tree")
         uplink = np.bincount(domain_by_host) * injection / np.array(over)
         tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink))
     return Fabric(name, kind, gpus, gbps, tuple(tiers), hosts, spec)

@@ -13,7 +13,7 @@ from itertools import product
 from placement.errors import BadInput
 
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 LONGEST = 1_000_000  # hosts in one expression: beyond any fabric, short of exhausting memory
 
 
@@ -62,7 +62,7 @@ def _numbers(body: str, part: str) -> list[str]:
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise BadInput("", f"range {item} runs backwards in {part!r}")
-        if int(last) - int(first) >= LONGEST:
+        if len(names) + int(last) - int(first) >= LONGEST:
             raise BadInput("", f"{part!r} names more than {LONGEST:,} hosts")
         names += [str(i).zfill(len(first)) for i in range(int(first), int(last) + 1)]
     return names

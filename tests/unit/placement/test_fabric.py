@@ -1,0 +1,254 @@
+"""Fabrics: counts, bandwidths, names, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement.errors import BadInput
+from placement.fabric import MOST_HOSTS, PRESETS, Fabric, from_spec, preset
+from tests.build import fabric, fabric_spec, flat, two_tiers
+
+
+@pytest.fixture(scope="module")
+def roce() -> Fabric:
+    return preset("roce-24k")
+
+
+@pytest.fixture(scope="module")
+def infiniband() -> Fabric:
+    return preset("ib-24k")
+
+
+def test_roce_24k_counts(roce: Fabric) -> None:
+    """Llama 3 (2024), 3.3.1: 24,576 GPUs, 3,072 in a zone, 16 in a rack."""
+    zone, rack = roce.tiers
+    assert (zone.name, rack.name) == ("zone", "rack")
+    assert (len(zone.domains), len(rack.domains)) == (8, 8 * 192)
+    assert roce.host_count * roce.gpus_per_host == 24_576
+    assert set(np.bincount(zone.domain_by_host) * 8) == {3_072}
+    assert set(np.bincount(rack.domain_by_host) * 8) == {16}
+
+
+def test_roce_24k_bandwidths(roce: Fabric) -> None:
+    """153.6 TB/s into a zone, a seventh of it, 21.94 TB/s, up; racks are not oversubscribed."""
+    zone, rack = roce.tiers
+    injection = 3_072 * 400e9 / 8
+    assert injection == pytest.approx(153.6e12)
+    np.testing.assert_allclose(zone.uplink_bytes_per_s, injection / 7)
+    assert zone.uplink_bytes_per_s[0] == pytest.approx(21.94e12, rel=1e-3)
+    np.testing.assert_allclose(rack.uplink_bytes_per_s, 16 * 50e9)
+
+
+def test_roce_24k_names(roce: Fabric) -> None:
+    assert roce.hosts[0] == "z0-r000-h0"
+    assert roce.hosts[-1] == "z7-r191-h1"
+    assert roce.hosts[2] == "z0-r001-h0"
+    assert roce.domain(384) == "z1"
+    assert roce.domain(384, tier=1) == "z1-r000"
+    assert roce.domain(384, tier=2) == "z1-r000-h0"
+
+
+def test_ib_24k(infiniband: Fabric) -> None:
+    """24 pods of 4 scalable units of 32 hosts, full bisection."""
+    pod, su = infiniband.tiers
+    assert (len(pod.domains), len(su.domains), infiniband.host_count) == (24, 96, 3_072)
+    assert infiniband.host_count * infiniband.gpus_per_host == 24_576
+    np.testing.assert_allclose(pod.uplink_bytes_per_s, 4 * 32 * 8 * 50e9)
+    assert infiniband.hosts[-1] == "p23-s3-h31"
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_hosts_stand_in_tree_order(name: str) -> None:
+    """Every tier's domains are runs of hosts, and a rack lies in one zone."""
+    fabric_ = preset(name)
+    for tier in fabric_.tiers:
+        assert np.all(np.isin(np.diff(tier.domain_by_host), (0, 1)))
+    outer, inner = fabric_.tiers
+    for rack in range(len(inner.domains)):
+        assert len(set(outer.domain_by_host[inner.domain_by_host == rack])) == 1
+
+
+def test_indices_and_names_are_inverse() -> None:
+    small = fabric()
+    assert small.names(range(3)) == ("z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
+    assert small.indices(("z1-r1-h1", "z0-r0-h0")) == (7, 0)
+    with pytest.raises(KeyError):
+        small.indices(("z9-r0-h0",))
+
+
+def test_hosts_alone_are_a_fabric_without_tiers() -> None:
+    alone = from_spec({"name": "x", "gpus_per_host": 4, "tiers": [{"name": "host", "count": 12}]})
+    assert alone.tiers == ()
+    assert alone.hosts[9:] == ("h09", "h10", "h11")
+    assert alone.domain(3) == "h03"
+
+
+def test_irregular_fabric() -> None:
+    """Counts, names and ranges of hosts; uplinks follow the hosts that are there."""
+    uneven = from_spec(
+        {
+            "name": "uneven",
+            "gpus_per_host": 8,
+            "nic_gbps": 100,
+            "tiers": [{"name": "zone", "oversubscription": 4}, {"name": "rack"}, {"name": "host"}],
+            "domains": [
+                {
+                    "name": "east",
+                    "domains": [
+                        {"name": "e1", "hosts": 3},
+                        {"name": "e2", "hosts": ["big[08-10]", "odd"]},
+                    ],
+                },
+                {
+                    "name": "west",
+                    "oversubscription": 2,
+                    "domains": [{"name": "w1", "hosts": ["w"]}],
+                },
+            ],
+        }
+    )
+    assert uneven.hosts == (
+        *("e1-h0", "e1-h1", "e1-h2"),
+        *("big08", "big09", "big10", "odd"),
+        "w",
+    )
+    zone, rack = uneven.tiers
+    assert zone.domains == ("east", "west")
+    assert rack.domain_by_host.tolist() == [0, 0, 0, 1, 1, 1, 1, 2]
+    host = 8 * 100e9 / 8
+    np.testing.assert_allclose(zone.uplink_bytes_per_s, [7 * host / 4, host / 2])
+    np.testing.assert_allclose(rack.uplink_bytes_per_s, [3 * host, 4 * host, host])
+
+
+def test_irregular_builders_agree_with_the_regular_form() -> None:
+    listed = two_tiers([2, 2], [2, 2], gpus=8)
+    regular = fabric(2, 2, 2)
+    assert listed.hosts == regular.hosts
+    for a, b in zip(listed.tiers, regular.tiers, strict=True):
+        np.testing.assert_array_equal(a.domain_by_host, b.domain_by_host)
+        assert a.domains == b.domains
+
+
+def test_equal_content_is_the_same_fabric() -> None:
+    assert fabric() == from_spec(dict(reversed(fabric_spec().items())))
+    assert hash(fabric()) == hash(fabric())
+    assert fabric() != fabric(oversubscription=1)
+    assert fabric() != fabric(name="other")
+    assert fabric() != "small"
+
+
+def test_unknown_preset_lists_the_known_ones() -> None:
+    with pytest.raises(BadInput, match="presets are roce-24k, ib-24k"):
+        preset("roce")
+
+
+def bad(**changes: Any) -> dict[str, Any]:
+    return {**fabric_spec(), **changes}
+
+
+def listed(*domains: Any, tiers: tuple[str, ...] = ("zone", "rack", "host")) -> dict[str, Any]:
+    return bad(tiers=[{"name": t} for t in tiers], domains=list(domains))
+
+
+def zone(*racks: Any, name: str = "z0") -> dict[str, Any]:
+    return {"name": name, "domains": list(racks)}
+
+
+RACK = {"name": "r0", "hosts": 2}
+TIER = {"name": "host", "count": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "says"),
+    [
+        (bad(colour=1), "colour", "unknown key; known are domains, gpus_per_host"),
+        (bad(name=""), "name", "non-empty"),
+        (bad(name=7), "name", "non-empty"),
+        (bad(kind="ethernet"), "kind", "one of roce, infiniband"),
+        (bad(gpus_per_host=0), "gpus_per_host", "whole number of at least 1"),
+        (bad(gpus_per_host=True), "gpus_per_host", "whole number"),
+        (bad(gpus_per_host=None), "gpus_per_host", "whole number"),
+        (bad(gpus_per_host=8.0), "gpus_per_host", "whole number"),
+        (bad(nic_gbps=0), "nic_gbps", "positive"),
+        (bad(nic_gbps=float("nan")), "nic_gbps", "positive"),
+        (bad(nic_gbps=float("inf")), "nic_gbps", "positive"),
+        (bad(nic_gbps="400"), "nic_gbps", "positive"),
+        (bad(tiers=[]), "tiers", "list, outermost tier first"),
+        (bad(tiers={"zone": 2}), "tiers", "list, outermost tier first"),
+        (bad(tiers=["zone"]), "tiers.0", "mapping"),
+        (bad(tiers=[{"name": "zone", "size": 2}]), "tiers.0.size", "unknown key"),
+        (bad(tiers=[{"count": 2}]), "tiers.0.name", "non-empty"),
+        (bad(tiers=[{"name": "zone", "count": 0}, TIER]), "tiers.0.count", "at least 1"),
+        (bad(tiers=[{"name": "zone"}, TIER]), "tiers.0.count", "required unless `domains`"),
+        (
+            bad(tiers=[{"name": "zone", "count": 1, "oversubscription": 0}, TIER]),
+            "tiers.0.oversubscription",
+            "positive",
+        ),
+        (bad(tiers=[TIER, TIER]), "tiers", "repeat: host, host"),
+        (bad(tiers=[{"name": "host", "count": MOST_HOSTS + 1}]), "tiers", "200,001 hosts"),
+        (listed(), "domains", "no hosts"),
+        (listed(zone()), "domains", "no hosts"),
+        (listed("z0"), "domains.0", "mapping"),
+        (bad(domains="z0"), "domains", "list of domains"),
+        (listed(zone({**RACK, "gpus": 8})), "domains.0.domains.0.gpus", "unknown key"),
+        (listed(zone({"hosts": 2})), "domains.0.domains.0.name", "non-empty"),
+        (listed({"name": "z0", "hosts": 2}), "domains.0", "the next tier is rack"),
+        (listed(zone(zone(RACK))), "domains.0.domains.0.domains", "deeper than the 3 tiers"),
+        (listed(zone(RACK), tiers=("host",)), "domains", "deeper than the 1 tiers"),
+        (listed({**zone(RACK), "hosts": 1}), "domains.0.hosts", "give one of them"),
+        (
+            listed({**zone(RACK), "oversubscription": -1}),
+            "domains.0.oversubscription",
+            "positive",
+        ),
+        (listed(zone({"name": "r0"})), "domains.0.domains.0.hosts", "whole number"),
+        (listed(zone({"name": "r0", "hosts": 0})), "domains.0.domains.0.hosts", "at least 1"),
+        (
+            listed(zone({"name": "r0", "hosts": 10**12})),
+            "domains.0.domains.0.hosts",
+            "at most 200,000",
+        ),
+        (
+            listed(zone({"name": "r0", "hosts": ["h[2-1]"]})),
+            "domains.0.domains.0.hosts",
+            "backwards",
+        ),
+        (listed(zone({"name": "r0", "hosts": [1]})), "domains.0.domains.0.hosts.0", "host name"),
+        (listed(zone({"name": "r0", "hosts": ["h", "h"]})), "domains", "host h is listed twice"),
+        (
+            listed(*(zone({"name": f"r{i}", "hosts": 150_000}, name=f"z{i}") for i in range(2))),
+            "domains",
+            "300,000 hosts",
+        ),
+        (listed(zone(RACK), zone(name="z0")), "domains.1.name", "zone z0 is listed twice"),
+    ],
+)
+def test_bad_input_names_its_field(spec: Mapping[str, Any], field: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        from_spec(spec)
+    assert caught.value.field == field
+
+
+def test_a_rack_may_not_stand_in_two_zones() -> None:
+    """Neighbours with one name were once merged into a rack across both zones."""
+    spec = listed(
+        zone({"name": "r0", "hosts": ["a"]}, name="z0"),
+        zone({"name": "r0", "hosts": ["b"]}, name="z1"),
+    )
+    with pytest.raises(BadInput, match="rack r0 is listed twice") as caught:
+        from_spec(spec)
+    assert caught.value.field == "domains.1.domains.0.name"
+
+
+def test_a_list_is_no_fabric() -> None:
+    with pytest.raises(BadInput, match="must be a mapping"):
+        from_spec([fabric_spec()])  # type: ignore[arg-type]
+
+
+def test_flat_builder() -> None:
+    assert flat(4, 4, 2).hosts[-1] == "r2-h1"

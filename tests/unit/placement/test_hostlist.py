@@ -1,0 +1,62 @@
+"""Slurm's hostlist notation."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.errors import BadInput
+from placement.hostlist import expand
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", ["a"]),
+        ("a,b", ["a", "b"]),
+        (" a , b ", ["a", "b"]),
+        ("a[1-3]", ["a1", "a2", "a3"]),
+        ("a[8-11]", ["a8", "a9", "a10", "a11"]),
+        ("a[08-11]", ["a08", "a09", "a10", "a11"]),
+        ("a[2,0-1]", ["a2", "a0", "a1"]),
+        ("a[5-5]x", ["a5x"]),
+        ("r[0-1]-h[0-1]", ["r0-h0", "r0-h1", "r1-h0", "r1-h1"]),
+        ("a[1,2],b3,c[04]", ["a1", "a2", "b3", "c04"]),
+    ],
+)
+def test_expand(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+def test_the_example_of_the_module_names_24_hosts() -> None:
+    names = expand("z0-r[000-011]-h[0-1]")
+    assert len(names) == len(set(names)) == 24
+    assert names[0] == "z0-r000-h0"
+    assert names[-1] == "z0-r011-h1"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a[1", "unbalanced"),
+        ("a1]", "unbalanced"),
+        ("a]1[", "unbalanced"),
+        ("a[[1]]", "unbalanced"),
+        ("a[]", "not a number or range"),
+        ("a[1,]", "not a number or range"),
+        ("a[x]", "not a number or range"),
+        ("a[1-2-3]", "not a number or range"),
+        ("a[3-1]", "backwards"),
+        ("", "empty host name"),
+        ("a,,b", "empty host name"),
+        ("a,", "empty host name"),
+        ("a[0-99999999]", "more than"),
+        ("a[0-9999][0-9999]", "more than"),
+        ("a[0-999999,0-999999,0-999999]", "more than"),
+        ("a[" + "9" * 5_000 + "]", "not a number or range"),
+        ("a[٣]", "not a number or range"),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_what_names_no_hosts_is_refused(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        expand(text)

@@ -1,0 +1,53 @@
+"""Sets of hosts against Python's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from placement import hostset
+
+SAMPLES: list[set[int]] = [
+    set(),
+    {0},
+    {7},
+    {8},
+    {63, 64, 65},
+    set(range(31)),
+    set(range(32)),  # from here on `of` goes through numpy
+    set(range(0, 3_072, 3)),
+    {99_999, *range(40)},
+]
+
+
+@pytest.mark.parametrize("hosts", SAMPLES, ids=len)
+def test_of_and_members_are_inverse(hosts: set[int]) -> None:
+    assert hostset.members(hostset.of(hosts)) == sorted(hosts)
+    assert hostset.of(hosts).bit_count() == len(hosts)
+
+
+@pytest.mark.parametrize("hosts", SAMPLES, ids=len)
+def test_masks_are_another_writing_of_the_same_set(hosts: set[int]) -> None:
+    mask = hostset.to_mask(hostset.of(hosts), 100_003)
+    assert mask.shape == (100_003,)
+    assert mask.dtype == np.bool_
+    assert set(np.flatnonzero(mask)) == hosts
+    assert hostset.from_mask(mask) == hostset.of(hosts)
+
+
+def test_algebra_is_that_of_sets() -> None:
+    a, b = set(range(0, 200, 2)), set(range(0, 200, 3))
+    assert hostset.members(hostset.of(a) & hostset.of(b)) == sorted(a & b)
+    assert hostset.members(hostset.of(a) | hostset.of(b)) == sorted(a | b)
+    assert hostset.members(hostset.of(a) & ~hostset.of(b)) == sorted(a - b)
+
+
+def test_has_and_full() -> None:
+    everyone = hostset.full(5)
+    assert [hostset.has(everyone, i) for i in range(6)] == [True] * 5 + [False]
+    assert hostset.full(0) == 0
+
+
+def test_naming_a_host_twice_adds_nothing() -> None:
+    assert hostset.of([3, 3]) == hostset.of([3])
+    assert hostset.of([3] * 40) == hostset.of([3])

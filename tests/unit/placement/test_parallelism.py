@@ -1,0 +1,96 @@
+"""Ranks, strides and groups against the published examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.errors import BadInput
+from placement.parallelism import AXES, Parallelism
+
+
+def test_megatron_dp_groups_of_its_docstring() -> None:
+    """Megatron-Core, RankGenerator: sizes tp 2, dp 3, pp 4, order tp-dp-pp."""
+    groups = Parallelism(tp=2, dp=3, pp=4, order="tp-dp-pp").groups("dp")
+    assert groups[:2] == [[0, 2, 4], [1, 3, 5]]
+    assert groups[-1] == [19, 21, 23]
+    assert len(groups) == 8
+
+
+def test_megatron_tp_pp_dp_mapping() -> None:
+    """Megatron-Core, --use-tp-pp-dp-mapping: order tp-pp-dp, sizes 2."""
+    parallelism = Parallelism(tp=2, pp=2, dp=2, order="tp-pp-dp")
+    assert parallelism.groups("dp") == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert parallelism.groups("pp") == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert parallelism.groups("tp") == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(("axis", "peer"), [("tp", 1), ("cp", 2), ("pp", 4), ("dp", 8)])
+def test_llama3_figure_5(axis: str, peer: int) -> None:
+    """Llama 3 (2024), figure 5: 16 GPUs, all sizes 2; GPU 0's peer on each axis."""
+    parallelism = Parallelism(tp=2, cp=2, pp=2, dp=2)
+    assert parallelism.groups(axis)[0] == [0, peer]
+
+
+@pytest.mark.parametrize(
+    ("order", "strides"),
+    [
+        ("tp-cp-ep-dp-pp", {"tp": 1, "dp": 8, "pp": 1024}),  # Megatron default
+        ("tp-cp-ep-pp-dp", {"tp": 1, "pp": 8, "dp": 128}),  # Llama 3
+        ("dp-tp-pp", {"dp": 1, "tp": 128, "pp": 1024}),
+    ],
+)
+def test_strides_follow_the_order(order: str, strides: dict[str, int]) -> None:
+    parallelism = Parallelism(tp=8, pp=16, dp=128, order=order)
+    assert {axis: parallelism.stride(axis) for axis in strides} == strides
+
+
+def test_torchtitan_mesh_is_the_order_reversed() -> None:
+    """DeviceMesh [pp, dp, cp, tp], row-major: coordinates of a rank as numpy unravels it."""
+    mesh = ("pp", "dp", "cp", "tp")
+    parallelism = Parallelism(tp=2, cp=3, dp=5, pp=7, order="-".join(reversed(mesh)))
+    pp, dp, cp, tp = 4, 3, 2, 1
+    row_major = ((pp * 5 + dp) * 3 + cp) * 2 + tp
+    assert parallelism.rank(tp=tp, cp=cp, dp=dp, pp=pp) == row_major
+
+
+@pytest.mark.parametrize("order", ["tp-cp-ep-pp-dp", "dp-pp-ep-cp-tp", "pp-tp-dp-ep-cp"])
+def test_coordinates_invert_rank(order: str) -> None:
+    parallelism = Parallelism(tp=2, cp=3, ep=1, pp=4, dp=5, order=order)
+    at = [parallelism.coordinates(rank) for rank in range(parallelism.world_size)]
+    assert [parallelism.rank(**c) for c in at] == list(range(120))
+    assert all(c[axis] < parallelism.size(axis) for c in at for axis in AXES)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_groups_partition_the_ranks(axis: str) -> None:
+    parallelism = Parallelism(tp=2, cp=2, ep=3, pp=4, dp=5, order="ep-dp-tp-pp-cp")
+    groups = parallelism.groups(axis)
+    assert sorted(r for g in groups for r in g) == list(range(240))
+    for group in groups:
+        others = [{a: i for a, i in parallelism.coordinates(r).items() if a != axis} for r in group]
+        assert all(o == others[0] for o in others)
+        assert [parallelism.coordinates(r)[axis] for r in group] == list(range(len(group)))
+    assert [g[0] for g in groups] == sorted(g[0] for g in groups)
+
+
+def test_an_axis_left_out_of_the_order_has_size_one() -> None:
+    parallelism = Parallelism(tp=2, dp=3, order="tp-dp")
+    assert parallelism.world_size == 6
+    assert parallelism.groups("pp") == [[r] for r in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "field", "says"),
+    [
+        ({"tp": 0}, "parallelism.tp", "at least 1"),
+        ({"dp": -2}, "parallelism.dp", "at least 1"),
+        ({"order": "tp-xp"}, "parallelism.order", "unknown axis 'xp'"),
+        ({"order": ""}, "parallelism.order", "unknown axis ''"),
+        ({"order": "tp-dp-tp"}, "parallelism.order", "twice"),
+        ({"pp": 2, "order": "tp-dp"}, "parallelism.order", "leaves out pp, which has size 2"),
+    ],
+)
+def test_bad_input_names_its_field(sizes: dict[str, object], field: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        Parallelism(**sizes)  # type: ignore[arg-type]
+    assert caught.value.field == field
