@@ -1,0 +1,61 @@
+"""What is wrong with a user's input, and where. Light to import: the CLI catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`field` is a dotted path into the input; `line` counts from 1, 0 = not known."""
+
+    field: str
+    message: str
+    source: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}" if self.source and self.line else self.source
+        return ": ".join(part for part in (place, self.field, self.message) if part)
+
+
+class InputError(ValueError):
+    """A file or a value that its user has to correct.
+
+    `str()` is one line per problem, `FILE:LINE: field: message`, as far as known.
+    """
+
+    def __init__(self, *found: Problem) -> None:
+        super().__init__(*found)
+        self.found = found
+
+    @property
+    def problems(self) -> tuple[tuple[str, str], ...]:
+        """(field, message) of each."""
+        return tuple((problem.field, problem.message) for problem in self.found)
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.found[:MOST_SHOWN]]
+        if len(self.found) > MOST_SHOWN:
+            lines.append(f"... and {len(self.found) - MOST_SHOWN} more")
+        return "\n".join(lines)
+
+
+def line_of(lines: Mapping[str, int], field: str) -> int:
+    """The line of `field`, or of the nearest thing around it; 0 when there is none."""
+    while field:
+        if field in lines:
+            return lines[field]
+        field = field.rpartition(".")[0]
+    return 0
+
+
+def input_error(
+    found: Iterable[tuple[str, str]], source: str = "", lines: Mapping[str, int] | None = None
+) -> InputError:
+    """An error from (field, message) pairs, each with its line, in the order of the file."""
+    problems = [Problem(field, text, source, line_of(lines or {}, field)) for field, text in found]
+    return InputError(*sorted(problems, key=lambda problem: problem.line))
