@@ -36,7 +36,7 @@ def _refusal(message: str) -> PydanticCustomError:
 def _whole(value: Any, least: int, most: int, what: str) -> int:
     """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value != int(value):
+    if not is_number or (isinstance(value, float) and not value.is_integer()):
         raise _refusal(f"must be {what}, not {short(value)}")
     if value < least:
         bound = "must not be negative" if least == 0 else f"must be at least {least}"
