@@ -1,0 +1,1 @@
+"""Trace files: one reader per format, one record for all of them."""

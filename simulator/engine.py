@@ -1,0 +1,71 @@
+"""The scheduler on a virtual clock: admit, decide, commit and apply, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from placement.fabric import Fabric
+from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, apply, commit, decide
+from scheduler.core.commands import Command
+from scheduler.core.events import Event, FabricLoaded
+from simulator.kernel import Kernel
+
+Sink = Callable[[Event], None]
+
+# What happens first when several things happen at one instant: whatever frees hosts
+# or takes them away, then what asks for them, then one decision for all of it.
+END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
+
+
+class Engine:
+    """One scheduler, its log going to `sink`.
+
+    A decision is due when the log has grown since the last one, and takes
+    `decision_ns`; commands that arrive meanwhile are admitted at once, and the commit
+    re-checks the plan against them, as in the live service.
+    """
+
+    def __init__(
+        self, kernel: Kernel, fabric: Fabric, limits: Limits, sink: Sink, decision_ns: int = 0
+    ) -> None:
+        self.kernel = kernel
+        self.state = State.empty()
+        self._limits = limits
+        self._sink = sink
+        self._decision_ns = decision_ns
+        self._is_deciding = False
+        self._record([FabricLoaded(kernel.now_ns, fabric.spec)])
+
+    def send(self, command: Command) -> Rejected | None:
+        """Admit `command` now. The answer is the refusal, if it is one."""
+        answer = admit(self.state, command, self.kernel.now_ns)
+        if isinstance(answer, Rejected):
+            return answer
+        self._record(answer)
+        if answer:
+            self._wake()
+        return None
+
+    def _record(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.state = apply(self.state, event)
+            self._sink(event)
+
+    def _wake(self) -> None:
+        if not self._is_deciding:
+            self._is_deciding = True
+            self.kernel.at(self.kernel.now_ns, self._decide, DECIDE)
+
+    def _decide(self) -> None:
+        plan = decide(self.state, self.kernel.now_ns, self._limits)
+        at_ns = self.kernel.now_ns + self._decision_ns
+        self.kernel.at(at_ns, partial(self._commit, plan), COMMIT)
+
+    def _commit(self, plan: Plan) -> None:
+        self._is_deciding = False
+        answer = commit(self.state, plan, self.kernel.now_ns)
+        if not isinstance(answer, Conflict):
+            self._record(answer)
+        if self.state.version != plan.version:
+            self._wake()

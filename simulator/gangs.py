@@ -1,0 +1,136 @@
+"""Which gangs hold which hosts: a fold over the event log.
+
+The stand-in launcher and the metrics both ask it, so that what is charged to a job
+and what is counted for it are one and the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from scheduler.core.events import (
+    Event,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+)
+from scheduler.core.lifecycle import HostMove, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has."""
+
+    name: str
+    attempt: int
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    start_ns: int
+    stop_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A host failed: the gang stands still and holds its hosts."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The attempt is over. `ran_ns`: how long its ranks ran."""
+
+    run: Run
+    ran_ns: int
+    is_complete: bool
+
+
+Change = Began | Stopped | Left
+
+
+class Gangs:
+    """The attempts that hold hosts now.
+
+    `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and spares.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.held = 0
+        self._runs: dict[str, Run] = {}
+        self._holder: dict[str, str] = {}
+
+    def feed(self, event: Event) -> tuple[Change, ...]:
+        """What this event does to attempts, in order. Cost: O(hosts of the gang)."""
+        match event:
+            case JobStarted():
+                return self._begin(event)
+            case GangSwapped():
+                return self._swap(event)
+            case JobRequeued():
+                return self._leave(event.name, event.time_ns)
+            case JobEnded():
+                complete = event.outcome is JobState.COMPLETED
+                return self._leave(event.name, event.time_ns, complete)
+            case HostMoved(move=HostMove.FAIL):
+                return self._fail(event)
+            case _:
+                return ()
+
+    def _begin(self, event: JobStarted) -> tuple[Change, ...]:
+        return self._enter(Run(event.name, event.attempt, event.hosts, event.spares, event.time_ns))
+
+    def _enter(self, run: Run) -> tuple[Change, ...]:
+        for host in run.hosts + run.spares:
+            self._holder[host] = run.name
+        self._runs[run.name] = run
+        self.running += len(run.hosts)
+        self.held += len(run.hosts) + len(run.spares)
+        return (Began(run),)
+
+    def _leave(self, name: str, now_ns: int, complete: bool = False) -> tuple[Change, ...]:
+        run = self._runs.pop(name, None)
+        if run is None:  # ended while it waited
+            return ()
+        for host in run.hosts + run.spares:
+            del self._holder[host]
+        self.held -= len(run.hosts) + len(run.spares)
+        stop_ns = run.stop_ns
+        if stop_ns is None:
+            stop_ns = now_ns
+            self.running -= len(run.hosts)
+        return (Left(run, stop_ns - run.start_ns, complete),)
+
+    def _swap(self, event: GangSwapped) -> tuple[Change, ...]:
+        run = self._runs[event.name]
+        hosts = list(run.hosts)
+        for swap in event.swaps:
+            hosts[swap.block] = swap.joined
+        spares = tuple(s for s in run.spares if s not in hosts)
+        left = self._leave(event.name, event.time_ns)
+        return left + self._enter(
+            Run(event.name, event.attempt, tuple(hosts), spares, event.time_ns)
+        )
+
+    def _fail(self, event: HostMoved) -> tuple[Change, ...]:
+        name = self._holder.get(event.host)
+        if name is None:
+            return ()
+        run = self._runs[name]
+        if event.host in run.spares:
+            self._runs[name] = replace(run, spares=tuple(s for s in run.spares if s != event.host))
+            del self._holder[event.host]
+            self.held -= 1
+            return ()
+        if run.stop_ns is not None:
+            return ()
+        self.running -= len(run.hosts)
+        self._runs[name] = stopped = replace(run, stop_ns=event.time_ns)
+        return (Stopped(stopped),)

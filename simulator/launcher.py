@@ -1,0 +1,66 @@
+"""A stand-in for the launcher: gangs run for the time that the trace gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from scheduler.core.commands import EndJob
+from scheduler.core.events import Event
+from scheduler.core.lifecycle import JobState
+from simulator.engine import END
+from simulator.gangs import Began, Gangs, Left, Run, Stopped
+from simulator.kernel import Kernel
+from simulator.work import Costs
+
+
+class Launcher:
+    """Reads the log and reports ends through `end`.
+
+    An attempt ends when its job's remaining work is done; one that is interrupted
+    keeps what was checkpointed. Memory: O(live jobs).
+    """
+
+    def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], costs: Costs) -> None:
+        self._kernel = kernel
+        self._end = end
+        self._costs = costs
+        self._gangs = Gangs()
+        self._remaining_ns: dict[str, int] = {}
+        self._entry: dict[str, int] = {}
+
+    def expect(self, name: str, run_ns: int) -> None:
+        """The job `name` has this much work to do."""
+        self._remaining_ns[name] = run_ns
+
+    def feed(self, event: Event) -> None:
+        """Start, stop and end gangs as the log says."""
+        for change in self._gangs.feed(event):
+            match change:
+                case Began(run):
+                    self._start(run)
+                case Stopped(run):
+                    self._cancel(run)
+                case Left(run, ran_ns, is_complete):
+                    self._cancel(run)
+                    self._keep(run, ran_ns, is_complete)
+
+    def _start(self, run: Run) -> None:
+        ahead_ns = self._costs.overhead_ns(run.attempt) + self._remaining_ns[run.name]
+        report = EndJob(run.name, JobState.COMPLETED, run.attempt)
+        self._entry[run.name] = self._kernel.at(
+            run.start_ns + ahead_ns, partial(self._end, report), END
+        )
+
+    def _cancel(self, run: Run) -> None:
+        """An end that is no longer due must not come: the attempt did not get there."""
+        entry = self._entry.pop(run.name, None)
+        if entry is not None:
+            self._kernel.cancel(entry)
+
+    def _keep(self, run: Run, ran_ns: int, is_complete: bool) -> None:
+        if is_complete:
+            del self._remaining_ns[run.name]
+            return
+        kept_ns = self._costs.productive_ns(run.attempt, ran_ns, is_complete)
+        self._remaining_ns[run.name] -= kept_ns

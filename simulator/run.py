@@ -1,0 +1,158 @@
+"""Replay a trace, or a script of commands, through the scheduler's own four functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from placement.fabric import Fabric
+from placement.request import NO_SPARES, SpareRule
+from scheduler.core import Limits
+from scheduler.core.commands import Command, EndJob, ReportHost, SubmitJob
+from scheduler.core.events import Event
+from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
+from simulator.failures import Outage
+from simulator.kernel import Kernel
+from simulator.launcher import Launcher
+from simulator.mapping import job_spec
+from simulator.traces.record import TraceJob
+from simulator.work import Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is replayed on what. `decision_ns`: how long a decision is taken to last."""
+
+    fabric: Fabric
+    limits: Limits = field(default_factory=Limits)
+    costs: Costs = field(default_factory=Costs)
+    spares: SpareRule = NO_SPARES
+    decision_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A job that the scheduler did not admit."""
+
+    job: TraceJob
+    message: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the arrivals: `offered` jobs of which some were `refused`, by reason."""
+
+    offered: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Replay:
+    """One trace on one cluster.
+
+    `jobs` come in submit order and are read as the clock reaches them; `outages`
+    count from the first submit and may go on for ever. Memory: O(live jobs).
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        jobs: Iterable[TraceJob],
+        sink: Sink,
+        outages: Iterable[Outage] = (),
+        on_refused: Callable[[Refused], None] | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._setting = setting
+        self._jobs = iter(jobs)
+        self._outages = iter(outages)
+        self._sink = sink
+        self._on_refused = on_refused
+
+    def run(self, on_step: Callable[[Engine], None] | None = None) -> Tally:
+        """Step until every job has ended, or nothing more can happen."""
+        first = next(self._jobs, None)
+        if first is None:
+            return self.tally
+        self._start(first)
+        while (self._next is not None or self._engine.state.jobs) and self._kernel.step():
+            if on_step:
+                on_step(self._engine)
+        return self.tally
+
+    def _start(self, first: TraceJob) -> None:
+        self._zero_ns = first.submit_ns
+        self._kernel = Kernel(first.submit_ns)
+        self._launcher = Launcher(self._kernel, self._end, self._setting.costs)
+        self._engine = Engine(
+            self._kernel,
+            self._setting.fabric,
+            self._setting.limits,
+            self._record,
+            self._setting.decision_ns,
+        )
+        self._await_job(first)
+        self._await_outage()
+
+    def _record(self, event: Event) -> None:
+        self._launcher.feed(event)
+        self._sink(event)
+
+    def _end(self, report: EndJob) -> None:
+        if refusal := self._engine.send(report):
+            raise RuntimeError(f"the end of a running gang was refused: {refusal.message}")
+
+    def _await_job(self, job: TraceJob | None) -> None:
+        self._next = job
+        if job is not None:
+            self._kernel.at(job.submit_ns, partial(self._arrive, job), ARRIVAL)
+
+    def _arrive(self, job: TraceJob) -> None:
+        setting = self._setting
+        spec = job_spec(job, setting.fabric.gpus_per_host, setting.spares)
+        self.tally.offered += 1
+        refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
+        if refusal is None:
+            self._launcher.expect(spec.name, job.run_ns)
+        else:
+            self.tally.refused[refusal.code.value] += 1
+            if self._on_refused:
+                self._on_refused(Refused(job, refusal.message))
+        self._await_job(next(self._jobs, None))
+
+    def _await_outage(self) -> None:
+        outage = next(self._outages, None)
+        if outage is not None:
+            self._kernel.at(self._zero_ns + outage.time_ns, partial(self._report, outage), HEALTH)
+
+    def _report(self, outage: Outage) -> None:
+        signal = "host-down" if outage.is_down else "repaired"
+        if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
+            raise RuntimeError(f"an outage was refused: {refusal.message}")
+        self._await_outage()
+
+
+def run_script(
+    fabric: Fabric,
+    script: Sequence[tuple[int, Command]],
+    limits: Limits | None = None,
+    decision_ns: int = 0,
+) -> list[Event]:
+    """The log of a cluster that is sent these commands at these times.
+
+    Nothing else happens: gangs end when the script says so. Refused commands leave no
+    trace, as in the live log.
+    """
+    log: list[Event] = []
+    kernel = Kernel(min((time_ns for time_ns, _ in script), default=0))
+    engine = Engine(kernel, fabric, limits or Limits(), log.append, decision_ns)
+    for time_ns, command in script:
+        kernel.at(time_ns, partial(_send, engine, command))
+    while kernel.step():
+        pass
+    return log
+
+
+def _send(engine: Engine, command: Command) -> None:
+    engine.send(command)

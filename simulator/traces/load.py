@@ -1,0 +1,111 @@
+"""Open a trace by format name: jobs in submit order, bad records told one by one."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from pathlib import Path
+
+from simulator.errors import ReplayError, at
+from simulator.traces import muster, philly_csv, swf
+from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
+
+WINDOW = 10_000  # records that may be out of place in a file that is sorted on the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A reader. `is_sorted`: files are in submit order, give or take WINDOW records;
+    the others are read whole before the first job leaves."""
+
+    read: Read
+    is_sorted: bool
+
+
+FORMATS: dict[str, Format] = {
+    "swf": Format(swf.read, is_sorted=True),
+    "philly-csv": Format(philly_csv.read, is_sorted=False),
+    "muster": Format(muster.read, is_sorted=True),
+}
+
+
+def find_format(name: str) -> Format:
+    """Raises: ReplayError with the formats there are."""
+    if name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ReplayError(f"--trace-format: {name!r} is not one of the formats read: {known}")
+    return FORMATS[name]
+
+
+@dataclass(slots=True)
+class Trace:
+    """A trace file to iterate over once.
+
+    `on_bad` is called with (path, record) for each record left out; raise there to
+    refuse the file. `records` counts all of them so far, good and bad.
+    """
+
+    path: Path
+    format: Format
+    on_bad: Callable[[Path, BadRecord], None]
+    records: int = 0
+    _line: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[TraceJob]:
+        """Jobs by submit time; those of equal times in the order of the file.
+
+        Raises: ReplayError when the file cannot be read.
+        """
+        try:
+            yield from self._in_window() if self.format.is_sorted else self._sorted()
+        except FieldError as error:
+            raise at(self.path, self._line, str(error)) from None
+        except OSError as error:
+            raise ReplayError(f"{self.path}: {error.strerror or error}") from None
+        except (UnicodeDecodeError, EOFError) as error:
+            raise at(self.path, self._line + 1, f"cannot be read: {error}") from None
+
+    def _sorted(self) -> Iterator[TraceJob]:
+        yield from sorted(self._good(), key=_order)
+
+    def _in_window(self) -> Iterator[TraceJob]:
+        """Sort through a heap of WINDOW jobs, so that no file has to fit in memory."""
+        heap: list[tuple[tuple[int, int], TraceJob]] = []
+        newest_ns = -1
+        for job in self._good():
+            if job.submit_ns < newest_ns:
+                late = f"is more than {WINDOW:,} records out of order"
+                self.on_bad(self.path, BadRecord(job.line, "submit", late))
+                continue
+            heappush(heap, (_order(job), job))
+            if len(heap) > WINDOW:
+                _, oldest = heappop(heap)
+                newest_ns = oldest.submit_ns
+                yield oldest
+        while heap:
+            yield heappop(heap)[1]
+
+    def _good(self) -> Iterator[TraceJob]:
+        for record in self.format.read(self._lines()):
+            self.records += 1
+            if isinstance(record, TraceJob):
+                yield record
+            else:
+                self.on_bad(self.path, record)
+
+    def _lines(self) -> Iterable[tuple[int, str]]:
+        with _open(self.path) as file:
+            for self._line, raw in enumerate(file, start=1):
+                yield self._line, raw.decode("utf-8")
+
+
+def _order(job: TraceJob) -> tuple[int, int]:
+    return job.submit_ns, job.line
+
+
+def _open(path: Path) -> Iterable[bytes]:
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if is_gzip else path.open("rb")
