@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut, ...]:
     """Bytes over each tier, outermost first, for the host of each block.
 
-    Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 3 ms a tier
-    for 16,384 ranks.
+    Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a
+    tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
     chosen = np.asarray(hosts, dtype=np.int64)
     cuts = []
@@ -87,30 +87,34 @@ def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
             steps = int(np.count_nonzero(groups[:, 1:] != groups[:, :-1]))
             return w * steps + traffic.wrap_bytes * wraps
         case Pattern.HIERARCHICAL:
-            extra = int(np.sum(_members(groups) > 0)) - len(groups)
+            extra = len(_parts(groups)[1]) - len(groups)
             return round(Fraction(w * extra * n, n - 1))
         case Pattern.ALL_TO_ALL:
-            return w * int(len(groups) * n * n - np.sum(_members(groups) ** 2))
+            return w * int(groups.size * n - np.sum(_parts(groups)[1] ** 2))
 
 
-def _members(groups: Ints, domains: int | None = None) -> Ints:
-    """Ranks of each group in each domain. Shape: (groups, domains)."""
-    count = int(groups.max()) + 1 if domains is None else domains
-    rows = np.arange(len(groups))[:, None] * count
-    flat = np.bincount((rows + groups).ravel(), minlength=len(groups) * count)
-    return flat.reshape(len(groups), count)
+def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
+    """Every (group, domain) that meet: domain, ranks there, domains the group touches.
+
+    Sorted instead of tabled: 100,000 groups x 100,000 domains have no table.
+    """
+    domains = int(groups.max()) + 1
+    keys, ranks = np.unique(groups + np.arange(len(groups))[:, None] * domains, return_counts=True)
+    group, domain = np.divmod(keys, domains)
+    return domain, ranks, np.bincount(group)[group]
 
 
 def _leaving(traffic: AxisTraffic, groups: Ints, domains: int) -> Floats:
     """Bytes leaving each domain along one axis. Shape: (domains,)."""
     w, n = traffic.edge_bytes, traffic.size
     if traffic.pattern is Pattern.HIERARCHICAL:
-        touched = _members(groups, domains) > 0
-        spread = touched.sum(axis=1, keepdims=True)
-        return np.asarray((touched * (w * n / (n - 1)) * (spread - 1) / spread).sum(axis=0))
+        domain, _, spread = _parts(groups)
+        each = w * n / (n - 1) * (spread - 1) / spread
+        return np.asarray(np.bincount(domain, each, domains), dtype=np.float64)
     if traffic.pattern is Pattern.ALL_TO_ALL:
-        inside = _members(groups, domains)
-        return np.asarray((inside * (n - inside)).sum(axis=0) * float(w))
+        domain, inside, _ = _parts(groups)
+        pairs = np.bincount(domain, inside * (n - inside), domains)
+        return np.asarray(pairs * float(w), dtype=np.float64)
     if traffic.pattern is Pattern.RING:
         return _sent(groups, np.roll(groups, -1, axis=1), w, domains)
     # A chain edge carries as much forwards as back: each end sends half.

@@ -78,6 +78,14 @@ class SpareRule:
     hosts: int | None = None
     share: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.hosts is not None and self.share is not None:
+            raise BadInput("spares", "give a number of hosts or a share, not both")
+        if self.hosts is not None and self.hosts < 0:
+            raise BadInput("spares", f"must not be negative, is {self.hosts}")
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise BadInput("spares", f"a share must be 0 to 1, is {self.share}")
+
     @property
     def is_auto(self) -> bool:
         return self.hosts is None and self.share is None

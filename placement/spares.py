@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import exp
+from math import exp, lgamma, log
 
 import numpy as np
 
@@ -32,14 +32,18 @@ def size_spares(
     repair_days: float = REPAIR_DAYS,
     epsilon: float = EPSILON,
 ) -> int:
-    """Smallest k with P(Poisson(hosts x rate x repair) > k) <= epsilon."""
+    """Smallest k with P(Poisson(hosts x rate x repair) > k) <= epsilon.
+
+    Terms are taken from logarithms: exp(-mean) is 0 from a mean of 745 on. Sums of
+    them are good to about 1e-12, and an epsilon below 1e-9 counts as that.
+    """
     mean = hosts * failures_per_host_day * repair_days
-    k, term = 0, exp(-mean)
-    below = term
-    while 1 - below > epsilon:
+    if mean <= 0:
+        return 0
+    k, below = 0, exp(-mean)
+    while 1 - below > max(epsilon, 1e-9):
         k += 1
-        term *= mean / k
-        below += term
+        below += exp(k * log(mean) - mean - lgamma(k + 1))
     return k
 
 

@@ -1,0 +1,156 @@
+"""How many spares, and which host takes a failed one's place."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+
+import pytest
+
+from placement import hostset
+from placement.cut import cut
+from placement.fabric import Fabric
+from placement.request import Request
+from placement.spares import Swaps, choose_swaps, size_spares
+from tests.build import fabric, flat, gang, request, two_tiers
+
+HOUR = 1 / 24
+
+
+def test_five_of_384_for_a_day_of_repair() -> None:
+    assert size_spares(384) == 5
+
+
+@pytest.mark.parametrize(
+    ("repair_hours", "p99", "p999"),
+    [(0.5, 2, 2), (4, 5, 6), (24, 15, 18), (72, 35, 40), (168, 72, 78)],
+)
+def test_spares_of_2048_hosts(repair_hours: float, p99: int, p999: int) -> None:
+    """Poisson(2,048 x 3.79 per 1,000 host-days x repair): P99 and P99.9."""
+    assert size_spares(2_048, 3.79e-3, repair_hours * HOUR, 0.01) == p99
+    assert size_spares(2_048, 3.79e-3, repair_hours * HOUR, 0.001) == p999
+
+
+def test_nothing_fails_nothing_is_held() -> None:
+    assert size_spares(0) == 0
+    assert size_spares(100, failures_per_host_day=0) == 0
+
+
+def test_a_hundred_thousand_hosts_end() -> None:
+    """exp(-mean) underflows here, and the sum of terms never reached 1."""
+    mean = 100_000 * 3.79e-3 * 7
+    assert mean < size_spares(100_000, repair_days=7) < mean + 3 * mean**0.5
+
+
+def test_a_tiny_epsilon_ends() -> None:
+    assert size_spares(2_048, epsilon=0) == size_spares(2_048, epsilon=1e-9)
+
+
+def swapped(
+    fabric_: Fabric,
+    req: Request,
+    hosts: tuple[int, ...],
+    blocks: tuple[int, ...],
+    own: tuple[int, ...] = (),
+    free: tuple[int, ...] = (),
+) -> Swaps | None:
+    return choose_swaps(fabric_, req, hosts, blocks, hostset.of(own), hostset.of(free))
+
+
+# z0: hosts 0..3, z1: 4..7, racks of two
+SMALL = fabric(2, 2, 2)
+
+
+def test_a_spare_of_the_same_zone_is_picked() -> None:
+    """Block 1 of z0 failed; a spare in each zone: the zone cut must not grow."""
+    req = gang(4)
+    before = cut(SMALL, req, (0, 1, 4, 5))[0]
+    swap = swapped(SMALL, req, (0, 1, 4, 5), (1,), own=(2, 6))
+    assert swap is not None
+    assert swap.joined == ((1, 2),)
+    assert swap.cuts[0] == before
+
+
+def test_a_free_host_of_the_zone_beats_a_spare_of_another() -> None:
+    swap = swapped(SMALL, gang(4), (0, 1, 2, 4), (1,), own=(6,), free=(3,))
+    assert swap is not None
+    assert swap.joined == ((1, 3),)
+
+
+def test_own_comes_before_free_in_the_same_zone() -> None:
+    """The free host 1 shares the failed block's rack; the spare costs nothing that is free."""
+    swap = swapped(SMALL, gang(2, pp=2), (0, 1), (1,), own=(3,), free=(2,))
+    assert swap is not None
+    assert swap.joined == ((1, 3),)
+
+
+def test_the_nearer_rack_wins_among_equals() -> None:
+    racks = two_tiers([2, 2, 2])
+    req = request(dp=3, traffic={"dp": 1})
+    # blocks 0 and 1 in rack 0, block 2 failed in rack 1; candidates: rack 1 or rack 2
+    swap = swapped(racks, req, (0, 4, 2), (0,), free=(1, 3, 5))
+    assert swap is not None
+    (block, joined), *_ = swap.joined
+    assert block == 0
+    options = {h: cut(racks, req, (h, 4, 2))[1].bytes_per_step for h in (1, 3, 5)}
+    assert options[joined] == min(options.values())
+
+
+def test_one_tier_prefers_own_among_equal_cuts() -> None:
+    racks = flat(4, 4)
+    swap = swapped(racks, request(dp=2, traffic={"dp": 1}), (0, 1), (1,), own=(3,), free=(2,))
+    assert swap is not None
+    assert swap.joined == ((1, 3),)
+
+
+def test_ties_go_to_the_lowest_host() -> None:
+    swap = swapped(SMALL, gang(2), (0, 1), (1,), own=(2, 3))
+    assert swap is not None
+    assert swap.joined == ((1, 2),)
+
+
+def test_several_blocks_get_different_hosts() -> None:
+    req = gang(6)
+    swap = swapped(SMALL, req, (0, 1, 2, 4, 5, 6), (1, 4), own=(7,), free=(3,))
+    assert swap is not None
+    assert swap.joined == ((1, 3), (4, 7))
+    assert swap.cuts == cut(SMALL, req, (0, 3, 2, 4, 7, 6))
+
+
+def test_none_left() -> None:
+    assert swapped(SMALL, gang(4), (0, 1, 4, 5), (1,)) is None
+    assert swapped(SMALL, gang(4), (0, 1, 4, 5), (1, 3), own=(2,)) is None
+
+
+def test_no_block_no_change() -> None:
+    req = gang(4)
+    swap = swapped(SMALL, req, (0, 1, 4, 5), (), own=(2,))
+    assert swap == Swaps((), cut(SMALL, req, (0, 1, 4, 5)))
+
+
+def test_the_least_zone_cut_over_all_hosts() -> None:
+    """Against trying every candidate, on random gangs of a ragged fabric."""
+    ragged = two_tiers([2, 3], [1, 2, 2], [4])
+    req = request(pp=2, dp=4, traffic={"pp": 7, "dp": 4})
+    random = Random(11)
+    for _ in range(60):
+        order = random.sample(range(14), 14)
+        hosts, own, free = tuple(order[:8]), tuple(order[8:10]), tuple(order[10:])
+        block = random.randrange(8)
+        swap = swapped(ragged, req, hosts, (block,), own=own, free=free)
+        assert swap is not None
+
+        def at(host: int, hosts: tuple[int, ...] = hosts, block: int = block) -> int:
+            moved = (*hosts[:block], host, *hosts[block + 1 :])
+            return cut(ragged, req, moved)[0].bytes_per_step
+
+        least = min(at(h) for h in own + free)
+        assert swap.cuts[0].bytes_per_step == least
+        if any(at(h) == least for h in own):
+            assert swap.joined[0][1] in own
+
+
+def test_permuting_the_candidates_changes_nothing() -> None:
+    req = gang(4)
+    found = {swapped(SMALL, req, (0, 1, 4, 5), (1,), own=p) for p in permutations((2, 3, 7))}
+    assert len(found) == 1
