@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import IO, cast
 
 from simulator.errors import ReplayError, at
 from simulator.traces import muster, philly_csv, swf
@@ -64,7 +66,7 @@ class Trace:
             raise at(self.path, self._line, str(error)) from None
         except OSError as error:
             raise ReplayError(f"{self.path}: {error.strerror or error}") from None
-        except (UnicodeDecodeError, EOFError) as error:
+        except (UnicodeDecodeError, EOFError, zlib.error) as error:
             raise at(self.path, self._line + 1, f"cannot be read: {error}") from None
 
     def _sorted(self) -> Iterator[TraceJob]:
@@ -105,7 +107,7 @@ def _order(job: TraceJob) -> tuple[int, int]:
     return job.submit_ns, job.line
 
 
-def _open(path: Path) -> Iterable[bytes]:
+def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")
+    return cast(IO[bytes], gzip.open(path, "rb")) if is_gzip else path.open("rb")
