@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from placement.errors import BadInput
 from placement.parallelism import AXES, DEFAULT_ORDER, Parallelism
 from placement.request import AUTO, Batch, Collective, ModelShape, Objective, Request, SpareRule
-from placement.traffic import axis_traffic
+from placement.traffic import DTYPE_BYTES, axis_traffic
 from scheduler.core.job import JobSpec
 from scheduler.strictyaml import Document
 
@@ -50,6 +50,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _refusal(f"must be a non-empty text, not {short(value)}")
     return value
+
+
+def _dtype(value: Any) -> str:
+    if value not in list(DTYPE_BYTES):
+        raise _refusal(f"must be one of {', '.join(DTYPE_BYTES)}, not {short(value)}")
+    return str(value)
 
 
 def parse_spares(value: Any) -> SpareRule:
@@ -136,7 +142,7 @@ class _ModelKeys(_Keys):
     kv_heads: Count
     vocab: Count
     sequence: Count
-    dtype: Text = "bf16"
+    dtype: Annotated[str, BeforeValidator(_dtype)] = "bf16"
 
 
 class _BatchKeys(_Keys):

@@ -19,7 +19,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
-        return ": ".join(part for part in (place, self.field, self.message) if part)
+        whole = ": ".join(part for part in (place, self.field, self.message) if part)
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole)
 
 
 class InputError(ValueError):

@@ -1,0 +1,110 @@
+"""The `muster` command.
+
+Commands are plug-ins: each is a `register(app)` function, those of other packages
+found by the entry-point group `muster.commands`. What a command needs it imports
+when it runs, so that `muster --help` costs no more than the parser.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points, version
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from placement.errors import BadInput
+from scheduler.cli.place import register as register_place
+from scheduler.problems import InputError
+
+__all__ = ["app", "load_commands", "main"]
+
+BAD_INPUT = 2
+BROKEN = 70  # EX_SOFTWARE
+INTERRUPTED = 130  # as shells report SIGINT
+
+app = typer.Typer(
+    name="muster",
+    help="A gang scheduler for large-model training: minimum-cut placement with a certificate.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"muster {version('muster')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+register_place(app)
+
+
+@cache
+def load_commands() -> None:
+    """Add the commands of the server and of every installed plug-in, once."""
+    if find_spec("scheduler.cli.server"):
+        import_module("scheduler.cli.server").register(app)
+    for plugin in sorted(entry_points(group="muster.commands"), key=lambda found: found.name):
+        try:
+            plugin.load()(app)
+        except Exception as error:  # one broken plug-in leaves the other commands usable
+            typer.echo(f"muster: command {plugin.name} does not load: {error}", err=True)
+
+
+def main() -> None:
+    """Run one command. What a user can correct ends in a message and exit code 2."""
+    load_commands()
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away (`muster ... | head`); nothing more can be written there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        app()
+    except SystemExit as finished:
+        return finished.code if isinstance(finished.code, int) else 1
+    except (InputError, BadInput) as error:
+        typer.echo(str(error), err=True)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        _report(error)
+        return BROKEN
+    return 0
+
+
+def _report(error: Exception) -> None:
+    """A fault of muster itself: one line, and the traceback for those who ask."""
+    if os.environ.get("MUSTER_DEBUG"):
+        traceback.print_exc()
+    kind = type(error).__name__
+    hint = "set MUSTER_DEBUG=1 to see where"
+    typer.echo(f"muster: internal error: {kind}: {error} ({hint})", err=True)

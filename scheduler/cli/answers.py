@@ -1,0 +1,195 @@
+"""What `muster place` answers: JSON for programs, a page for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import numpy as np
+
+from placement.cut import egress
+from placement.fabric import Fabric
+from placement.request import (
+    Answer,
+    Infeasible,
+    Insufficient,
+    Placement,
+    Request,
+    TierCut,
+    Undecided,
+)
+from placement.traffic import axis_traffic
+from scheduler.cli.text import bytes_text, columns, seconds_text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked: the job's name and gang, on which fabric."""
+
+    name: str
+    fabric: Fabric
+    request: Request
+
+
+def outcome(answer: Answer) -> str:
+    match answer:
+        case Placement():
+            return "placed"
+        case Insufficient():
+            return "insufficient"
+        case Infeasible():
+            return "infeasible"
+        case Undecided():
+            return "undecided"
+    assert_never(answer)
+
+
+def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> dict[str, Any]:
+    """The JSON answer. All but `seconds` is the same in every run."""
+    body: dict[str, Any]
+    match answer:
+        case Placement():
+            body = _placed(asked, answer)
+        case Insufficient():
+            body = {
+                "reason": answer.reason,
+                "needed": answer.needed,
+                "free": answer.free,
+                "free_by_domain": dict(answer.free_by_domain),
+            }
+        case Infeasible() | Undecided():
+            body = {"reason": answer.reason}
+        case _:
+            assert_never(answer)
+    head = {
+        "outcome": outcome(answer),
+        "job": asked.name,
+        "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
+    }
+    return {**head, **body, "seconds": seconds}
+
+
+def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
+    return {
+        "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
+        "traffic": _traffic(asked.request),
+        "gpus_per_host": asked.fabric.gpus_per_host,
+        "notes": list(answer.notes),
+        "domains": _domains(asked, answer),
+        "spares": list(asked.fabric.names(answer.spares)),
+        "hosts": list(asked.fabric.names(answer.hosts)),
+    }
+
+
+def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
+    """The certificate is for the outermost tier."""
+    certificate = {
+        "lower_bound_bytes_per_step": answer.lower_bound,
+        "gap": answer.gap,
+        "optimal": answer.is_optimal,
+    }
+    return {
+        "bytes_per_step": cut.bytes_per_step,
+        **(certificate if depth == 0 else {}),
+        "by_axis": dict(cut.by_axis),
+    }
+
+
+def _traffic(request: Request) -> dict[str, Any]:
+    return {
+        axis.axis: {
+            "size": axis.size,
+            "stride": axis.stride,
+            "pattern": axis.pattern.value,
+            "edge_bytes_per_step": axis.edge_bytes,
+        }
+        for axis in axis_traffic(request)
+    }
+
+
+def _domains(asked: Question, answer: Placement) -> list[dict[str, Any]]:
+    """The outermost domains that hold a host or a spare of the job."""
+    if not asked.fabric.tiers:
+        return []
+    tier = asked.fabric.tiers[0]
+    leaving = egress(asked.fabric, asked.request, answer.hosts)
+    hosts = np.bincount(tier.domain_by_host[list(answer.hosts)], minlength=len(tier.domains))
+    spares = np.bincount(tier.domain_by_host[list(answer.spares)], minlength=len(tier.domains))
+    return [
+        {
+            "name": name,
+            "hosts": int(hosts[i]),
+            "spares": int(spares[i]),
+            "egress_bytes_per_step": leaving[i],
+            "uplink_seconds": leaving[i] / float(tier.uplink_bytes_per_s[i]),
+        }
+        for i, name in enumerate(tier.domains)
+        if hosts[i] or spares[i]
+    ]
+
+
+def to_text(asked: Question, answer: Answer, seconds: dict[str, float]) -> str:
+    """The answer for people."""
+    match answer:
+        case Placement():
+            return _placed_text(asked, answer, seconds)
+        case Insufficient():
+            return _insufficient_text(asked, answer)
+        case Infeasible() | Undecided():
+            return f"{outcome(answer)}: {asked.name}: {answer.reason}"
+    assert_never(answer)
+
+
+def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) -> str:
+    ranks = asked.request.parallelism.world_size
+    head = (
+        f"placed: {asked.name} on {asked.fabric.name}: {len(answer.hosts):,} hosts,"
+        f" {ranks:,} ranks, {len(answer.spares):,} spares"
+    )
+    time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
+    notes = [f"note: {note}" for note in answer.notes]
+    parts = [head, _domains_text(asked, answer), _cuts_text(answer), *notes, time]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _domains_text(asked: Question, answer: Placement) -> str:
+    domains = _domains(asked, answer)
+    if not domains:
+        return ""
+    rows = [[asked.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
+    for domain in domains:
+        rows.append(
+            [
+                domain["name"],
+                f"{domain['hosts']:,}",
+                f"{domain['spares']:,}",
+                bytes_text(domain["egress_bytes_per_step"]),
+                seconds_text(domain["uplink_seconds"]),
+            ]
+        )
+    return columns(rows, right={1, 2, 3, 4})
+
+
+def _cuts_text(answer: Placement) -> str:
+    if not answer.cuts:
+        return ""
+    rows = [["crosses", "per step", "lower bound", "", "by axis"]]
+    for depth, cut in enumerate(answer.cuts):
+        axes = ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
+        bound = bytes_text(answer.lower_bound) if depth == 0 else ""
+        proof = _certificate(answer) if depth == 0 else ""
+        rows.append([cut.tier, bytes_text(cut.bytes_per_step), bound, proof, axes])
+    return columns(rows, right={1, 2})
+
+
+def _certificate(answer: Placement) -> str:
+    return "proved optimal" if answer.is_optimal else f"gap {answer.gap:.2%}"
+
+
+def _insufficient_text(asked: Question, answer: Insufficient) -> str:
+    head = f"insufficient: {asked.name}: {answer.reason}"
+    if not answer.free_by_domain or not asked.fabric.tiers:
+        return head
+    rows = [[asked.fabric.tiers[0].name, "free"]]
+    rows += [[name, f"{free:,}"] for name, free in answer.free_by_domain]
+    return f"{head}\n\n{columns(rows, right={1})}"

@@ -1,0 +1,146 @@
+"""A placement in the words of what starts the ranks.
+
+Rank r runs in slot r mod G of host r // G, G = GPUs per host: block i is on hosts[i].
+Each function gives the lines of one file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from re import split
+
+MASTER_PORT = 29500  # torch.distributed's own default
+LONGEST_LINE = 100
+_DIGITS = r"(\d+)"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Host names in block order, and the ranks on each."""
+
+    name: str
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    ranks_per_host: int
+
+    @property
+    def ranks(self) -> Iterator[tuple[int, str, int]]:
+        """(rank, host, local rank) in rank order."""
+        for block, host in enumerate(self.hosts):
+            for local in range(self.ranks_per_host):
+                yield block * self.ranks_per_host + local, host, local
+
+    @property
+    def world_size(self) -> int:
+        return len(self.hosts) * self.ranks_per_host
+
+
+def hostfile(gang: Gang) -> Iterable[str]:
+    """One host a line, in block order."""
+    return gang.hosts
+
+
+def rankfile(gang: Gang) -> Iterable[str]:
+    """Open MPI: `mpirun --rankfile FILE`."""
+    return (f"rank {rank}={host} slot={local}" for rank, host, local in gang.ranks)
+
+
+def torchrun(gang: Gang) -> Iterable[str]:
+    """The command of each host, after its name.
+
+    Static rendezvous: the dynamic ones number hosts by address, not by placement.
+    """
+    for node, host in enumerate(gang.hosts):
+        yield (
+            f"{host} torchrun --nnodes {len(gang.hosts)} --node-rank {node}"
+            f" --nproc-per-node {gang.ranks_per_host}"
+            f" --master-addr {gang.hosts[0]} --master-port {MASTER_PORT}"
+        )
+
+
+def env(gang: Gang) -> Iterable[str]:
+    """What each rank finds in its environment (`env://`), and its host."""
+    common = (
+        f"WORLD_SIZE={gang.world_size} LOCAL_WORLD_SIZE={gang.ranks_per_host}"
+        f" MASTER_ADDR={gang.hosts[0]} MASTER_PORT={MASTER_PORT}"
+    )
+    return (
+        f"RANK={rank} LOCAL_RANK={local} HOST={host} {common}" for rank, host, local in gang.ranks
+    )
+
+
+def slurm(gang: Gang) -> Iterable[str]:
+    """A SLURM_HOSTFILE: one line a rank, after comments that say how to use it.
+
+    `-N` on the srun would override the arbitrary distribution, so it is on the
+    allocation alone. Slurm skips comments; its lines hold 8 KiB, so long ones wrap.
+    """
+    yield f"# {shlex.quote(gang.name)}: {len(gang.hosts)} hosts, {gang.world_size} ranks."
+    yield "# Allocate exactly these hosts; `sed -n 's/^#[$] //p' FILE` prints the commands."
+    nodes = f'"{compress(gang.hosts)}"'
+    yield from _command(f"sbatch --exclusive -N {len(gang.hosts)} -w {nodes} SCRIPT")
+    yield "# Inside the allocation, with FILE this file; never -N here."
+    yield from _command(f"SLURM_HOSTFILE=FILE srun -n {gang.world_size} -m arbitrary COMMAND")
+    if gang.spares:
+        yield "# Spares, not allocated:"
+        yield from (f"#   {line}" for line in _wrapped(compress(gang.spares)))
+    for _, host, _ in gang.ranks:
+        yield host
+
+
+def _command(text: str) -> Iterable[str]:
+    *lines, last = _wrapped(text)
+    yield from (f"#$ {line}\\" for line in lines)
+    yield f"#$ {last}"
+
+
+def _wrapped(text: str) -> list[str]:
+    """Break after commas outside brackets, so that joined lines give `text` again."""
+    lines = [""]
+    for piece in split(r"(?<=,)(?![^\[]*\])", text):
+        if lines[-1] and len(lines[-1]) + len(piece) > LONGEST_LINE:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
+def compress(hosts: Sequence[str]) -> str:
+    """Hostlist ranges that name each of `hosts` once, sorted: `z0-r[000-011]-h[0-1]`.
+
+    The numbers of the names are merged from the last one to the first.
+    """
+    names = [tuple(split(_DIGITS, host)) for host in sorted(set(hosts))]
+    deepest = max((len(name) for name in names), default=0)
+    for position in range(deepest - 2, 0, -2):
+        names = _merged(names, position)
+    return ",".join("".join(name) for name in sorted(names))
+
+
+def _merged(names: list[tuple[str, ...]], position: int) -> list[tuple[str, ...]]:
+    """Join the names that differ in the number at `position` alone."""
+
+    def rest(name: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+        return name[:position], name[position + 1 :], len(name[position : position + 1][0])
+
+    short = [name for name in names if len(name) <= position]
+    merged = list(short)
+    long = sorted((name for name in names if len(name) > position), key=lambda n: (rest(n), n))
+    for (before, after, _), group in groupby(long, key=rest):
+        ranges = _ranges([name[position] for name in group])
+        merged.append((*before, ranges, *after))
+    return merged
+
+
+def _ranges(numbers: list[str]) -> str:
+    """Ascending numbers of one width as `[000-003,007]`; a single one stays as it is."""
+    if len(numbers) == 1:
+        return numbers[0]
+    runs = []
+    for _, group in groupby(enumerate(numbers), key=lambda item: int(item[1]) - item[0]):
+        run = list(map(itemgetter(1), group))
+        runs.append(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return f"[{','.join(runs)}]"

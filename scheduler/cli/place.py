@@ -1,0 +1,141 @@
+"""`muster place`: place one job on a fabric, without a server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placement.request import Answer, Objective, Placement
+from scheduler.cli import clock, formats
+
+if TYPE_CHECKING:
+    from placement.fabric import Fabric
+    from scheduler.cli.answers import Question
+    from scheduler.specs import JobFile
+
+EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
+
+
+class Format(StrEnum):
+    """What the answer is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+    HOSTFILE = "hostfile"
+    RANKFILE = "rankfile"
+    SLURM = "slurm"
+    TORCHRUN = "torchrun"
+    ENV = "env"
+
+
+LAUNCHER_FILES: dict[Format, Callable[[formats.Gang], Iterable[str]]] = {
+    Format.HOSTFILE: formats.hostfile,
+    Format.RANKFILE: formats.rankfile,
+    Format.SLURM: formats.slurm,
+    Format.TORCHRUN: formats.torchrun,
+    Format.ENV: formats.env,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("place")(place_command)
+
+
+def place_command(
+    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    fabric: Annotated[
+        str,
+        typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
+    ],
+    busy: Annotated[
+        Path | None,
+        typer.Option(help="Hosts that cannot be used: a name or hostlist range a line."),
+    ] = None,
+    spares: Annotated[
+        str | None,
+        typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
+    ] = None,
+    objective: Annotated[
+        Objective | None, typer.Option(help="What is minimised first; replaces the file's.")
+    ] = None,
+    output: Annotated[
+        Format, typer.Option("--format", help="How the answer is written.")
+    ] = Format.TABLE,
+) -> None:
+    """Place a job on a fabric and prove how good the placement is.
+
+    Exit code: 0 placed, 3 insufficient (not enough is free now),
+    4 infeasible (never fits this fabric), 5 undecided (search budget spent),
+    2 bad input.
+    """
+    from placement.hostset import full
+    from scheduler import specs
+
+    network = specs.load_fabric(fabric)
+    asked = _with_options(specs.read_job(str(job)), spares, objective)
+    taken = specs.load_busy(str(busy), network) if busy else 0
+    code = _answer(asked, network, full(network.host_count) & ~taken, output)
+    raise typer.Exit(code)
+
+
+def _with_options(job: JobFile, spares: str | None, objective: Objective | None) -> JobFile:
+    """The job with what the command line says in place of what the file says."""
+    from scheduler.jobfile import job_from_mapping, job_to_mapping
+
+    changes = {"spares": spares, "objective": objective and objective.value}
+    given = {key: value for key, value in changes.items() if value is not None}
+    if not given:
+        return job
+    spec = job_from_mapping({**job_to_mapping(job.spec), **given}, "command line")
+    return replace(job, spec=spec)
+
+
+def _answer(job: JobFile, fabric: Fabric, free: int, output: Format) -> int:
+    from placement.errors import BadInput
+    from placement.place import place
+    from scheduler.cli.answers import Question, outcome
+
+    asked = Question(job.spec.name, fabric, job.spec.request)
+    begin = time.perf_counter()
+    try:
+        answer = place(fabric, free, asked.request)
+    except BadInput as error:
+        raise job.document.error((error.field, error.message)) from None
+    _write(asked, answer, output, time.perf_counter() - begin)
+    return EXIT_CODES[outcome(answer)]
+
+
+def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> None:
+    from scheduler.cli import answers
+
+    seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
+    if output is Format.JSON:
+        text = json.dumps(answers.to_mapping(asked, answer, seconds), indent=2)
+    elif output is Format.TABLE:
+        text = answers.to_text(asked, answer, seconds)
+    elif isinstance(answer, Placement):
+        text = "\n".join(LAUNCHER_FILES[output](_gang(asked, answer)))
+    else:
+        # Nothing that a launcher could mistake for a host.
+        typer.echo(answers.to_text(asked, answer, seconds), err=True)
+        return
+    sys.stdout.write(text + "\n")
+
+
+def _gang(asked: Question, answer: Placement) -> formats.Gang:
+    fabric = asked.fabric
+    return formats.Gang(
+        asked.name,
+        fabric.names(answer.hosts),
+        fabric.names(answer.spares),
+        fabric.gpus_per_host,
+    )

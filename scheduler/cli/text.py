@@ -1,0 +1,40 @@
+"""Plain text for people: aligned columns, bytes and seconds in readable units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
+
+
+def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> str:
+    """Rows of equal length, two spaces between columns; `right` ones are flush right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def bytes_text(count: float) -> str:
+    """Three significant digits in powers of 1,000: 2.42 TB."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return f"{value:.0f} B"
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f} {_UNITS[unit]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Three significant digits in us, ms or s."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    micro = seconds * 1e6
+    return f"{micro:.3g} us" if micro >= 0.01 else "0 s" if not seconds else "< 0.01 us"
