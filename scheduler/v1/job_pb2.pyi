@@ -56,9 +56,9 @@ class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.V
     OBJECTIVE_CUT: _Objective.ValueType  # 1
     """Bytes per step over the outermost tier."""
     OBJECTIVE_BOTTLENECK: _Objective.ValueType  # 2
-    """Seconds per step on the busiest uplink."""
+    """Seconds per step on the busiest uplink of the outermost tier."""
     OBJECTIVE_SPREAD: _Objective.ValueType  # 3
-    """The largest share of the gang in one domain."""
+    """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
 
 class Objective(_Objective, metaclass=_ObjectiveEnumTypeWrapper):
     """What a placement minimises first; the total cut breaks ties."""
@@ -68,9 +68,9 @@ OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
 OBJECTIVE_CUT: Objective.ValueType  # 1
 """Bytes per step over the outermost tier."""
 OBJECTIVE_BOTTLENECK: Objective.ValueType  # 2
-"""Seconds per step on the busiest uplink."""
+"""Seconds per step on the busiest uplink of the outermost tier."""
 OBJECTIVE_SPREAD: Objective.ValueType  # 3
-"""The largest share of the gang in one domain."""
+"""Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
 Global___Objective: _TypeAlias = Objective  # noqa: Y015
 
 class _JobState:

@@ -1,0 +1,245 @@
+"""Between messages and core values; the only module that sees both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from placement.fabric import Fabric
+from placement.request import (
+    Answer,
+    Collective,
+    Infeasible,
+    Insufficient,
+    Objective,
+    Placement,
+    TierCut,
+    Undecided,
+)
+from scheduler.changes import Change, ChangeKind
+from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
+from scheduler.core.explain import Cause
+from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
+
+
+def _numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
+    """The wire number of each member; a member without one fails at import."""
+    return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
+
+
+_JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = _numbers(
+    job_pb2.JobState, "JOB_STATE", JobState
+)
+_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = _numbers(
+    host_pb2.HostState, "HOST_STATE", HostState
+)
+_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = _numbers(
+    job_pb2.Collective, "COLLECTIVE", Collective
+)
+_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = _numbers(
+    job_pb2.Objective, "OBJECTIVE", Objective
+)
+_CAUSES: dict[Cause, service_pb2.WaitCause.ValueType] = _numbers(
+    service_pb2.WaitCause, "WAIT_CAUSE", Cause
+)
+_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = _numbers(
+    service_pb2.JobChange, "JOB_CHANGE", ChangeKind
+)
+_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in _JOB_STATES.items()}
+_HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
+_COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
+_OBJECTIVE_BY_NUMBER: dict[int, Objective] = {n: o for o, n in _OBJECTIVES.items()}
+
+
+def job_state(number: int) -> JobState | None:
+    """None: a number that this version does not know, or none was given."""
+    return _JOB_STATE_BY_NUMBER.get(number)
+
+
+def host_state(number: int) -> HostState | None:
+    """None: a number that this version does not know, or none was given."""
+    return _HOST_STATE_BY_NUMBER.get(number)
+
+
+# --- requests ------------------------------------------------------------------
+
+
+def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
+    """Check a specification with the rules of the job file.
+
+    Raises: InputError with every fault found.
+    """
+    return job_from_mapping(_mapping(message))
+
+
+def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
+    """The content of the job file that says the same; what is unset is left out."""
+    mapping: dict[str, Any] = {"priority": message.priority}
+    for field in ("name", "spares"):
+        if text := getattr(message, field):
+            mapping[field] = text
+    for section in ("parallelism", "model", "batch"):
+        if message.HasField(section):
+            mapping[section] = {f.name: v for f, v in getattr(message, section).ListFields()}
+    if message.traffic:
+        mapping["traffic"] = dict(message.traffic)
+    if message.collectives:
+        mapping["collectives"] = {
+            axis: _COLLECTIVE_BY_NUMBER.get(number, number)
+            for axis, number in message.collectives.items()
+            if number
+        }
+    if message.objective:
+        mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
+    if message.HasField("time_limit_s"):
+        mapping["time_limit_s"] = message.time_limit_s
+    return mapping
+
+
+def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
+    """The message that `spec_from_proto` reads back as `spec`."""
+    mapping = job_to_mapping(spec)
+    request = spec.request
+    return job_pb2.JobSpec(
+        name=spec.name,
+        parallelism=_section(job_pb2.Parallelism, mapping, "parallelism"),
+        traffic=mapping.get("traffic"),
+        collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
+        model=_section(job_pb2.Model, mapping, "model"),
+        batch=_section(job_pb2.Batch, mapping, "batch"),
+        spares=str(mapping["spares"]),
+        objective=_OBJECTIVES[request.objective],
+        priority=spec.priority,
+        time_limit_s=spec.time_limit_s,
+    )
+
+
+def _section(kind: type[Any], mapping: Mapping[str, Any], key: str) -> Any:
+    return kind(**mapping[key]) if key in mapping else None
+
+
+# --- jobs ----------------------------------------------------------------------
+
+
+def job_to_proto(
+    fabric: Fabric, job: Job, version: int, reason: str, *, with_hosts: bool = True
+) -> job_pb2.Job:
+    """`reason`: why it waits, or what the job itself says."""
+    return job_pb2.Job(
+        name=job.name,
+        uid=job.uid,
+        create_time=timestamp(job.submit_ns),
+        update_time=timestamp(job.state_ns),
+        state=_JOB_STATES[job.state],
+        reason=reason,
+        attempt=job.attempt,
+        placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
+        version=version,
+        spec=spec_to_proto(job.spec),
+    )
+
+
+def _job_placement(fabric: Fabric, job: Job, with_hosts: bool) -> placement_pb2.Placement:
+    cut = job.cuts[0].bytes_per_step if job.cuts else 0
+    held = Placement(
+        job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes
+    )
+    return placement_to_proto(fabric, held, with_hosts=with_hosts)
+
+
+def placement_to_proto(
+    fabric: Fabric, placement: Placement, *, with_hosts: bool = True
+) -> placement_pb2.Placement:
+    return placement_pb2.Placement(
+        hosts=fabric.names(placement.hosts) if with_hosts else (),
+        spares=fabric.names(placement.spares) if with_hosts else (),
+        cuts=[_cut_to_proto(cut) for cut in placement.cuts],
+        lower_bound_bytes_per_step=placement.lower_bound,
+        gap=placement.gap,
+        optimal=placement.is_optimal,
+        notes=placement.notes,
+        host_count=len(placement.hosts),
+        spare_count=len(placement.spares),
+    )
+
+
+def _cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
+    return placement_pb2.TierCut(
+        tier=cut.tier, bytes_per_step=cut.bytes_per_step, by_axis=dict(cut.by_axis)
+    )
+
+
+def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
+    """One of the four answers to a dry run."""
+    match answer:
+        case Placement():
+            placed = placement_to_proto(fabric, answer)
+            return placement_pb2.Answer(outcome=placement_pb2.OUTCOME_PLACED, placement=placed)
+        case Insufficient():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_INSUFFICIENT,
+                reason=answer.reason,
+                needed_hosts=answer.needed,
+                free_hosts=answer.free,
+                free_hosts_by_domain=dict(answer.free_by_domain),
+            )
+        case Infeasible():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_INFEASIBLE, reason=answer.reason
+            )
+        case Undecided():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_UNDECIDED, reason=answer.reason
+            )
+    assert_never(answer)
+
+
+def reason_to_proto(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
+    return service_pb2.ExplainJobResponse(
+        name=job.name,
+        state=_JOB_STATES[job.state],
+        cause=_CAUSES[reason.cause],
+        reason=reason.sentence,
+        needed_hosts=reason.needed,
+        free_hosts=reason.free,
+        start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
+        waits_for=reason.waits_for,
+        version=version,
+    )
+
+
+def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
+    job = job_to_proto(change.fabric, change.job, change.version, change.job.reason)
+    return service_pb2.WatchJobsResponse(
+        version=change.version,
+        change_time=timestamp(change.time_ns),
+        change=_CHANGES[change.kind],
+        job=job,
+    )
+
+
+# --- hosts ---------------------------------------------------------------------
+
+
+def host_to_proto(state: State, index: int, holder: Job | None, block: int | None) -> host_pb2.Host:
+    """`block`: which block of `holder` the host carries, None for a spare."""
+    fabric, host = state.loaded_fabric, state.host(index)
+    return host_pb2.Host(
+        name=fabric.hosts[index],
+        state=_HOST_STATES[host.state],
+        update_time=timestamp(host.since_ns) if host.since_ns else None,
+        reason=host.reason,
+        domains=[fabric.domain(index, tier) for tier in range(len(fabric.tiers))],
+        job=holder.name if holder else "",
+        block=block,
+        version=state.version,
+    )
+
+
+def timestamp(time_ns: int) -> Timestamp:
+    moment = Timestamp()
+    moment.FromNanoseconds(time_ns)
+    return moment

@@ -1,0 +1,80 @@
+"""Changes, handed to everyone who watches, in order and without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from scheduler.changes import Change
+
+DEPTH = 10_000  # changes that a slow watcher may lag behind
+
+
+class FellBehind(Exception):
+    """The watcher did not keep up and must resume from the last version it saw."""
+
+
+class Closed(Exception):
+    """The server stops; resume when it is back."""
+
+
+class Subscription:
+    """Changes published since this was made, for one reader."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._pending: deque[Change] = deque()
+        self._wake = asyncio.Event()
+        self._end: Exception | None = None
+
+    def offer(self, change: Change) -> None:
+        """Queue one change; a reader that is too far behind is cut off."""
+        if len(self._pending) >= self._depth:
+            self.end(FellBehind())
+        if self._end is None:
+            self._pending.append(change)
+            self._wake.set()
+
+    def end(self, why: Exception) -> None:
+        """Raise `why` at the reader once it has read what is queued."""
+        self._end = self._end or why
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        while True:
+            while self._pending:
+                yield self._pending.popleft()
+            if self._end is not None:
+                raise self._end
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class Feed:
+    """The subscriptions. All of it runs on the event loop's thread."""
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        self._depth = depth
+        self._subscriptions: set[Subscription] = set()
+        self._is_closed = False
+
+    def subscribe(self) -> Subscription:
+        subscription = Subscription(self._depth)
+        if self._is_closed:
+            subscription.end(Closed())
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+
+    def publish(self, change: Change) -> None:
+        for subscription in self._subscriptions:
+            subscription.offer(change)
+
+    def close(self) -> None:
+        """End every subscription, now and from now on."""
+        self._is_closed = True
+        for subscription in self._subscriptions:
+            subscription.end(Closed())

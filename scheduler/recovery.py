@@ -1,0 +1,62 @@
+"""From a log to a state: the first thing a server does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placement.errors import BadInput
+from placement.fabric import from_spec
+from scheduler.core import State
+from scheduler.core.apply import apply
+from scheduler.core.events import FabricLoaded
+from scheduler.store import Store, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The state at the end of a log, and the time of its last event."""
+
+    state: State
+    last_ns: int
+
+
+def recover(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: int) -> Recovered:
+    """Replay the log; a new one begins with the fabric.
+
+    Raises: StoreError when the log cannot be replayed, is new and no fabric is given,
+    or is for another fabric than the one given.
+    """
+    recovered = _replayed(store)
+    if recovered.state.version:
+        _same_fabric(store, recovered.state, fabric_spec)
+        return recovered
+    if fabric_spec is None:
+        raise StoreError(f"{store.path} is new: name its fabric with --fabric")
+    loaded = FabricLoaded(now_ns, fabric_spec)
+    state = apply(State.empty(), loaded)
+    store.append(0, [loaded])
+    return Recovered(state, now_ns)
+
+
+def _replayed(store: Store) -> Recovered:
+    state, last_ns = State.empty(), 0
+    for version, event in store.read():
+        try:
+            state, last_ns = apply(state, event), event.time_ns
+        except (KeyError, IndexError, RuntimeError, BadInput) as error:
+            what = f"version {version} does not follow from those before it ({error!r})"
+            raise StoreError(f"{store.path} is corrupt: {what}") from error
+    return Recovered(state, last_ns)
+
+
+def _same_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:
+    if fabric_spec is None:
+        return
+    given, logged = from_spec(fabric_spec), state.loaded_fabric
+    if given != logged:
+        raise StoreError(
+            f"{store.path} is for fabric {logged.name} ({logged.digest}), not {given.name}"
+            f" ({given.digest}); leave --fabric out, or begin a new store"
+        )

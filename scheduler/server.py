@@ -1,0 +1,137 @@
+"""Wiring: the log, the writer and the gRPC server, from start to graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from placement.fabric import Fabric
+from scheduler.core import Limits
+from scheduler.recovery import recover
+from scheduler.service import SchedulerServicer
+from scheduler.store import Store, open_store
+from scheduler.v1 import service_pb2, service_pb2_grpc
+from scheduler.writer import Writer
+
+GRACE_S = 5.0
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
+
+# Two servers on one port would share its connections at random.
+_OPTIONS = (("grpc.so_reuseport", 0),)
+
+
+class CannotListen(Exception):
+    """The address is taken, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds."""
+
+    store: str
+    listen: str
+    fabric_spec: Mapping[str, Any] | None = None
+    limits: Limits = field(default_factory=Limits)
+    clock: Callable[[], int] = time.time_ns
+    new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a server that has replayed its log can say of itself."""
+
+    address: str
+    fabric: Fabric
+    version: int
+
+
+async def serve(
+    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event | None = None
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; finish what runs, then close the log.
+
+    Raises: StoreError when the log cannot be used, CannotListen.
+    """
+    stop = stop or _stop_on_signals()
+    store = open_store(settings.store)
+    try:
+        server = grpc.aio.server(options=_OPTIONS)
+        servicer, checks = SchedulerServicer(settings.new_uid), health.aio.HealthServicer()
+        address = _bind(server, servicer, checks, settings.listen)
+        await server.start()
+        try:
+            writer = await _recovered_writer(store, settings)
+            writing = asyncio.create_task(writer.run())
+            servicer.attach(writer)
+            await _set_ready(checks)
+            on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
+            await _first(stop.wait(), writing)
+            await _stop(server, checks, writer)
+            await writing
+        finally:
+            await server.stop(None)
+    finally:
+        store.close()
+
+
+async def _recovered_writer(store: Store, settings: Settings) -> Writer:
+    """A writer on the state at the end of the log. The port answers meanwhile: not ready."""
+    recovered = await asyncio.to_thread(recover, store, settings.fabric_spec, settings.clock())
+    return Writer(store, recovered, settings.clock, settings.limits)
+
+
+async def _first(stopped: Coroutine[Any, Any, Any], writing: asyncio.Task[None]) -> None:
+    """Wait for the word to stop, or for the writer to fail."""
+    stopping = asyncio.create_task(stopped)
+    await asyncio.wait({stopping, writing}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _bind(
+    server: grpc.aio.Server,
+    servicer: SchedulerServicer,
+    checks: health.aio.HealthServicer,
+    listen: str,
+) -> str:
+    """Register everything and take the address; the address that was taken."""
+    service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT")
+    try:
+        bound = server.add_insecure_port(listen)
+    except RuntimeError:
+        raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
+    return f"{host}:{bound}"
+
+
+async def _set_ready(checks: health.aio.HealthServicer) -> None:
+    for name in ("", SERVICE):
+        await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _stop(server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer) -> None:
+    """Turn new calls away, end watches, let the rest finish, then write what is queued."""
+    await checks.enter_graceful_shutdown()
+    writer.feed.close()
+    await server.stop(GRACE_S)
+    writer.stop()

@@ -1,0 +1,251 @@
+"""The gRPC face: messages in, commands to the writer, messages out. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import grpc
+
+from scheduler import convert, listing
+from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, explain
+from scheduler.core.admit import Code
+from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.lifecycle import HostMove
+from scheduler.problems import InputError
+from scheduler.refusal import invalid, invalid_input, not_found, refusals, rejected, unavailable
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.writer import Writer
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Member = TypeVar("Member")
+
+JOBS_PAGE, MOST_JOBS = 100, 1_000
+HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+
+
+class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
+    """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
+
+    def __init__(self, new_uid: Callable[[], str]) -> None:
+        self._new_uid = new_uid
+        self._attached: Writer | None = None
+
+    def attach(self, writer: Writer) -> None:
+        self._attached = writer
+
+    @property
+    def _writer(self) -> Writer:
+        if self._attached is None:
+            raise unavailable("the server is starting: it is replaying its log")
+        return self._attached
+
+    async def CreateJob(
+        self, request: service_pb2.CreateJobRequest, context: Context
+    ) -> service_pb2.CreateJobResponse:
+        async with refusals(context):
+            writer = self._writer
+            try:
+                spec = convert.spec_from_proto(request.spec)
+            except InputError as error:
+                raise invalid_input(error, "spec.") from None
+            command = SubmitJob(spec, self._new_uid(), request.request_id)
+            if request.validate_only:
+                answer = await asyncio.to_thread(_dry_run, writer, command)
+                return service_pb2.CreateJobResponse(answer=answer)
+            await self._done(command, "spec.")
+            made = writer.state.by_request(request.request_id) if request.request_id else None
+            job = _job_message(writer, made or _job(writer.state, spec.name))
+            return service_pb2.CreateJobResponse(job=job)
+
+    async def GetJob(
+        self, request: service_pb2.GetJobRequest, context: Context
+    ) -> service_pb2.GetJobResponse:
+        async with refusals(context):
+            job = _job(self._writer.state, request.name)
+            return service_pb2.GetJobResponse(job=_job_message(self._writer, job))
+
+    async def ListJobs(
+        self, request: service_pb2.ListJobsRequest, context: Context
+    ) -> service_pb2.ListJobsResponse:
+        async with refusals(context):
+            return await asyncio.to_thread(_list_jobs, self._writer, request)
+
+    async def CancelJob(
+        self, request: service_pb2.CancelJobRequest, context: Context
+    ) -> service_pb2.CancelJobResponse:
+        async with refusals(context):
+            await self._done(CancelJob(request.name, request.reason))
+            job = _job(self._writer.state, request.name)
+            return service_pb2.CancelJobResponse(job=_job_message(self._writer, job))
+
+    async def EndJob(
+        self, request: service_pb2.EndJobRequest, context: Context
+    ) -> service_pb2.EndJobResponse:
+        async with refusals(context):
+            outcome = convert.job_state(request.outcome)
+            if outcome not in (JobState.COMPLETED, JobState.FAILED):
+                raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
+            await self._done(EndJob(request.name, outcome, request.attempt, request.reason))
+            job = _job(self._writer.state, request.name)
+            return service_pb2.EndJobResponse(job=_job_message(self._writer, job))
+
+    async def ExplainJob(
+        self, request: service_pb2.ExplainJobRequest, context: Context
+    ) -> service_pb2.ExplainJobResponse:
+        async with refusals(context):
+            writer, state = self._writer, self._writer.state
+            job = _job(state, request.name)
+            reason = explain(state, job.name, writer.now_ns(), writer.limits)
+            return convert.reason_to_proto(reason, job, state.version)
+
+    async def WatchJobs(
+        self, request: service_pb2.WatchJobsRequest, context: Context
+    ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
+        async with refusals(context):
+            writer = self._writer
+            newest = writer.state.version
+            after = request.after_version if request.HasField("after_version") else newest
+            if not 0 <= after <= newest:
+                raise invalid("after_version", f"must be 0 to {newest}, the newest version")
+            # Told at once, so that a caller knows from where on it misses nothing.
+            await context.send_initial_metadata((("muster-version", str(after)),))
+            async with aclosing(writer.watch(after)) as changes:
+                async for change in changes:
+                    if request.name in ("", change.job.name):
+                        yield convert.change_to_proto(change)
+
+    async def ListHosts(
+        self, request: service_pb2.ListHostsRequest, context: Context
+    ) -> service_pb2.ListHostsResponse:
+        async with refusals(context):
+            return await asyncio.to_thread(_list_hosts, self._writer.state, request)
+
+    async def CordonHost(
+        self, request: service_pb2.CordonHostRequest, context: Context
+    ) -> service_pb2.CordonHostResponse:
+        async with refusals(context):
+            host = await self._moved(request.name, HostMove.CORDON, request.reason)
+            return service_pb2.CordonHostResponse(host=host)
+
+    async def UncordonHost(
+        self, request: service_pb2.UncordonHostRequest, context: Context
+    ) -> service_pb2.UncordonHostResponse:
+        async with refusals(context):
+            host = await self._moved(request.name, HostMove.UNCORDON, request.reason)
+            return service_pb2.UncordonHostResponse(host=host)
+
+    async def DrainHost(
+        self, request: service_pb2.DrainHostRequest, context: Context
+    ) -> service_pb2.DrainHostResponse:
+        async with refusals(context):
+            host = await self._moved(request.name, HostMove.DRAIN, request.reason)
+            return service_pb2.DrainHostResponse(host=host)
+
+    async def ReportHost(
+        self, request: service_pb2.ReportHostRequest, context: Context
+    ) -> service_pb2.ReportHostResponse:
+        async with refusals(context):
+            await self._done(ReportHost(request.name, request.signal, request.detail))
+            host = _host_message(self._writer.state, request.name)
+            return service_pb2.ReportHostResponse(host=host)
+
+    async def _moved(self, name: str, move: HostMove, reason: str) -> host_pb2.Host:
+        await self._done(MoveHost(name, move, reason))
+        return _host_message(self._writer.state, name)
+
+    async def _done(self, command: Command, prefix: str = "") -> None:
+        """Have `command` written. Raises: Refused."""
+        answer = await self._writer.submit(command)
+        if isinstance(answer, Rejected):
+            raise rejected(answer, prefix)
+
+
+def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
+    """Check as for real, then say what the job would get."""
+    state = writer.state
+    refusal = admit(state, command, writer.now_ns())
+    if isinstance(refusal, Rejected) and refusal.code is not Code.INFEASIBLE:
+        raise rejected(refusal, "spec.")
+    answer = dry_run(state, command.spec, writer.limits)
+    return convert.answer_to_proto(state.loaded_fabric, answer)
+
+
+def _job(state: State, name: str) -> Job:
+    job = state.find(name)
+    if job is None:
+        raise not_found(f"no job {name!r}")
+    return job
+
+
+def _job_message(writer: Writer, job: Job, *, with_hosts: bool = True) -> job_pb2.Job:
+    return _describe(writer, writer.state, job, with_hosts)
+
+
+def _describe(writer: Writer, state: State, job: Job, with_hosts: bool) -> job_pb2.Job:
+    """A waiting job says why it waits, and what put it back into the queue."""
+    reason = job.reason
+    if job.state is JobState.QUEUED:
+        reason = explain(state, job.name, writer.now_ns(), writer.limits).sentence
+        if job.reason:
+            reason = f"{reason}; was requeued: {job.reason}"
+    return convert.job_to_proto(
+        state.loaded_fabric, job, state.version, reason, with_hosts=with_hosts
+    )
+
+
+def _host_message(state: State, name: str) -> host_pb2.Host:
+    index = state.loaded_fabric.index_by_name[name]
+    held = listing.holders(state).get(index, listing.HeldHost(index, None, None))
+    return convert.host_to_proto(state, index, held.holder, held.block)
+
+
+def _list_jobs(
+    writer: Writer, request: service_pb2.ListJobsRequest
+) -> service_pb2.ListJobsResponse:
+    state = writer.state
+    states = _states(request.states, convert.job_state)
+    size = _size(request.page_size, JOBS_PAGE, MOST_JOBS)
+    try:
+        page = listing.jobs(state, states, size, request.page_token)
+    except listing.BadToken as error:
+        raise invalid("page_token", str(error)) from None
+    return service_pb2.ListJobsResponse(
+        jobs=[_describe(writer, state, job, False) for job in page.items],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def _list_hosts(
+    state: State, request: service_pb2.ListHostsRequest
+) -> service_pb2.ListHostsResponse:
+    states = _states(request.states, convert.host_state)
+    size = _size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
+    try:
+        page = listing.hosts(state, states, request.job, size, request.page_token)
+    except listing.BadToken as error:
+        raise invalid("page_token", str(error)) from None
+    return service_pb2.ListHostsResponse(
+        hosts=[convert.host_to_proto(state, h.index, h.holder, h.block) for h in page.items],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> set[Member]:
+    found = set()
+    for number in numbers:
+        member = by_number(number)
+        if member is None:
+            raise invalid("states", f"{number} is not a state")
+        found.add(member)
+    return found
+
+
+def _size(asked: int, default: int, most: int) -> int:
+    if asked < 0:
+        raise invalid("page_size", "must not be negative")
+    return min(asked or default, most)

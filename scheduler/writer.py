@@ -1,0 +1,230 @@
+"""The single writer: everything that changes the state goes through here, in order.
+
+Commands and finished plans wait in one queue. The writer takes what has gathered,
+checks each entry on the state that those before it leave, appends all their events
+in one transaction, and only then makes the new state visible, answers and publishes:
+
+    append (durable) -> apply -> acknowledge -> publish
+
+A second loop decides: whenever the state has moved it takes a snapshot, decides in a
+thread, and queues the plan like any command. What happened meanwhile is found by
+commit, on the newest state; if nothing of the plan still holds, it decides again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+from scheduler.changes import Change, follow, history
+from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
+from scheduler.core.commands import Command
+from scheduler.core.events import Event
+from scheduler.feed import Feed
+from scheduler.recovery import Recovered
+from scheduler.store import Store, StoreError
+
+BATCH = 256  # entries of one append at most
+_PAGE = 500  # changes read from the log at once
+
+log = logging.getLogger("muster.writer")
+
+Answer = tuple[Event, ...] | Rejected | Conflict
+
+
+class Stopped(Exception):
+    """The writer takes nothing more: the server is stopping."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    """One thing to check and write: a command or a plan."""
+
+    check: Callable[[State, int], Answer]
+    answer: asyncio.Future[Answer]
+
+    def resolve(self, answer: Answer | Exception) -> None:
+        if self.answer.done():  # the caller has gone away
+            return
+        if isinstance(answer, Exception):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Writer:
+    """Owns the state and the log. `run` must be running for `submit` to answer."""
+
+    def __init__(
+        self, store: Store, recovered: Recovered, clock: Callable[[], int], limits: Limits
+    ) -> None:
+        self.limits = limits
+        self.feed = Feed()
+        self._store = store
+        self._state = recovered.state
+        self._clock = clock
+        self._last_ns = recovered.last_ns
+        self._queue: deque[_Entry] = deque()
+        self._arrived = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._is_stopping = False
+        self._disk = ThreadPoolExecutor(1, "muster-disk")
+        self._mind = ThreadPoolExecutor(1, "muster-decide")
+
+    @property
+    def state(self) -> State:
+        """The newest durable state."""
+        return self._state
+
+    def now_ns(self) -> int:
+        """The time, except that it never runs backwards through the log."""
+        self._last_ns = max(self._last_ns, self._clock())
+        return self._last_ns
+
+    async def submit(self, command: Command) -> tuple[Event, ...] | Rejected:
+        """Check a command and make it durable. No events: it was already true.
+
+        Raises: Stopped when the server is stopping, StoreError when the disk refuses.
+        """
+        answer = await self._enter(lambda state, now_ns: admit(state, command, now_ns))
+        assert not isinstance(answer, Conflict)
+        return answer
+
+    async def watch(self, after_version: int) -> AsyncGenerator[Change, None]:
+        """Every change after `after_version`, for ever.
+
+        Raises: FellBehind, Closed (see feed).
+        """
+        # From here on the feed has every later change, the log every earlier one.
+        subscription = self.feed.subscribe()
+        joined = self._state.version
+        try:
+            if after_version < joined:
+                async for change in self._recorded(after_version, joined):
+                    yield change
+            async for change in subscription:
+                yield change
+        finally:
+            self.feed.unsubscribe(subscription)
+
+    async def run(self) -> None:
+        """Write and decide until `stop`. Raises: StoreError when the disk refuses."""
+        self._moved.set()  # what waited before a restart is decided first
+        decider = asyncio.create_task(self._decide())
+        try:
+            while not (self._is_stopping and not self._queue):
+                await self._arrived.wait()
+                self._arrived.clear()
+                while self._queue:
+                    await self._write(self._batch())
+        finally:
+            self._is_stopping = True
+            decider.cancel()
+            for entry in self._batch(len(self._queue)):
+                entry.resolve(Stopped())
+            self.feed.close()
+            self._disk.shutdown()
+            self._mind.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """Take nothing more; `run` returns when what waits is written."""
+        self._is_stopping = True
+        self._arrived.set()
+
+    async def _enter(self, check: Callable[[State, int], Answer]) -> Answer:
+        if self._is_stopping:
+            raise Stopped
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Entry(check, answer))
+        self._arrived.set()
+        return await answer
+
+    def _batch(self, most: int = BATCH) -> list[_Entry]:
+        return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+
+    async def _write(self, batch: list[_Entry]) -> None:
+        """Check entries one after the other, append at once, then answer."""
+        state, now_ns = self._state, self.now_ns()
+        events: list[Event] = []
+        changes: list[Change] = []
+        answers: list[Answer | Exception] = []
+        for entry in batch:
+            try:
+                answer = entry.check(state, now_ns)
+                if isinstance(answer, tuple):
+                    state, changed = _follow_all(state, answer)
+                    events += answer
+                    changes += changed
+                answers.append(answer)
+            except Exception as error:  # a bug in one command must not take down the rest
+                log.exception("a command failed")
+                answers.append(error)
+        if events:
+            await self._append(batch, events)
+            self._state = state
+            self._moved.set()
+        for entry, result in zip(batch, answers, strict=True):
+            entry.resolve(result)
+        for change in changes:
+            self.feed.publish(change)
+
+    async def _append(self, batch: list[_Entry], events: list[Event]) -> None:
+        loop = asyncio.get_running_loop()
+        version = self._state.version
+        try:
+            await loop.run_in_executor(self._disk, self._store.append, version, events)
+        except Exception as error:
+            # Whether the disk has it is unknown: only a replay can tell.
+            for entry in batch:
+                entry.resolve(error)
+            raise
+
+    async def _decide(self) -> None:
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            try:
+                await self._decide_once(self._state)
+            except (Stopped, StoreError):
+                return
+            except Exception:  # a bug in placement; the next change tries again
+                log.exception("no decision")
+
+    async def _decide_once(self, state: State) -> None:
+        loop = asyncio.get_running_loop()
+        plan = await loop.run_in_executor(self._mind, decide, state, self.now_ns(), self.limits)
+        if not plan.actions:
+            return
+        answer = await self._enter(lambda newest, now_ns: commit(newest, plan, now_ns))
+        if isinstance(answer, Conflict):
+            self._conflicted(plan, answer)
+
+    def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
+        log.info("plan on version %d fell: %s", plan.version, "; ".join(conflict.reasons))
+        if self._state.version != plan.version:
+            self._moved.set()
+        else:  # the same state would fall again: do not spin
+            log.error("a plan fell on its own version %d", plan.version)
+
+    async def _recorded(self, after_version: int, to_version: int) -> AsyncGenerator[Change, None]:
+        """Changes from the log, read page by page in a thread."""
+        changes = history(self._store.read(), after_version)
+        while page := await asyncio.to_thread(lambda: list(islice(changes, _PAGE))):
+            for change in page:
+                if change.version > to_version:
+                    return
+                yield change
+
+
+def _follow_all(state: State, events: tuple[Event, ...]) -> tuple[State, list[Change]]:
+    changes = []
+    for event in events:
+        state, change = follow(state, event)
+        if change is not None:
+            changes.append(change)
+    return state, changes
