@@ -84,7 +84,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return _invalid("time_limit_s", "must be at least 1")
     if spec.name in state.jobs:
         return Rejected(
-            Code.ALREADY_EXISTS, f"job {spec.name} is {state.jobs[spec.name].state}; names are live"
+            Code.ALREADY_EXISTS, f"a job {spec.name} is {state.jobs[spec.name].state} already"
         )
     try:
         axis_traffic(spec.request)
@@ -125,7 +125,8 @@ def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Reje
         return ()
     if command.attempt not in (0, job.attempt):
         return Rejected(
-            Code.PRECONDITION, f"attempt {command.attempt} of job {job.name} is over: {job.attempt}"
+            Code.PRECONDITION,
+            f"job {job.name} is at attempt {job.attempt}, not {command.attempt}",
         )
     if _OUTCOMES[command.outcome] not in JOB_MOVES[job.state]:
         return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}, not running")
@@ -154,7 +155,8 @@ def _moved(
     if index is None:
         return _no_host(host)
     now = state.host(index).state
-    if now in _REACHED[move]:
+    is_drained = now is HostState.CORDONED and not _runs_gang(state, index)
+    if now in _REACHED[move] or (move is HostMove.DRAIN and is_drained):
         return ()
     if move not in HOST_MOVES[now]:
         hint = "; report it repaired first" if now is HostState.FAILED else ""

@@ -7,9 +7,10 @@ from typing import assert_never
 
 from placement import hostset
 from placement.check import violations
+from placement.cut import cut
 from placement.hostset import HostSet
 from scheduler.core.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
-from scheduler.core.lifecycle import JOB_MOVES, JobMove
+from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
 from scheduler.core.plan import Action, Plan, Requeue, Start, Swap
 from scheduler.core.state import State
 
@@ -86,26 +87,30 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
         return f"job {action.name} is no longer running"
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
+    hosts = list(job.hosts)
     usable = free | (hostset.of(job.spares) & ~state.unhealthy)
-    left = {move.left for move in action.moves}
     for move in action.moves:
-        if job.hosts[move.block] != move.left:
+        if move.block >= len(hosts) or hosts[move.block] != move.left:
             return f"job {action.name}: block {move.block} moved meanwhile"
         if not hostset.has(usable, move.joined):
             return f"job {action.name}: host {fabric.hosts[move.joined]} was taken meanwhile"
+        hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
-    if any(
-        hostset.has(state.unhealthy, h) and h not in left and _failed(state, h) for h in job.hosts
-    ):
+    if job.state is JobState.RUNNING and not _leaves_unhealthy(state, action):
+        return f"job {action.name}: runs on, its hosts need not be left any more"
+    if any(state.host(host).state is HostState.FAILED for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
+    if cut(fabric, job.spec.request, hosts) != action.cuts:
+        return f"job {action.name}: other blocks moved meanwhile"
     swaps = tuple(
         HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
     )
     return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
 
 
-def _failed(state: State, host: int) -> bool:
-    return state.host(host).state.value == "failed"
+def _leaves_unhealthy(state: State, action: Swap) -> bool:
+    """A running gang is stopped only for hosts that it still has to leave."""
+    return bool(action.moves) and all(hostset.has(state.unhealthy, m.left) for m in action.moves)
 
 
 def _taken(action: Action) -> HostSet:

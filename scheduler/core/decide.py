@@ -54,8 +54,13 @@ class Promise:
 
 
 def decide(state: State, now_ns: int, limits: Limits) -> Plan:
-    """What to do now. The same arguments give the same plan."""
+    """What to do now. The same arguments give the same plan.
+
+    A requeued gang may be first in the queue, so nothing starts before it is there.
+    """
     restarts = _restarts(state)
+    if any(isinstance(action, Requeue) for action in restarts):
+        return Plan(state.version, restarts)
     free = state.free
     for action in restarts:
         if isinstance(action, Swap):
@@ -64,14 +69,16 @@ def decide(state: State, now_ns: int, limits: Limits) -> Plan:
 
 
 def _restarts(state: State) -> tuple[Action, ...]:
-    """Swaps for gangs with failed or draining hosts, most important first."""
-    if not state.unhealthy & state.held:
-        return ()
+    """Swaps for gangs that stopped or sit on draining hosts, most important first."""
+    hit = state.unhealthy & state.held
+    moved = [
+        job
+        for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)
+        if job.state is JobState.INTERRUPTED or (hit and job.held & hit)
+    ]
     actions: list[Action] = []
     free = state.free
-    for job in sorted(
-        state.in_state(JobState.INTERRUPTED, JobState.RUNNING), key=lambda j: j.order
-    ):
+    for job in sorted(moved, key=lambda j: j.order):
         action = _restart(state, job, free)
         if action is not None:
             actions.append(action)
@@ -81,28 +88,27 @@ def _restarts(state: State) -> tuple[Action, ...]:
 
 
 def _restart(state: State, job: Job, free: HostSet) -> Action | None:
-    """Replace what cannot run; a gang that stopped and finds no host is requeued."""
-    if not job.held & state.unhealthy:
-        return None
-    leaving = {
-        block: host for block, host in enumerate(job.hosts) if hostset.has(state.unhealthy, host)
-    }
-    failed = [b for b, h in leaving.items() if state.host(h).state is HostState.FAILED]
-    draining = [b for b, h in leaving.items() if state.host(h).state is HostState.DRAINING]
+    """Replace what cannot run; a gang that stopped and finds no host is requeued.
+
+    One whose hosts were all repaired before this decision starts again in place.
+    """
+    failed = _blocks_on(state, job, HostState.FAILED)
+    draining = _blocks_on(state, job, HostState.DRAINING)
     own = hostset.of(job.spares) & ~state.unhealthy
-    for blocks in (failed + draining, failed):
-        if not blocks:
-            continue
-        chosen = choose_swaps(
-            state.loaded_fabric, job.spec.request, job.hosts, sorted(blocks), own, free
-        )
+    for blocks in (sorted(failed + draining), failed):
+        if not blocks and job.state is JobState.RUNNING:
+            return None  # not draining, or nowhere to go yet: it runs on
+        chosen = choose_swaps(state.loaded_fabric, job.spec.request, job.hosts, blocks, own, free)
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
             return Swap(job.name, moves, chosen.cuts)
-    if job.state is not JobState.INTERRUPTED:
-        return None  # draining, and nowhere to go yet: it runs on
     short = f"{len(failed)} failed, {(own | free).bit_count()} to swap in"
     return Requeue(job.name, f"{job.reason}; no host to swap in ({short})")
+
+
+def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
+    """Blocks of the gang whose host is in this state, which is not HEALTHY."""
+    return [b for b, host in enumerate(job.hosts) if state.host(host).state is host_state]
 
 
 def _starts(state: State, now_ns: int, limits: Limits, free: HostSet) -> list[Action]:
@@ -110,6 +116,8 @@ def _starts(state: State, now_ns: int, limits: Limits, free: HostSet) -> list[Ac
     actions: list[Action] = []
     started: list[tuple[int, int]] = []  # (estimated end, hosts) of what this plan starts
     promise: Promise | None = None
+    if not free:
+        return actions
     for name in queue_order(state, limits.policy):
         job = state.jobs[name]
         room = free.bit_count()
@@ -126,7 +134,7 @@ def _starts(state: State, now_ns: int, limits: Limits, free: HostSet) -> list[Ac
                 promise = _promise(state, job, room, started, now_ns, limits)
         elif job.needed <= room:
             is_short = end_ns <= promise.start_ns
-            spare_room = room if is_short else promise.extra
+            spare_room = room if is_short else min(room, promise.extra)
             if job.needed <= spare_room:
                 placement = _placed(state, job, free, limits, spare_room)
             if placement is not None and not is_short:
@@ -142,7 +150,10 @@ def _starts(state: State, now_ns: int, limits: Limits, free: HostSet) -> list[Ac
 
 def queue_order(state: State, policy: Policy) -> tuple[str, ...]:
     """Names of the queued jobs, next one first."""
-    if policy is Policy.PRODUCTION:
+    if policy is Policy.PRODUCTION or not state.queue:
+        return state.queue
+    first, last = state.jobs[state.queue[0]], state.jobs[state.queue[-1]]
+    if first.spec.priority == last.spec.priority:  # hence of all: the queue is sorted by it
         return state.queue
     return tuple(sorted(state.queue, key=lambda name: state.jobs[name].sequence))
 

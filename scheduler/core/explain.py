@@ -15,7 +15,7 @@ from scheduler.core.decide import (
     queue_order,
     time_limit_ns,
 )
-from scheduler.core.job import Job, JobSpec
+from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 
@@ -58,35 +58,61 @@ def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
         raise KeyError(name)
     if job.state is not JobState.QUEUED:
         return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}")
-    free = state.free.bit_count()
     order = queue_order(state, limits.policy)
-    first = state.jobs[order[0]]
+    ahead = [state.jobs[other] for other in order[: order.index(name)]]
+    free = state.free.bit_count()
     if job.needed > free:
-        return _short(state, job, free, now_ns, limits)
-    if first.name == name:
-        return Reason(
-            name, Cause.DUE, f"fits on {job.needed} of {free} free hosts", job.needed, free
-        )
-    return _behind(job, first, free, limits)
+        return _short(state, job, len(ahead), now_ns, limits)
+    due, blocker = _due(ahead, free)
+    if blocker is not None and not _overtakes(state, job, blocker, due, now_ns, limits):
+        return _behind(job, blocker, free, limits)
+    room = free - sum(other.needed for other in due)
+    if job.needed > room:
+        sentence = f"would fit, but {_jobs(len(due))} ahead of it and due leave {_hosts(room)}"
+        return Reason(name, Cause.BEHIND, sentence, job.needed, free)
+    sentence = f"fits on {job.needed:,} of {_hosts(free)} free; starts with the next decision"
+    return Reason(name, Cause.DUE, sentence, job.needed, free)
 
 
-def _short(state: State, job: Job, free: int, now_ns: int, limits: Limits) -> Reason:
+def _due(ahead: list[Job], free: int) -> tuple[list[Job], Job | None]:
+    """Those of `ahead` that start with the next decision, and the first that cannot."""
+    for i, job in enumerate(ahead):
+        if job.needed > free:
+            return ahead[:i], job
+        free -= job.needed
+    return ahead, None
+
+
+def _overtakes(
+    state: State, job: Job, blocker: Job, due: list[Job], now_ns: int, limits: Limits
+) -> bool:
+    """Whether `job` may start now without delaying `blocker` (see decide)."""
+    room = state.free.bit_count() - sum(other.needed for other in due)
+    if limits.policy is Policy.FIFO or job.needed > room:
+        return False
+    ends = [(now_ns + time_limit_ns(other, limits), other.needed) for other in due]
+    start_ns, then = earliest_start(state, blocker.needed, room, ends, now_ns, limits)
+    is_short = now_ns + time_limit_ns(job, limits) <= start_ns
+    return is_short or job.needed <= then - blocker.needed
+
+
+def _short(state: State, job: Job, ahead: int, now_ns: int, limits: Limits) -> Reason:
+    free = state.free.bit_count()
     start_ns, _ = earliest_start(state, job.needed, free, [], now_ns, limits)
-    needs = f"needs {job.needed:,} hosts; {free:,} are free"
+    needs = f"needs {_hosts(job.needed)}; {free:,} {'is' if free == 1 else 'are'} free"
+    queue = f"; {_jobs(ahead)} ahead of it" if ahead else ""
     if start_ns == NEVER_NS:
         out = state.unhealthy.bit_count()
-        sentence = f"{needs}; {out:,} hosts out of service must come back first"
+        sentence = f"{needs}; of {_hosts(out)} out of service some must come back first{queue}"
         return Reason(job.name, Cause.HOSTS, sentence, job.needed, free)
-    waits_for = _enders(state, job.needed, free, start_ns, now_ns, limits)
-    ending = _list(waits_for)
-    wait_s = max(0, start_ns - now_ns) // 1_000_000_000
-    sentence = f"{needs}; would start in {_duration(wait_s)} when {ending} at the latest"
+    waits_for = _enders(state, start_ns, now_ns, limits)
+    wait_s = max(0, start_ns - now_ns) // SECOND_NS
+    whose = "its limit" if len(waits_for) == 1 else "their limits"
+    sentence = f"{needs}; {_list(waits_for)} in {_duration(wait_s)} by {whose}{queue}"
     return Reason(job.name, Cause.HOSTS, sentence, job.needed, free, start_ns, waits_for)
 
 
-def _enders(
-    state: State, needed: int, free: int, start_ns: int, now_ns: int, limits: Limits
-) -> tuple[str, ...]:
+def _enders(state: State, start_ns: int, now_ns: int, limits: Limits) -> tuple[str, ...]:
     """Running jobs that end by `start_ns`, in the order of their ends."""
     ends = sorted(
         (max(j.start_ns + time_limit_ns(j, limits), now_ns + 1), j.name)
@@ -101,8 +127,16 @@ def _behind(job: Job, first: Job, free: int, limits: Limits) -> Reason:
         if limits.policy is Policy.FIFO
         else "starting now would delay it"
     )
-    sentence = f"would fit, but {first.name} ({first.needed:,} hosts) is first in the queue; {rule}"
+    sentence = f"would fit, but {first.name} ({_hosts(first.needed)}) is ahead of it; {rule}"
     return Reason(job.name, Cause.BEHIND, sentence, job.needed, free, None, (first.name,))
+
+
+def _hosts(count: int) -> str:
+    return f"{count:,} host{'' if count == 1 else 's'}"
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} job{'' if count == 1 else 's'}"
 
 
 def _list(names: tuple[str, ...]) -> str:
