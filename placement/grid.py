@@ -1,0 +1,237 @@
+"""The job seen by a placer: blocks on a grid, rows by slices.
+
+Block i carries ranks [iG, (i+1)G). When G ends on an axis boundary, or splits one
+axis evenly, blocks form a grid with one dimension per axis wider than a host. Rows
+are the pipeline stages (the one chain-like axis); a *slice* is everything else of
+one row, so a block is (row s, slot d) with d in [0, width).
+
+Costs here are *doubled*: every zone pays in full for each cut edge that touches it,
+hence the sum over zones is twice the cut. `unit` turns half of that back into bytes.
+The cost of a zone that holds n slots of a row is at least `step[n]`, whatever slots
+these are, and a chain edge is cut at least |n_s - n_(s+1)| times between two rows:
+
+    2 cut >= sum over zones of [ sum_s step[n_s] + row_weight sum_s |n_s - n_(s+1)| ] - offset
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import gcd, lcm, prod
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.request import Request
+from placement.traffic import AxisTraffic, Pattern, axis_traffic
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAxis:
+    """An axis that spans hosts: `size` blocks at distance `stride`, in units of bytes.
+
+    `weight`: of one block edge; of one more zone touched by a line (hierarchical); of
+    one ordered pair (all-to-all). `wrap`: from the last block of a chain to the first.
+    """
+
+    axis: str
+    size: int
+    stride: int
+    pattern: Pattern
+    weight: int
+    wrap: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockGrid:
+    """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
+
+    Slots run along `slice_axes` in their order, the first one fastest.
+    """
+
+    rows: int
+    width: int
+    row_weight: int
+    row_wrap: int
+    slice_axes: tuple[BlockAxis, ...]
+    step: Ints
+    offset: int
+    unit: Fraction
+    block: Ints
+
+    @staticmethod
+    def shapeless(blocks: int) -> BlockGrid:
+        """One row of blocks that stay in order, for ranks that form no grid of hosts."""
+        nothing = np.zeros(blocks + 1, dtype=np.int64)
+        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), np.arange(blocks)[None, :])
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.width
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Of everything that can be cut, without zeros."""
+        found = [self.row_weight, self.row_wrap, *(axis.weight for axis in self.slice_axes)]
+        return tuple(w for w in found if w)
+
+    def to_bytes(self, doubled: int) -> Fraction:
+        return doubled * self.unit / 2
+
+
+def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
+    """Axes wider than a host with weights in bytes; None when blocks form no grid."""
+    axes = []
+    for traffic in axis_traffic(request):
+        span = traffic.stride * traffic.size
+        if gpus_per_host % span == 0:
+            continue
+        if traffic.stride % gpus_per_host and (
+            gpus_per_host % traffic.stride or span % gpus_per_host
+        ):
+            return None
+        axes.append(_block_axis(traffic, gpus_per_host))
+    return tuple(axes)
+
+
+def _block_axis(traffic: AxisTraffic, gpus: int) -> BlockAxis:
+    """Ranks of one block that share an edge: all G, or `stride` when G splits the axis."""
+    inside = max(1, gpus // traffic.stride)  # ranks of one group in one block
+    lines = gpus // inside
+    weight = traffic.edge_bytes * lines
+    if traffic.pattern is Pattern.ALL_TO_ALL:
+        weight *= inside * inside
+    stride = max(1, traffic.stride // gpus)
+    size = traffic.size // inside
+    return BlockAxis(
+        traffic.axis, size, stride, traffic.pattern, weight, traffic.wrap_bytes * lines
+    )
+
+
+def block_grid(
+    request: Request, gpus_per_host: int, slot_order: tuple[str, ...] | None = None
+) -> BlockGrid | None:
+    """The grid of a request; None when its blocks form none.
+
+    `slot_order` names the slice axes, fastest first; by default the heaviest is
+    fastest, so that consecutive slots keep its groups together.
+    """
+    axes = block_axes(request, gpus_per_host)
+    if axes is None:
+        return None
+    unit, axes = _scaled(request, axes)
+    chain = next((a for a in axes if a.pattern is Pattern.CHAIN), None)
+    rest = [a for a in axes if a is not chain]
+    rest.sort(key=lambda a: slot_order.index(a.axis) if slot_order else (-_per_slot(a), a.axis))
+    width = prod(a.size for a in rest)
+    step, offset = _step(rest, width)
+    rows = chain.size if chain else 1
+    return BlockGrid(
+        rows=rows,
+        width=width,
+        row_weight=chain.weight if chain else 0,
+        row_wrap=chain.wrap if chain else 0,
+        slice_axes=tuple(rest),
+        step=step,
+        offset=offset * rows,
+        unit=unit,
+        block=_blocks(chain, rest),
+    )
+
+
+def _scaled(
+    request: Request, axes: tuple[BlockAxis, ...]
+) -> tuple[Fraction, tuple[BlockAxis, ...]]:
+    """Weights as small coprime integers, n/(n-1) of hierarchical axes included.
+
+    The first value is what one of them is worth in bytes.
+    """
+    factor = {
+        a.axis: Fraction(n, n - 1)
+        for a in axes
+        if a.pattern is Pattern.HIERARCHICAL and (n := request.parallelism.size(a.axis))
+    }
+    exact = [(a.weight * factor.get(a.axis, Fraction(1)), Fraction(a.wrap)) for a in axes]
+    denominator = lcm(*(w.denominator for pair in exact for w in pair))
+    common = gcd(*(int(w * denominator) for pair in exact for w in pair)) or 1
+    unit = Fraction(common, denominator)
+    scaled = (
+        replace(a, weight=int(weight / unit), wrap=int(wrap / unit))
+        for a, (weight, wrap) in zip(axes, exact, strict=True)
+    )
+    return unit, tuple(scaled)
+
+
+def _per_slot(axis: BlockAxis) -> int:
+    """What it costs to part two neighbours on this axis."""
+    if axis.pattern is Pattern.ALL_TO_ALL:
+        return axis.weight * axis.size
+    return axis.weight
+
+
+def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
+    """Block numbers. Shape: (rows, width), first slice axis fastest."""
+    block = np.zeros(1, dtype=np.int64)
+    for axis in rest:
+        block = (np.arange(axis.size)[:, None] * axis.stride + block[None, :]).ravel()
+    rows = np.arange(chain.size) * chain.stride if chain else np.zeros(1, dtype=np.int64)
+    return np.asarray(rows[:, None] + block[None, :])
+
+
+def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
+    """step[n] for n in [0, width], doubled, and the constant that a row subtracts."""
+    rings = [a for a in axes if a.pattern is Pattern.RING]
+    others = [a for a in axes if a.pattern is not Pattern.RING]
+    n = np.arange(width + 1)
+    step = np.zeros(width + 1, dtype=np.int64)
+    offset = 0
+    if rings:
+        step += _rings(rings, n, width)
+    for axis in others:
+        if axis.pattern is Pattern.HIERARCHICAL:
+            step += 2 * axis.weight * -(-n // axis.size)
+            offset += 2 * axis.weight * (width // axis.size)
+        else:
+            inside = n % axis.size
+            step += 2 * axis.weight * inside * (axis.size - inside)
+    return step, offset
+
+
+def _rings(rings: list[BlockAxis], n: Ints, width: int) -> Ints:
+    """Least boundary of n slots on the torus of these rings.
+
+    A ring that a zone holds in part has at least two cut edges. With one ring axis at
+    least one ring is partial unless the size divides n. For the two heaviest ring axes
+    the isoperimetric shapes are a rectangle, its complement and a strip; each bounds
+    the cost from below. Further axes add their own partial rings.
+    """
+    by_weight = sorted(rings, key=lambda a: -a.weight)
+    total = np.zeros(width + 1, dtype=np.int64)
+    for axis in by_weight[2:]:
+        total += 2 * axis.weight * (n % axis.size != 0)
+    first = by_weight[0]
+    if len(by_weight) == 1:
+        return total + 2 * first.weight * (n % first.size != 0)
+    second = by_weight[1]
+    plane = first.size * second.size
+    torus = _torus(first, second)
+    if plane == width:
+        return np.asarray(total + torus)
+    # Several planes: unless they are all full or empty, one is partial; no more is claimed.
+    return np.asarray(total + np.where(n % plane == 0, 0, torus[1:-1].min()))
+
+
+def _torus(a: BlockAxis, b: BlockAxis) -> Ints:
+    """Doubled least boundary of n cells of an a.size x b.size torus, n = 0 .. all."""
+    cells = a.size * b.size
+    n = np.arange(cells + 1)
+    q = np.arange(1, b.size + 1)[:, None]  # a-lines touched
+    p = -(-n[None, :] // q)  # b-lines touched
+    cost = 2 * a.weight * q + 2 * b.weight * p
+    rectangle = np.where(p <= a.size, cost, np.iinfo(np.int64).max).min(axis=0)
+    rectangle[0] = 0
+    strip_a = 2 * b.weight * a.size + 2 * a.weight * (n % a.size != 0)
+    strip_b = 2 * a.weight * b.size + 2 * b.weight * (n % b.size != 0)
+    least = np.minimum(np.minimum(rectangle, rectangle[::-1]), np.minimum(strip_a, strip_b))
+    least[0] = least[-1] = 0
+    return np.asarray(least, dtype=np.int64)

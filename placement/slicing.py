@@ -1,0 +1,220 @@
+"""Layouts by slicing trees: cut the grid in two, again and again, zones at the leaves.
+
+Good layouts are made of near-rectangles, because a rectangle has the least boundary.
+A node of the tree parts its region between two sets of zones, across the rows or
+across the slots. Where the zones' capacities allow a straight line, the line is
+straight; where they do not, it has one jog. Trees are improved by small changes, the
+better one kept; the sequence of changes comes from a seed, never from the clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.grid import BlockGrid
+from placement.layout import Layout, layout_cost
+
+Region = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A leaf holds one zone. An inner node cuts across rows or across slots.
+
+    `lean`: where the line goes when capacities leave a choice: 0 gives the first
+    child as little as they allow, 2 as much, 1 its share by capacity.
+    """
+
+    zone: int = -1
+    first: Tree | None = None
+    second: Tree | None = None
+    is_across_rows: bool = False
+    lean: int = 1
+
+
+class Slicer:
+    """Builds layouts of a region of the grid from trees over zones of given capacities.
+
+    The zones of a tree must hold the whole region.
+    """
+
+    def __init__(self, grid: BlockGrid, capacities: Sequence[int], region: Region) -> None:
+        self._grid = grid
+        self._capacities = capacities
+        self._grain = grid.slice_axes[0].size if len(grid.slice_axes) > 1 else 1
+        self._region = region
+        self._layout: Layout = np.empty(region.shape, dtype=np.int64)
+
+    def layout(self, tree: Tree) -> Layout:
+        """The zone of each block of the region, -1 elsewhere."""
+        self._layout = np.full(self._region.shape, -1, dtype=np.int64)
+        self._fill(tree, self._region)
+        return self._layout
+
+    def capacity(self, tree: Tree) -> int:
+        if tree.first is None or tree.second is None:
+            return self._capacities[tree.zone]
+        return self.capacity(tree.first) + self.capacity(tree.second)
+
+    def _fill(self, tree: Tree, region: Region) -> None:
+        if tree.first is None or tree.second is None:
+            self._layout[region] = tree.zone
+            return
+        cells = int(np.count_nonzero(region))
+        capacity_1, capacity_2 = self.capacity(tree.first), self.capacity(tree.second)
+        least, most = max(0, cells - capacity_2), min(capacity_1, cells)
+        wish = (least, cells * capacity_1 // (capacity_1 + capacity_2), most)[tree.lean]
+        part = self._part(region, tree.is_across_rows, least, most, wish)
+        if part.any():
+            self._fill(tree.first, part)
+        rest = region & ~part
+        if rest.any():
+            self._fill(tree.second, rest)
+
+    def _part(
+        self, region: Region, is_across_rows: bool, least: int, most: int, wish: int
+    ) -> Region:
+        """The first `least` to `most` cells, ended by a straight line if one is in reach."""
+        lines = np.cumsum(region.sum(axis=1 if is_across_rows else 0))
+        coarse = lines if is_across_rows else lines[self._grain - 1 :: self._grain]
+        size = _nearest(coarse, least, most, wish)
+        if size is None:
+            size = _nearest(lines, least, most, wish)
+        if size is None:
+            size = min(max(wish, least), most)
+        part = np.zeros(region.shape, dtype=np.bool_)
+        if is_across_rows:
+            part.ravel()[np.flatnonzero(region.ravel())[:size]] = True
+            return part
+        flat = np.zeros(region.size, dtype=np.bool_)
+        flat[np.flatnonzero(region.T.ravel())[:size]] = True
+        return np.asarray(flat.reshape(region.shape[::-1]).T)
+
+
+def _nearest(sizes: npt.NDArray[np.int64], least: int, most: int, wish: int) -> int | None:
+    """The size in [least, most] closest to `wish`, 0 included; None when there is none."""
+    choices = sizes[(sizes >= least) & (sizes <= most)]
+    if least == 0:
+        choices = np.append(choices, 0)
+    if not len(choices):
+        return None
+    return int(choices[np.argmin(np.abs(choices - wish))])
+
+
+def random_tree(zones: Sequence[int], rng: random.Random) -> Tree:
+    if len(zones) == 1:
+        return Tree(zone=zones[0])
+    split = rng.randrange(1, len(zones))
+    return Tree(
+        first=random_tree(zones[:split], rng),
+        second=random_tree(zones[split:], rng),
+        is_across_rows=rng.random() < 0.5,
+        lean=rng.randrange(3),
+    )
+
+
+def leaves(tree: Tree) -> list[int]:
+    if tree.first is None or tree.second is None:
+        return [tree.zone]
+    return leaves(tree.first) + leaves(tree.second)
+
+
+def mutate(tree: Tree, rng: random.Random) -> Tree:
+    """A neighbour: two zones swapped, or one inner node turned, shifted or regrown."""
+    zones = leaves(tree)
+    if len(zones) < 2:
+        return tree
+    kind = rng.randrange(4)
+    if kind == 0:
+        a, b = rng.sample(zones, 2)
+        return _relabel(tree, {a: b, b: a})
+    return _change(tree, rng.randrange(len(zones) - 1), kind, rng)[0]
+
+
+def _relabel(tree: Tree, names: dict[int, int]) -> Tree:
+    if tree.first is None or tree.second is None:
+        return Tree(zone=names.get(tree.zone, tree.zone))
+    return Tree(
+        first=_relabel(tree.first, names),
+        second=_relabel(tree.second, names),
+        is_across_rows=tree.is_across_rows,
+        lean=tree.lean,
+    )
+
+
+def _change(tree: Tree, index: int, kind: int, rng: random.Random) -> tuple[Tree, int]:
+    """Change inner node number `index` (preorder); returns what is left of the index."""
+    if tree.first is None or tree.second is None:
+        return tree, index
+    if index == 0:
+        return _changed(tree, kind, rng), -1
+    first, left = _change(tree.first, index - 1, kind, rng)
+    second, left = (tree.second, left) if left < 0 else _change(tree.second, left, kind, rng)
+    changed = Tree(first=first, second=second, is_across_rows=tree.is_across_rows, lean=tree.lean)
+    return changed, left
+
+
+def _changed(tree: Tree, kind: int, rng: random.Random) -> Tree:
+    if kind == 1:
+        return Tree(
+            first=tree.first,
+            second=tree.second,
+            is_across_rows=not tree.is_across_rows,
+            lean=tree.lean,
+        )
+    if kind == 2:
+        return Tree(
+            first=tree.first,
+            second=tree.second,
+            is_across_rows=tree.is_across_rows,
+            lean=(tree.lean + rng.randrange(1, 3)) % 3,
+        )
+    zones = leaves(tree)
+    rng.shuffle(zones)
+    return random_tree(zones, rng)
+
+
+def slice_grid(
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    starts: Sequence[Tree],
+    tries: int,
+    target: int,
+    region: Region | None = None,
+) -> tuple[int, Layout]:
+    """The best layout of `tries` trees, and its doubled cut; stops at `target`.
+
+    Threshold accepting: a neighbour is kept when it is not much worse than the current
+    tree, and "much" shrinks to nothing.
+    """
+    if region is None:
+        region = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    slicer = Slicer(grid, capacities, region)
+    rng = random.Random(f"{grid.rows}x{grid.width}:{sorted(capacities)}")
+    best: tuple[int, Layout] | None = None
+    rounds = max(1, len(starts))
+    for start in starts:
+        now = start
+        layout = slicer.layout(now)
+        cost = layout_cost(grid, layout)
+        if best is None or cost < best[0]:
+            best = (cost, layout)
+        steps = tries // rounds
+        for step in range(steps):
+            if best[0] <= target:
+                return best
+            other = mutate(now, rng)
+            layout = slicer.layout(other)
+            other_cost = layout_cost(grid, layout)
+            slack = 0.06 * (1 - step / steps) ** 2
+            if other_cost <= cost * (1 + slack):
+                now, cost = other, other_cost
+            if other_cost < best[0]:
+                best = (other_cost, layout)
+    assert best is not None
+    return best

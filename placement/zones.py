@@ -1,0 +1,88 @@
+"""The outermost tier: which zone carries which block, and how good that is.
+
+Slicing trees find layouts from above, `bounds` proves from below, in turns and with
+growing effort, until the two meet or the work allowed is done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placement.bounds import lower_bound
+from placement.grid import BlockGrid
+from placement.layout import Layout, counts
+from placement.request import Limits
+from placement.slicing import Tree, random_tree, slice_grid
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneStep:
+    """A layout, its doubled cut, and a doubled cut that no layout beats."""
+
+    layout: Layout
+    cost: int
+    bound: int
+
+
+def solve_zones(
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], limits: Limits
+) -> ZoneStep:
+    """The least cut over zones with `capacities` free hosts.
+
+    `reserved`: the same, less the spares one would like to keep in each zone. Among
+    layouts of equal cut one that respects these wins; the bound is over `capacities`.
+    The zones must hold the grid, and no single zone can.
+    """
+    best = _search(grid, capacities, reserved, limits.trees // 4, 0)
+    bound = _prove(grid, capacities, best, min(1, limits.nodes))
+    if bound < best.cost:
+        more = _search(grid, capacities, reserved, limits.trees, bound)
+        best = min(best, more, key=lambda step: step.cost)
+    if bound < best.cost and limits.nodes > 1:
+        bound = max(bound, _prove(grid, capacities, best, limits.nodes))
+    return ZoneStep(best.layout, best.cost, min(bound, best.cost))
+
+
+def _search(
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], tries: int, target: int
+) -> ZoneStep:
+    """The better of two searches; with spares kept if that costs no cut."""
+    found: list[ZoneStep] = []
+    for room in (reserved, capacities):
+        if sum(room) < grid.size or (found and found[0].cost <= target):
+            continue
+        cost, layout = slice_grid(grid, room, _starts(grid, room), tries, target)
+        found.append(ZoneStep(layout, cost, target))
+        if list(reserved) == list(capacities):
+            break
+    return min(found, key=lambda step: step.cost)
+
+
+def _starts(grid: BlockGrid, capacities: Sequence[int]) -> list[Tree]:
+    """Whole replicas, whole stages, and a tree at random: different valleys."""
+    largest = sorted((i for i, c in enumerate(capacities) if c), key=lambda i: (-capacities[i], i))
+    rng = random.Random(f"start {grid.rows}x{grid.width}")
+    return [
+        _comb(largest, is_across_rows=False),
+        _comb(largest, is_across_rows=True),
+        random_tree(largest, rng),
+    ]
+
+
+def _comb(zones: Sequence[int], *, is_across_rows: bool) -> Tree:
+    """One zone after the other, each as full as straight lines allow."""
+    tree = Tree(zone=zones[-1])
+    for zone in reversed(zones[:-1]):
+        tree = Tree(first=Tree(zone=zone), second=tree, is_across_rows=is_across_rows, lean=2)
+    return tree
+
+
+def _prove(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, nodes: int) -> int:
+    """A doubled bound, at most the cost of `best`."""
+    if not nodes or not best.cost:
+        return 0
+    zones = counts(best.layout, len(capacities))
+    seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
+    return lower_bound(grid, capacities, best.cost, seeds, nodes)
