@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
-from types import MappingProxyType
 from typing import TypeVar, assert_never
 
 from placement import hostset
@@ -32,6 +31,7 @@ from scheduler.core.lifecycle import (
     JobState,
     after,
 )
+from scheduler.core.overlay import Overlay
 from scheduler.core.state import RETAINED, Host, State
 
 _K = TypeVar("_K")
@@ -44,7 +44,7 @@ def replay(events: Iterable[Event], state: State | None = None) -> State:
 
 
 def apply(state: State, event: Event) -> State:
-    """The state after `event`. Cost: O(live jobs), about 20 us with a thousand.
+    """The state after `event`. Cost: about 20 us, and copying the queue's names.
 
     Raises: KeyError on an event that the log cannot hold: it names what no earlier
     event made, or the lifecycle tables forbid it.
@@ -104,7 +104,8 @@ def _started(state: State, event: JobStarted) -> State:
     return replace(
         state,
         jobs=_with(state.jobs, job.name, running),
-        queue=tuple(name for name in state.queue if name != job.name),
+        queue=_unqueued(state, job),
+        running=(*state.running, job.name),
         held=state.held | running.held,
     )
 
@@ -112,18 +113,20 @@ def _started(state: State, event: JobStarted) -> State:
 def _swapped(state: State, event: GangSwapped) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
-    hosts = list(job.hosts)
-    for swap in event.swaps:
-        hosts[swap.block] = fabric.index_by_name[swap.joined]
+    joined = {swap.block: fabric.index_by_name[swap.joined] for swap in event.swaps}
+    hosts = tuple(joined.get(block, host) for block, host in enumerate(job.hosts))
+    # The bound holds for the hosts that were free at the start: its spares were.
+    is_bounded = set(joined.values()) <= set(job.spares)
     running = replace(
         job,
         state=after(JOB_MOVES, job.state, JobMove.SWAP),
         attempt=event.attempt,
         start_ns=event.time_ns,
         state_ns=event.time_ns,
-        hosts=tuple(hosts),
-        spares=tuple(s for s in job.spares if s not in set(hosts)),
+        hosts=hosts,
+        spares=tuple(s for s in job.spares if s not in joined.values()),
         cuts=event.cuts,
+        lower_bound=job.lower_bound if is_bounded else 0,
         reason="",
     )
     held = (state.held & ~job.held) | running.held
@@ -148,6 +151,7 @@ def _requeued(state: State, event: JobRequeued) -> State:
         state,
         jobs=_with(state.jobs, job.name, queued),
         queue=_queued(state, queued),
+        running=_less(state.running, job.name),
         held=state.held & ~job.held,
     )
     return _emptied(freed, job, event.time_ns)
@@ -168,14 +172,15 @@ def _ended(state: State, event: JobEnded) -> State:
         state_ns=event.time_ns,
         reason=event.reason,
     )
-    ended = {**state.ended, job.uid: over}
+    ended = _with(state.ended, job.uid, over)
     if len(ended) > RETAINED:
-        del ended[next(iter(ended))]
+        ended = _without(ended, next(iter(ended)))
     freed = replace(
         state,
         jobs=_without(state.jobs, job.name),
-        queue=tuple(name for name in state.queue if name != job.name),
-        ended=MappingProxyType(ended),
+        queue=_unqueued(state, job),
+        running=_less(state.running, job.name),
+        ended=ended,
         held=state.held & ~job.held,
     )
     return _emptied(freed, job, event.time_ns)
@@ -226,16 +231,34 @@ def _emptied(state: State, left: Job, time_ns: int) -> State:
 
 def _queued(state: State, job: Job) -> tuple[str, ...]:
     """The queue with `job` in its place: a requeued job keeps its seniority."""
-    queue = list(state.queue)
-    insort(
-        queue, job.name, key=lambda name: job.order if name == job.name else state.jobs[name].order
-    )
-    return tuple(queue)
+    place = _place(state, job)
+    return (*state.queue[:place], job.name, *state.queue[place:])
 
 
-def _with(mapping: Mapping[_K, _V], key: _K, value: _V) -> Mapping[_K, _V]:
-    return MappingProxyType({**mapping, key: value})
+def _unqueued(state: State, job: Job) -> tuple[str, ...]:
+    """The queue without `job`, whether it was there or not."""
+    place = _place(state, job)
+    if state.queue[place : place + 1] != (job.name,):
+        return state.queue
+    return state.queue[:place] + state.queue[place + 1 :]
 
 
-def _without(mapping: Mapping[_K, _V], key: _K) -> Mapping[_K, _V]:
-    return MappingProxyType({k: v for k, v in mapping.items() if k != key})
+def _place(state: State, job: Job) -> int:
+    """Where `job` stands in the queue, or would stand."""
+    return bisect_left(state.queue, job.order, key=lambda name: state.jobs[name].order)
+
+
+def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple([other for other in names if other != name])
+
+
+def _with(mapping: Mapping[_K, _V], key: _K, value: _V) -> Overlay[_K, _V]:
+    return _overlay(mapping).having(key, value)
+
+
+def _without(mapping: Mapping[_K, _V], key: _K) -> Overlay[_K, _V]:
+    return _overlay(mapping).without(key)
+
+
+def _overlay(mapping: Mapping[_K, _V]) -> Overlay[_K, _V]:
+    return mapping if isinstance(mapping, Overlay) else Overlay(mapping)

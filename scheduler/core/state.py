@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
+from scheduler.core.overlay import Overlay
 
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
@@ -28,17 +28,19 @@ class Host:
 class State:
     """`version` is the number of the last event applied.
 
-    `jobs`: live jobs by name. `queue`: names of the queued ones, in order.
+    `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
+    names of those that hold hosts, in order of start.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
     """
 
     version: int = 0
     fabric: Fabric | None = None
-    jobs: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
+    jobs: Mapping[str, Job] = field(default_factory=Overlay)
     queue: tuple[str, ...] = ()
-    ended: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
-    hosts: Mapping[int, Host] = field(default_factory=lambda: MappingProxyType({}))
+    running: tuple[str, ...] = ()
+    ended: Mapping[str, Job] = field(default_factory=Overlay)
+    hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
     unhealthy: HostSet = 0
 
@@ -74,13 +76,17 @@ class State:
         return next((j for j in everyone if j.request_id == request_id), None)
 
     def in_state(self, *states: JobState) -> Iterator[Job]:
-        return (job for job in self.jobs.values() if job.state in states)
+        """Jobs in these states, in order of start; of submission when QUEUED is among them."""
+        # Few run and many wait: those that run are found without looking at the queue.
+        names = self.jobs if JobState.QUEUED in states else self.running
+        return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
 
     def holder(self, index: int) -> Job | None:
         """The job that holds this host, as a gang member or as a spare."""
         if not hostset.has(self.held, index):
             return None
-        return next(j for j in self.jobs.values() if index in j.hosts or index in j.spares)
+        held = self.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        return next(job for job in held if index in job.hosts or index in job.spares)
 
 
 _HEALTHY = Host(HostState.HEALTHY, 0)
