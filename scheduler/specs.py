@@ -5,6 +5,7 @@ Everything wrong is an InputError that names the file, the line and the field.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ def load_fabric(name_or_file: str) -> Fabric:
     """
     if name_or_file in PRESETS:
         return preset(name_or_file)
-    if not _LOOKS_LIKE_FILE.search(name_or_file) and not Path(name_or_file).exists():
+    if not _LOOKS_LIKE_FILE.search(name_or_file) and not os.path.exists(name_or_file):
         presets = ", ".join(PRESETS)
         message = f"{name_or_file!r} is neither a preset ({presets}) nor a file"
         raise InputError(Problem("fabric", message))

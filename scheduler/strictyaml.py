@@ -97,7 +97,7 @@ def parse(text: str, source: str = "") -> Document:
         value = builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = min(mark.line, text.count("\n")) + 1 if mark else 0
+        line = min(mark.line + 1, len(text.splitlines())) if mark else 0
         message = error.problem or error.context or "is no YAML"
         raise InputError(Problem("", _explain(message, text, line), source, line)) from None
     except yaml.reader.ReaderError as error:
@@ -113,7 +113,7 @@ def _explain(message: str, text: str, line: int) -> str:
     rows = text.splitlines()
     if line and line <= len(rows) and "\t" in rows[line - 1][: _indent(rows[line - 1])]:
         return "a tab indents this line; YAML indents with spaces only"
-    return message
+    return f"not valid YAML: {message}"
 
 
 def _indent(row: str) -> int:

@@ -72,7 +72,6 @@ def load_commands() -> None:
 
 def main() -> None:
     """Run one command. What a user can correct ends in a message and exit code 2."""
-    load_commands()
     try:
         code = _run()
         sys.stdout.flush()
@@ -85,6 +84,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
+        load_commands()
         app()
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 1

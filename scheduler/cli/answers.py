@@ -19,7 +19,7 @@ from placement.request import (
     Undecided,
 )
 from placement.traffic import axis_traffic
-from scheduler.cli.text import bytes_text, columns, seconds_text
+from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def to_text(asked: Question, answer: Answer, seconds: dict[str, float]) -> str:
 def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) -> str:
     ranks = asked.request.parallelism.world_size
     head = (
-        f"placed: {asked.name} on {asked.fabric.name}: {len(answer.hosts):,} hosts,"
-        f" {ranks:,} ranks, {len(answer.spares):,} spares"
+        f"placed: {asked.name} on {asked.fabric.name}: {counted(len(answer.hosts), 'host')},"
+        f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
     )
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
     notes = [f"note: {note}" for note in answer.notes]

@@ -6,7 +6,6 @@ Each function gives the lines of one file.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -79,7 +78,7 @@ def slurm(gang: Gang) -> Iterable[str]:
     `-N` on the srun would override the arbitrary distribution, so it is on the
     allocation alone. Slurm skips comments; its lines hold 8 KiB, so long ones wrap.
     """
-    yield f"# {shlex.quote(gang.name)}: {len(gang.hosts)} hosts, {gang.world_size} ranks."
+    yield f"# {gang.name!r}: {len(gang.hosts)} hosts, {gang.world_size} ranks."
     yield "# Allocate exactly these hosts; `sed -n 's/^#[$] //p' FILE` prints the commands."
     nodes = f'"{compress(gang.hosts)}"'
     yield from _command(f"sbatch --exclusive -N {len(gang.hosts)} -w {nodes} SCRIPT")

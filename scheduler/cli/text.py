@@ -38,3 +38,8 @@ def seconds_text(seconds: float) -> str:
             return f"{seconds / scale:.3g} {unit}"
     micro = seconds * 1e6
     return f"{micro:.3g} us" if micro >= 0.01 else "0 s" if not seconds else "< 0.01 us"
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 host`, `2,048 hosts`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -1,0 +1,367 @@
+"""Job files, fabric files and busy lists: what they mean, and what is wrong with them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement import hostset
+from placement.fabric import preset
+from placement.parallelism import AXES, Parallelism
+from placement.request import AUTO, Batch, Collective, SpareRule
+from placement.traffic import axis_traffic
+from scheduler.specs import (
+    InputError,
+    job_from_mapping,
+    job_to_mapping,
+    load_busy,
+    load_fabric,
+    load_job,
+)
+from tests.build import LLAMA3, LLAMA3_ROWS, fabric
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def refusal(mapping: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping(mapping)
+    return caught.value.problems
+
+
+def refused_file(path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_job(str(path))
+    return [line.removeprefix(f"{path.parent}/") for line in str(caught.value).splitlines()]
+
+
+# --- job files -----------------------------------------------------------------
+
+
+def test_parallelism_and_traffic_are_a_job() -> None:
+    spec = job_from_mapping({"parallelism": {"tp": 8, "dp": 4}, "traffic": {"dp": 400e9}})
+    assert spec.request.parallelism == Parallelism(tp=8, dp=4)
+    assert spec.request.traffic == (("dp", 400_000_000_000),)
+    assert spec.request.spares is AUTO
+    assert spec.priority == 0
+
+
+def test_every_key_arrives() -> None:
+    spec = job_from_mapping(
+        {
+            "name": "all",
+            "parallelism": {"tp": 8, "pp": 2, "dp": 4, "order": "tp-cp-ep-dp-pp"},
+            "traffic": {"pp": 3},
+            "collectives": {"dp": "hierarchical"},
+            "model": {key: getattr(LLAMA3, key) for key in LLAMA3.__dataclass_fields__},
+            "batch": {"global_sequences": 64, "micro_sequences": 2, "virtual_stages": 4},
+            "spares": 3,
+            "objective": "cut",
+            "priority": -7,
+            "time_limit_s": 60,
+        }
+    )
+    request = spec.request
+    assert (spec.name, spec.priority, spec.time_limit_s) == ("all", -7, 60)
+    assert request.parallelism == Parallelism(tp=8, pp=2, dp=4, order="tp-cp-ep-dp-pp")
+    assert request.traffic == (("pp", 3),)
+    assert request.collectives == (("dp", Collective.HIERARCHICAL),)
+    assert (request.model, request.batch) == (LLAMA3, Batch(64, 2, 4))
+    assert request.spares == SpareRule(hosts=3)
+
+
+def test_a_nameless_job_is_called_after_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.yaml"
+    path.write_text("parallelism: {dp: 2}\n")
+    assert load_job(str(path)).name == "nightly"
+
+
+@pytest.mark.parametrize(
+    ("spares", "rule"),
+    [
+        ("auto", AUTO),
+        (0, SpareRule(hosts=0)),
+        (5, SpareRule(hosts=5)),
+        ("5", SpareRule(hosts=5)),
+        ("2%", SpareRule(share=0.02)),
+        ("0.5%", SpareRule(share=0.005)),
+    ],
+)
+def test_spares(spares: object, rule: SpareRule) -> None:
+    assert job_from_mapping({"parallelism": {}, "spares": spares}).request.spares == rule
+
+
+@pytest.mark.parametrize("spares", [-1, 1.5, "few", "-2%", "101%", "nan%", "%", True, None, [], ""])
+def test_spares_that_mean_nothing(spares: object) -> None:
+    [(field, message)] = refusal({"parallelism": {}, "spares": spares})
+    assert field == "spares"
+    assert message.startswith("must be auto, a whole number of hosts or a share")
+
+
+@pytest.mark.parametrize("number", [1.5, -1, "3", "text", True, [], float("nan"), 1e300])
+def test_traffic_is_whole_bytes(number: object) -> None:
+    [(field, message)] = refusal({"parallelism": {"dp": 2}, "traffic": {"dp": number}})
+    assert field == "traffic.dp"
+    assert message.startswith("must ")
+
+
+@pytest.mark.parametrize("number", [0, 3, 3.0, 400e9, 10**15])
+def test_traffic_however_it_is_written(number: float) -> None:
+    spec = job_from_mapping({"parallelism": {"dp": 2}, "traffic": {"dp": number}})
+    assert axis_traffic(spec.request)[0].edge_bytes == number
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    found = refusal(
+        {
+            "parallelism": {"tp": 0, "dp": "no", "xp": 2, "ordr": "tp-dp"},
+            "traffic": {"zp": 1, "dp": -1},
+            "collectives": {"dp": "tree"},
+            "model": {"layers": 1, "dtype": "fp8"},
+            "batch": [],
+            "spare": 1,
+        }
+    )
+    assert {field for field, _ in found} == {
+        "parallelism.tp",
+        "parallelism.dp",
+        "parallelism.xp",
+        "parallelism.ordr",
+        "traffic.zp",
+        "traffic.dp",
+        "collectives.dp",
+        "batch",
+        "spare",
+        *(f"model.{key}" for key in ("hidden", "ffn", "heads", "kv_heads", "vocab", "sequence")),
+        "model.dtype",
+    }
+    said = dict(found)
+    assert said["parallelism.xp"].startswith("unknown axis 'xp'")
+    assert said["parallelism.ordr"].startswith("unknown axis 'ordr', did you mean order?")
+    assert said["traffic.zp"] == "unknown axis 'zp'; axes are tp, cp, ep, pp, dp"
+    assert said["spare"].startswith("unknown key 'spare', did you mean spares?")
+    assert said["collectives.dp"] == "must be 'ring' or 'hierarchical', not 'tree'"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "field", "message"),
+    [
+        ({}, "parallelism", "is required"),
+        ({"parallelism": None}, "parallelism", "must be a mapping of keys to values"),
+        ({"parallelism": {"pp": 2, "order": "tp-dp"}}, "parallelism.order", "leaves out pp"),
+        ({"parallelism": {"order": "tp-dq"}}, "parallelism.order", "unknown axis 'dq'"),
+        ({"parallelism": {"order": "tp-tp"}}, "parallelism.order", "names an axis twice"),
+        ({"parallelism": {"dp": 2**31}}, "parallelism.dp", "must be at most"),
+        ({"parallelism": {}, "name": 5}, "name", "must be a non-empty text, not 5"),
+        ({"parallelism": {}, "priority": "high"}, "priority", "must be a whole number"),
+        ({"parallelism": {}, "time_limit_s": 0}, "time_limit_s", "must be at least 1"),
+        ({"parallelism": {}, "collectives": {"pp": "hierarchical"}}, "collectives.pp", "chain"),
+        ({"parallelism": {}, "objective": "fast"}, "objective", "must be one of cut, bottleneck"),
+        ({"parallelism": {}, "objective": "spread"}, "objective", "has no solver"),
+    ],
+)
+def test_a_fault_and_its_field(mapping: dict[str, Any], field: str, message: str) -> None:
+    [(found, said)] = refusal(mapping)
+    assert found == field
+    assert message in said
+
+
+def test_a_batch_that_does_not_divide_over_the_replicas(tmp_path: Path) -> None:
+    model = job_to_mapping(load_job(str(EXAMPLES / "small.yaml")))["model"]
+    job = {"parallelism": {"dp": 3}, "model": model}
+    assert refusal(job)[0][0] == "batch"
+    assert refusal({**job, "batch": {"global_sequences": 4}})[0] == (
+        "batch.global_sequences",
+        "4 sequences do not divide over 3 replicas in micro-batches of 1",
+    )
+
+
+def test_file_and_line_in_file_order(tmp_path: Path) -> None:
+    text = "name: x\ntraffic:\n  dp: -3\nparallelism:\n  dp: no\n  tpp: 8\n"
+    assert refused_file(tmp_path / "job.yaml", text) == [
+        "job.yaml:3: traffic.dp: must not be negative, is -3",
+        "job.yaml:5: parallelism.dp: must be a whole number, not 'no'",
+        "job.yaml:6: parallelism.tpp: unknown axis 'tpp', did you mean tp?"
+        " known are tp, cp, ep, pp, dp, order",
+    ]
+
+
+def test_many_faults_are_cut_short_in_the_message_alone() -> None:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping({"parallelism": {}, **{f"key{i}": i for i in range(30)}})
+    assert len(caught.value.problems) == 30
+    assert str(caught.value).endswith("... and 10 more")
+
+
+def test_a_message_cannot_drive_the_terminal() -> None:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping({"parallelism": {}, "\x1b[31m\nred": 1})
+    assert str(caught.value).isprintable()
+
+
+sizes = st.integers(1, 64)
+jobs = st.fixed_dictionaries(
+    {"parallelism": st.fixed_dictionaries({}, optional=dict.fromkeys(AXES, sizes))},
+    optional={
+        "name": st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1),
+        "traffic": st.fixed_dictionaries({}, optional=dict.fromkeys(AXES, st.integers(0, 10**15))),
+        "collectives": st.fixed_dictionaries(
+            {}, optional={axis: st.sampled_from(list(Collective)) for axis in ("tp", "cp", "dp")}
+        ),
+        "spares": st.just("auto")
+        | st.integers(0, 99)
+        | st.floats(0, 100).map(lambda share: f"{share!r}%"),
+        "priority": st.integers(-1000, 1000),
+        "time_limit_s": st.integers(1, 10**6),
+    },
+)
+
+
+@given(jobs)
+def test_a_job_survives_its_mapping(mapping: dict[str, Any]) -> None:
+    spec = job_from_mapping(mapping)
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda v: (
+            st.lists(v)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["parallelism", "traffic", "dp", "order", "spares", "model", "batch", "name"]
+                )
+                | st.text(),
+                v,
+            )
+        ),
+    )
+)
+def test_no_mapping_brings_it_down(value: Any) -> None:
+    mapping = value if isinstance(value, dict) else {"parallelism": value, "spares": value}
+    with suppress(InputError):
+        job_from_mapping(mapping)
+
+
+# --- fabric files ---------------------------------------------------------------
+
+
+def fabric_refused(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_fabric(str(path))
+    return str(caught.value).removeprefix(f"{tmp_path}/")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "name: f\ngpus_per_host: 8\ntiers:\n  - {name: host, count: 0}\n",
+            "fabric.yaml:4: tiers.0.count: must be a whole number of at least 1, not 0",
+        ),
+        ("name: f\ngpus_per_host: 0\ntiers: [{name: host, count: 1}]\n", "fabric.yaml:2: gpus_per"),
+        ("name: f\ngpus_per_host: 8\ntiers: []\n", "fabric.yaml:3: tiers: must be a list"),
+        ("name: f\ngpus_per_host: 8\n", "fabric.yaml: tiers: must be a list"),
+        ("name: f\ngpus_per_host: 8\nteirs: []\n", "fabric.yaml:3: teirs: unknown key"),
+        (
+            "name: f\ngpus_per_host: 8\ntiers: [{name: rack}, {name: host}]\ndomains: []\n",
+            "fabric.yaml:4: domains: the fabric has no hosts",
+        ),
+        (
+            "name: f\ngpus_per_host: 8\ntiers: [{name: rack}, {name: host}]\n"
+            "domains:\n  - name: a\n    hosts: 2\n  - name: b\n    hosts: 0\n",
+            "fabric.yaml:8: domains.1.hosts: must be a whole number of at least 1, not 0",
+        ),
+        ("", "fabric.yaml: must be a mapping of keys to values, is empty"),
+    ],
+)
+def test_a_fabric_file_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+    assert fabric_refused(tmp_path, text).startswith(message)
+
+
+def test_an_unknown_fabric_lists_the_presets(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'roce' is neither a preset \(roce-24k, ib-24k\)"):
+        load_fabric("roce")
+    with pytest.raises(InputError, match=r"absent\.yaml: no such file"):
+        load_fabric(str(tmp_path / "absent.yaml"))
+    with pytest.raises(InputError, match="is a directory"):
+        load_fabric(str(tmp_path))
+    with pytest.raises(InputError, match="neither a preset"):
+        load_fabric("x" * 10_000)
+
+
+@pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
+def test_the_fabric_examples_are_the_presets(name: str) -> None:
+    assert load_fabric(str(EXAMPLES / f"fabric-{name}.yaml")).digest == preset(name).digest
+
+
+def test_the_other_fabric_examples() -> None:
+    assert load_fabric(str(EXAMPLES / "fabric-128-hosts.yaml")).host_count == 128
+    irregular = load_fabric(str(EXAMPLES / "fabric-irregular.yaml"))
+    assert irregular.host_count == 29
+    assert irregular.domain(irregular.index_by_name["gpu08"]) == "south"
+
+
+@pytest.mark.parametrize(
+    ("file", "row"), [("llama3-405b-8k-gpus", 1), ("llama3-405b", 2), ("llama3-405b-128k", 3)]
+)
+def test_the_llama_examples_are_table_4(file: str, row: int) -> None:
+    spec = load_job(str(EXAMPLES / f"{file}.yaml"))
+    parallelism, model, batch = LLAMA3_ROWS[row]
+    assert spec.name == file
+    assert [spec.request.parallelism.size(axis) for axis in AXES] == [
+        parallelism.size(axis) for axis in AXES
+    ]
+    assert (spec.request.model, spec.request.batch) == (model, batch)
+
+
+def test_the_moe_example_is_what_its_comments_derive() -> None:
+    spec = load_job(str(EXAMPLES / "moe.yaml"))
+    replicas = spec.request.parallelism.ep * spec.request.parallelism.dp
+    micro_batches = 15_360 // replicas
+    assert dict(spec.request.traffic) == {
+        "ep": 4 * 8 * 2 * 4_096 * 7_168 * 58 * micro_batches // (64 * 16),
+        "pp": 2 * 2 * 4_096 * 7_168 * micro_batches,
+        "dp": 5_100_000_000,
+    }
+
+
+# --- busy hosts --------------------------------------------------------------------
+
+
+def test_busy_hosts(tmp_path: Path) -> None:
+    path = tmp_path / "busy"
+    path.write_text("# being repaired\nz0-r0-h0\n\n  z0-r1-h[0-1]  # a rack\nz1-r0-h0,z0-r0-h0\n")
+    f = fabric()
+    assert f.names(hostset.members(load_busy(str(path), f))) == (
+        "z0-r0-h0",
+        "z0-r1-h0",
+        "z0-r1-h1",
+        "z1-r0-h0",
+    )
+
+
+def test_no_busy_hosts(tmp_path: Path) -> None:
+    path = tmp_path / "busy"
+    path.write_text("\n# none\n")
+    assert load_busy(str(path), fabric()) == 0
+
+
+def test_unknown_busy_hosts_are_named_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "busy"
+    path.write_text("z0-r0-h0\nz9-r0-h0\nz0-r[0-5]-h0\nz0-r[0\n")
+    with pytest.raises(InputError) as caught:
+        load_busy(str(path), fabric())
+    first, second, third = str(caught.value).splitlines()
+    assert first.startswith(f"{path}:2: small has no host 'z9-r0-h0'; its hosts are named like z0-")
+    assert f"{path}:3: small has no host 'z0-r2-h0' and 3 more" in second
+    assert third == f"{path}:4: unbalanced brackets in 'z0-r[0'"
