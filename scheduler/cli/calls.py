@@ -1,0 +1,80 @@
+"""What every command that talks to a server shares: its options, its errors, its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from scheduler.client import Client, ServiceError
+    from scheduler.specs import JobFile
+
+DEFAULT_ADDRESS = "127.0.0.1:7443"
+FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
+
+
+class Format(StrEnum):
+    """What the answer is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[Format, typer.Option("--format", help="How the answer is written.")]
+Address = Annotated[
+    str, typer.Option(envvar="MUSTER_ADDRESS", help="Where the server listens, HOST:PORT.")
+]
+States = Annotated[
+    list[str] | None, typer.Option("--state", help="Only those in this state; may be repeated.")
+]
+Why = Annotated[str, typer.Option("--reason", help="Why, for those who look later.")]
+SomeMessage = TypeVar("SomeMessage", bound="Message")
+
+
+def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[Any]:
+    """The wire numbers of states given on the command line. `prefix`: of the enum's names."""
+    known = [name.removeprefix(prefix).lower() for name in enum.keys()[1:]]
+    for word in words or ():
+        if word not in known:
+            raise typer.BadParameter(
+                f"{word!r} is none of {', '.join(known)}", param_hint="--state"
+            )
+    return [enum.Value(prefix + word.upper()) for word in words or ()]
+
+
+def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Format) -> None:
+    from scheduler.cli import messages
+
+    typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
+
+
+@contextmanager
+def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
+    """A client whose errors end the command in one sentence."""
+    from scheduler.client import Client, ServiceError
+
+    with Client(address) as client:
+        try:
+            yield client
+        except ServiceError as error:
+            raise _refused(error, file) from None
+
+
+def _refused(error: ServiceError, file: JobFile | None) -> Exception:
+    """What is wrong in the job file is said with its line there."""
+    if error.code == "INVALID_ARGUMENT" and file and error.violations:
+        found = [(field.removeprefix("spec."), text) for field, text in error.violations]
+        return file.document.error(*found)
+    code = BAD_INPUT if error.code == "INVALID_ARGUMENT" else FAILED
+    return end(error.message, INFEASIBLE if error.reason == "infeasible" else code)
+
+
+def end(message: str, code: int) -> typer.Exit:
+    typer.echo(f"muster: {message}", err=True)
+    return typer.Exit(code)

@@ -1,0 +1,155 @@
+"""The commands for jobs: submit, jobs, job, explain, watch, cancel, finish."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    INFEASIBLE,
+    Address,
+    Format,
+    Output,
+    States,
+    Why,
+    connected,
+    state_numbers,
+    write,
+)
+
+DRY_RUN_EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": INFEASIBLE, "undecided": 5}
+
+JobName = Annotated[str, typer.Argument(help="Name of the job.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(submit)
+    app.command("jobs")(list_jobs)
+    app.command()(job)
+    app.command()(explain)
+    app.command()(watch)
+    app.command()(cancel)
+    app.command()(finish)
+
+
+def submit(
+    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    request_id: Annotated[
+        str, typer.Option(help="The same one again makes no second job; default: a new one.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the job would get now; submit nothing.")
+    ] = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Submit a job; it starts as soon as it has its hosts.
+
+    Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
+    1 refused otherwise. With --dry-run as `muster place`.
+    """
+    from scheduler.cli import messages
+    from scheduler.specs import read_job
+
+    file = read_job(str(job))
+    if not dry_run:
+        with connected(address, file) as client:
+            write(client.create_job(file.spec, request_id), messages.job_text, output)
+        return
+    with connected(address, file) as client:
+        answer = client.dry_run(file.spec)
+    write(answer, messages.answer_text, output)
+    raise typer.Exit(DRY_RUN_EXIT_CODES[messages.outcome(answer)])
+
+
+def list_jobs(
+    state: States = None, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
+    """List the live jobs and the newest that have ended."""
+    from scheduler.cli import messages
+    from scheduler.v1 import job_pb2, service_pb2
+
+    states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
+    with connected(address) as client:
+        found = client.list_jobs(states)
+    write(service_pb2.ListJobsResponse(jobs=found), lambda m: messages.jobs_text(m.jobs), output)
+
+
+def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+    """Show one job, with its hosts, or why it waits."""
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        write(client.get_job(name), messages.job_text, output)
+
+
+def explain(
+    name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
+    """Say why a job waits and what would have to be freed."""
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        write(client.explain_job(name), messages.explain_text, output)
+
+
+def watch(
+    after: Annotated[
+        int | None,
+        typer.Option(help="Begin after this version of the log, 0 for its beginning.", min=0),
+    ] = None,
+    name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Follow the changes of jobs, a line each, until Ctrl-C."""
+    import json
+
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        for change in client.watch_jobs(after, name):
+            if output is Format.JSON:
+                typer.echo(json.dumps(messages.to_mapping(change)))
+            else:
+                typer.echo(messages.change_text(change))
+            sys.stdout.flush()
+
+
+def cancel(
+    name: JobName,
+    reason: Why = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """End a job at its user's wish."""
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        write(client.cancel_job(name, reason), messages.job_text, output)
+
+
+def finish(
+    name: JobName,
+    outcome: Annotated[
+        Literal["completed", "failed"], typer.Option(help="How it ended.", show_default=False)
+    ],
+    attempt: Annotated[
+        int, typer.Option(help="Which attempt has ended; 0: whichever runs.", min=0)
+    ] = 0,
+    reason: Why = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Report that a job's gang has ended by itself."""
+    from scheduler.cli import messages
+    from scheduler.v1 import job_pb2
+
+    how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
+    with connected(address) as client:
+        write(client.end_job(name, how, attempt, reason), messages.job_text, output)

@@ -1,0 +1,142 @@
+"""What the server answers, for people: jobs, hosts, changes and reasons as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from scheduler.cli.text import bytes_text, columns
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
+
+_SHOWN_HOSTS = 8
+
+
+def to_mapping(message: Message) -> dict[str, Any]:
+    """The message as JSON values, under the names of the .proto file."""
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def to_json(message: Message) -> str:
+    return json.dumps(to_mapping(message), indent=2)
+
+
+def job_state(job: job_pb2.Job | service_pb2.ExplainJobResponse) -> str:
+    return _plain(job_pb2.JobState.Name(job.state), "JOB_STATE_")
+
+
+def outcome(answer: placement_pb2.Answer) -> str:
+    return _plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
+
+
+def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
+    head = ("NAME", "STATE", "PRIORITY", "HOSTS", "SPARES", "ATTEMPT", "SUBMITTED", "REASON")
+    rows = [
+        (
+            job.name,
+            job_state(job),
+            str(job.spec.priority),
+            str(job.placement.host_count or "-"),
+            str(job.placement.spare_count or "-"),
+            str(job.attempt),
+            _time(job.create_time),
+            job.reason,
+        )
+        for job in jobs
+    ]
+    return columns([head, *rows], right={2, 3, 4, 5}) if rows else "no jobs"
+
+
+def job_text(job: job_pb2.Job) -> str:
+    rows = [
+        ("name", job.name),
+        ("uid", job.uid),
+        ("state", job_state(job)),
+        ("reason", job.reason or "-"),
+        ("attempt", str(job.attempt)),
+        ("priority", str(job.spec.priority)),
+        ("submitted", _time(job.create_time)),
+        ("changed", _time(job.update_time)),
+    ]
+    if job.HasField("placement"):
+        rows += _placement_rows(job.placement)
+    return columns(rows)
+
+
+def answer_text(answer: placement_pb2.Answer) -> str:
+    rows = [("outcome", outcome(answer))]
+    if answer.reason:
+        rows.append(("reason", answer.reason))
+    if answer.HasField("placement"):
+        rows += _placement_rows(answer.placement)
+    return columns(rows)
+
+
+def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
+    rows = [("job", answer.name), ("state", job_state(answer)), ("reason", answer.reason)]
+    if answer.HasField("start_time"):
+        rows.append(("starts by", _time(answer.start_time)))
+    if answer.waits_for:
+        rows.append(("waits for", ", ".join(answer.waits_for)))
+    return columns(rows)
+
+
+def change_text(change: service_pb2.WatchJobsResponse) -> str:
+    what = _plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
+    job = change.job
+    parts = [str(change.version), _time(change.change_time), what, job.name, job_state(job)]
+    return "  ".join([*parts, job.reason] if job.reason else parts)
+
+
+def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
+    head = ("NAME", "STATE", "JOB", "BLOCK", "REASON")
+    rows = [
+        (
+            host.name,
+            _plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
+            host.job or "-",
+            str(host.block) if host.HasField("block") else "spare" if host.job else "-",
+            host.reason,
+        )
+        for host in hosts
+    ]
+    return columns([head, *rows], right={3}) if rows else "no hosts"
+
+
+def _placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
+    rows = [
+        ("hosts", f"{placement.host_count}: {_some(placement.hosts)}"),
+        ("spares", f"{placement.spare_count}: {_some(placement.spares)}"),
+    ]
+    for depth, cut in enumerate(placement.cuts):
+        axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))
+        text = f"{bytes_text(cut.bytes_per_step)} per step" + (f" ({axes})" if axes else "")
+        rows.append((f"cut {cut.tier}", text + ("" if depth else _certificate(placement))))
+    rows += [("note", note) for note in placement.notes]
+    return rows
+
+
+def _certificate(placement: placement_pb2.Placement) -> str:
+    return ", optimal" if placement.optimal else f", at most {placement.gap:.1%} above the optimum"
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = len(shown) - _SHOWN_HOSTS
+    text = ", ".join(shown[:_SHOWN_HOSTS])
+    return (text + (f" and {more} more" if more > 0 else "")) or "-"
+
+
+def _time(moment: Timestamp) -> str:
+    """To the second, in UTC."""
+    return moment.ToJsonString()[:19] + "Z"
+
+
+def _plain(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()

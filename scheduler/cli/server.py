@@ -1,0 +1,74 @@
+"""`muster serve`, and the commands that talk to a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from scheduler.cli import hosts, jobs
+from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end
+
+if TYPE_CHECKING:
+    from scheduler.server import Ready, Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(serve)
+    jobs.register(app)
+    hosts.register(app)
+
+
+def serve(
+    fabric: Annotated[
+        str | None,
+        typer.Option(help="A preset or a fabric file; a store that has one needs none."),
+    ] = None,
+    store: Annotated[
+        str, typer.Option(help="Where the log is kept, sqlite:///FILE.")
+    ] = "sqlite:///muster.db",
+    listen: Annotated[
+        str,
+        typer.Option(help="HOST:PORT; port 0 takes a free one. Callers are not authenticated."),
+    ] = DEFAULT_ADDRESS,
+    policy: Annotated[
+        Literal["production", "easy", "fifo"],
+        typer.Option(help="How the queue is ordered and whether later jobs may overtake."),
+    ] = "production",
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
+    import logging
+
+    from scheduler.core import Limits, Policy
+    from scheduler.server import Settings
+
+    spec = None
+    if fabric is not None:
+        from scheduler.specs import load_fabric
+
+        spec = load_fabric(fabric).spec
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _serve(Settings(store, listen, spec, Limits(policy=Policy(policy))))
+
+
+def _serve(settings: Settings) -> None:
+    import asyncio
+
+    from scheduler.server import CannotListen
+    from scheduler.server import serve as run
+    from scheduler.store import StoreError
+
+    try:
+        asyncio.run(run(settings, _say_ready))
+    except (StoreError, CannotListen) as error:
+        raise end(str(error), FAILED) from None
+
+
+def _say_ready(ready: Ready) -> None:
+    typer.echo(
+        f"muster serves {ready.fabric.name} ({ready.fabric.host_count:,} hosts)"
+        f" on {ready.address}, log at version {ready.version}"
+    )
+    sys.stdout.flush()

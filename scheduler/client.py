@@ -1,0 +1,220 @@
+"""The service from Python: one method per call, plain errors, retries that do no harm.
+
+    with Client("127.0.0.1:7443") as client:
+        job = client.create_job(spec)
+        print(client.get_job(job.name).reason)
+
+A call that finds no server is tried again for a second or two. Every change is safe
+to repeat: create_job sends a request_id, the others are true already the second time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from grpc_status import rpc_status
+
+from scheduler.convert import spec_to_proto
+from scheduler.core import JobSpec
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+
+DEADLINE_S = 30.0
+DRY_RUN_DEADLINE_S = 300.0  # a placement is computed while the caller waits
+_WATCH_TRIES = 8
+
+_RETRIES = {
+    "methodConfig": [
+        {
+            "name": [{"service": "scheduler.v1.SchedulerService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+Message = TypeVar("Message")
+
+
+class ServiceError(Exception):
+    """What the server refused, or that there was none.
+
+    `code`: name of the gRPC code. `reason`: the server's word to switch on, "" when
+    it did not answer. `violations`: (field, message) of each field at fault.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        reason: str = "",
+        violations: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.violations = violations
+
+
+class Client:
+    """A connection to one server. Use from any thread."""
+
+    def __init__(self, address: str, deadline_s: float = DEADLINE_S) -> None:
+        self.address = address
+        self._deadline_s = deadline_s
+        options = (("grpc.service_config", json.dumps(_RETRIES)), ("grpc.enable_retries", 1))
+        self._channel = grpc.insecure_channel(address, options=options)
+        self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def create_job(self, spec: JobSpec, request_id: str = "") -> job_pb2.Job:
+        """Submit `spec`; again with the same `request_id` and it is the same job."""
+        request = service_pb2.CreateJobRequest(
+            spec=spec_to_proto(spec), request_id=request_id or str(uuid.uuid4())
+        )
+        return self._call(self._stub.CreateJob, request).job
+
+    def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
+        """What `spec` would get now; nothing is changed."""
+        request = service_pb2.CreateJobRequest(spec=spec_to_proto(spec), validate_only=True)
+        return self._call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
+
+    def get_job(self, name: str) -> job_pb2.Job:
+        return self._call(self._stub.GetJob, service_pb2.GetJobRequest(name=name)).job
+
+    def list_jobs(self, states: Collection[job_pb2.JobState.ValueType] = ()) -> list[job_pb2.Job]:
+        """All jobs at hand, page by page, in the order of their arrival."""
+        jobs: list[job_pb2.Job] = []
+        request = service_pb2.ListJobsRequest(states=states)
+        while True:
+            page = self._call(self._stub.ListJobs, request)
+            jobs += page.jobs
+            if not page.next_page_token:
+                return jobs
+            request.page_token = page.next_page_token
+
+    def cancel_job(self, name: str, reason: str = "") -> job_pb2.Job:
+        request = service_pb2.CancelJobRequest(name=name, reason=reason)
+        return self._call(self._stub.CancelJob, request).job
+
+    def end_job(
+        self, name: str, outcome: job_pb2.JobState.ValueType, attempt: int = 0, reason: str = ""
+    ) -> job_pb2.Job:
+        """Report that the gang has ended; `attempt` 0 = whichever runs."""
+        request = service_pb2.EndJobRequest(
+            name=name, outcome=outcome, attempt=attempt, reason=reason
+        )
+        return self._call(self._stub.EndJob, request).job
+
+    def explain_job(self, name: str) -> service_pb2.ExplainJobResponse:
+        return self._call(self._stub.ExplainJob, service_pb2.ExplainJobRequest(name=name))
+
+    def watch_jobs(
+        self, after_version: int | None = None, name: str = ""
+    ) -> Iterator[service_pb2.WatchJobsResponse]:
+        """Every change after `after_version` (None: from now on), across restarts of the
+        server. Ends only by ServiceError, or when the caller stops reading."""
+        failed = 0
+        while True:
+            request = service_pb2.WatchJobsRequest(after_version=after_version, name=name)
+            stream = self._stub.WatchJobs(request)
+            try:
+                # Where a watch "from now on" began, so that it resumes there.
+                for key, value in stream.initial_metadata():
+                    if key == "muster-version":
+                        after_version, failed = int(value), 0
+                for change in stream:
+                    after_version, failed = change.version, 0
+                    yield change
+            except grpc.RpcError as error:
+                failed += 1
+                if not _may_resume(error) or failed == _WATCH_TRIES:
+                    raise _service_error(error, self.address) from None
+                time.sleep(min(2.0, 0.05 * 2**failed))
+            finally:
+                stream.cancel()
+
+    def list_hosts(
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = ""
+    ) -> list[host_pb2.Host]:
+        """All hosts, page by page, in the order of the fabric."""
+        hosts: list[host_pb2.Host] = []
+        request = service_pb2.ListHostsRequest(states=states, job=job)
+        while True:
+            page = self._call(self._stub.ListHosts, request)
+            hosts += page.hosts
+            if not page.next_page_token:
+                return hosts
+            request.page_token = page.next_page_token
+
+    def cordon_host(self, name: str, reason: str = "") -> host_pb2.Host:
+        request = service_pb2.CordonHostRequest(name=name, reason=reason)
+        return self._call(self._stub.CordonHost, request).host
+
+    def uncordon_host(self, name: str, reason: str = "") -> host_pb2.Host:
+        request = service_pb2.UncordonHostRequest(name=name, reason=reason)
+        return self._call(self._stub.UncordonHost, request).host
+
+    def drain_host(self, name: str, reason: str = "") -> host_pb2.Host:
+        request = service_pb2.DrainHostRequest(name=name, reason=reason)
+        return self._call(self._stub.DrainHost, request).host
+
+    def report_host(self, name: str, signal: str, detail: str = "") -> host_pb2.Host:
+        request = service_pb2.ReportHostRequest(name=name, signal=signal, detail=detail)
+        return self._call(self._stub.ReportHost, request).host
+
+    def _call(
+        self, method: Callable[..., Message], request: Any, deadline_s: float | None = None
+    ) -> Message:
+        """Raises: ServiceError."""
+        try:
+            return method(request, timeout=deadline_s or self._deadline_s)
+        except grpc.RpcError as error:
+            raise _service_error(error, self.address) from None
+
+
+def _may_resume(error: grpc.RpcError) -> bool:
+    return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
+
+
+def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
+    code = error.code()
+    message, reason = error.details() or code.name, ""
+    violations: list[tuple[str, str]] = []
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        info, bad = ErrorInfo(), BadRequest()
+        if detail.Unpack(info):
+            reason = info.reason
+        elif detail.Unpack(bad):
+            violations += [(v.field, v.description) for v in bad.field_violations]
+    if not reason and code is grpc.StatusCode.UNAVAILABLE:
+        message = f"no server answers at {address}"
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        message = f"the server at {address} did not answer in time"
+    return ServiceError(code.name, message, reason, tuple(violations))
