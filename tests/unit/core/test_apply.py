@@ -1,0 +1,276 @@
+"""What each event makes of the state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement import hostset
+from placement.request import TierCut
+from scheduler.core import HostState, JobState, State, apply, replay
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    HostSignalled,
+    HostSwap,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.lifecycle import HostMove
+from scheduler.core.state import RETAINED
+from tests.build import exactly, fabric, fabric_spec, job, loaded, spec
+
+EMPTY = loaded(fabric(2, 2, 2))
+CUTS = (TierCut("zone", 160),)
+
+
+def submitted(name: str, hosts: int = 2, priority: int = 0, at: int = 0) -> JobSubmitted:
+    return JobSubmitted(at, f"uid-{name}", spec(name, hosts, priority=priority))
+
+
+def begun(name: str, *hosts: int, spares: tuple[int, ...] = (), at: int = 0) -> JobStarted:
+    names = EMPTY.loaded_fabric.names
+    return JobStarted(at, name, 1, names(hosts), names(spares), CUTS, 100)
+
+
+def moved(host: int, move: HostMove, at: int = 0) -> HostMoved:
+    return HostMoved(at, EMPTY.loaded_fabric.hosts[host], move, "why")
+
+
+def after(*events: Event) -> State:
+    return replay(events, EMPTY)
+
+
+def test_the_log_begins_with_a_fabric() -> None:
+    assert State.empty().version == 0
+    with pytest.raises(RuntimeError, match="no fabric"):
+        _ = State.empty().free
+    state = replay([FabricLoaded(0, fabric_spec())])
+    assert state.version == 1
+    assert state.loaded_fabric == fabric()
+    assert state.free == hostset.full(8)
+
+
+def test_every_event_is_one_version() -> None:
+    state = after(submitted("a"), begun("a", 0, 1), HostSignalled(0, "z0-r0-h0", "thermal"))
+    assert state.version == EMPTY.version + 3
+
+
+def test_submitted() -> None:
+    state = after(submitted("a", 2, at=9))
+    a = state.jobs["a"]
+    assert (a.state, a.gang_hosts, a.attempt, a.submit_ns) == (JobState.QUEUED, 2, 0, 9)
+    assert a.sequence == state.version
+    assert state.queue == ("a",)
+    assert state.held == 0
+
+
+def test_the_queue_is_by_priority_then_arrival() -> None:
+    state = after(
+        submitted("low", priority=-1),
+        submitted("first"),
+        submitted("urgent", priority=5),
+        submitted("second"),
+    )
+    assert state.queue == ("urgent", "first", "second", "low")
+
+
+def test_started() -> None:
+    state = after(submitted("a"), begun("a", 5, 4, spares=(6,), at=3))
+    a = state.jobs["a"]
+    assert (a.state, a.attempt, a.start_ns) == (JobState.RUNNING, 1, 3)
+    assert (a.hosts, a.spares) == ((5, 4), (6,))
+    assert state.queue == ()
+    assert state.held == hostset.of((4, 5, 6))
+    assert state.free == hostset.of((0, 1, 2, 3, 7))
+    assert state.holder(6) is a
+    assert state.holder(7) is None
+
+
+@pytest.mark.parametrize("outcome", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
+def test_ended(outcome: JobState) -> None:
+    state = after(
+        submitted("a"), begun("a", 5, 4, spares=(6,)), JobEnded(8, "a", outcome, "because")
+    )
+    assert "a" not in state.jobs
+    assert state.held == 0
+    a = state.ended["uid-a"]
+    assert (a.state, a.state_ns, a.reason) == (outcome, 8, "because")
+    assert (a.hosts, a.spares) == ((5, 4), (6,))  # what it ran on stays on record
+
+
+def test_a_queued_job_that_is_cancelled_leaves_the_queue() -> None:
+    state = after(submitted("a"), submitted("b"), JobEnded(0, "a", JobState.CANCELLED))
+    assert state.queue == ("b",)
+
+
+def test_find_takes_the_live_job_then_the_newest() -> None:
+    first = (submitted("a", 1), JobEnded(0, "a", JobState.CANCELLED))
+    second = replace(submitted("a", 2), uid="uid-2")
+    assert job(after(*first), "a").uid == "uid-a"
+    assert job(after(*first, second), "a").uid == "uid-2"
+    ended_twice = after(*first, second, JobEnded(0, "a", JobState.CANCELLED))
+    assert job(ended_twice, "a").uid == "uid-2"
+
+
+def test_only_the_newest_ended_jobs_are_kept() -> None:
+    state = EMPTY
+    for i in range(RETAINED + 3):
+        name = f"j{i}"
+        state = replay([submitted(name, 1), JobEnded(0, name, JobState.CANCELLED)], state)
+    assert len(state.ended) == RETAINED
+    assert state.find("j2") is None
+    assert state.find("j3") is not None
+
+
+def test_a_failed_host_stops_its_gang() -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.FAIL, at=5))
+    a = state.jobs["a"]
+    assert (a.state, a.state_ns) == (JobState.INTERRUPTED, 5)
+    assert a.reason == "host z0-r0-h0 failed: why"
+    assert a.hosts == (0, 1)  # held until a decision
+    assert state.held == hostset.of((0, 1))
+    assert state.host(0).state is HostState.FAILED
+    assert not hostset.has(state.free, 0)
+
+
+def test_a_failed_spare_is_lost_and_the_gang_runs_on() -> None:
+    state = after(submitted("a"), begun("a", 0, 1, spares=(2, 3)), moved(2, HostMove.FAIL))
+    assert state.jobs["a"].state is JobState.RUNNING
+    assert state.jobs["a"].spares == (3,)
+    assert state.held == hostset.of((0, 1, 3))
+
+
+def test_a_repaired_host_is_free_again() -> None:
+    state = after(moved(0, HostMove.FAIL), moved(0, HostMove.REPAIR))
+    assert state.host(0).state is HostState.HEALTHY
+    assert state.free == hostset.full(8)
+    assert not state.hosts
+
+
+@pytest.mark.parametrize("move", [HostMove.CORDON, HostMove.DRAIN])
+def test_no_gang_stops_for_an_operator(move: HostMove) -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(0, move))
+    assert state.jobs["a"].state is JobState.RUNNING
+    assert not hostset.has(state.free, 0)
+
+
+def swap(*moves: tuple[int, int, int]) -> GangSwapped:
+    hosts = EMPTY.loaded_fabric.hosts
+    swaps = tuple(HostSwap(block, hosts[left], hosts[joined]) for block, left, joined in moves)
+    return GangSwapped(9, "a", 2, swaps, (TierCut("zone", 320),))
+
+
+STRUCK = (submitted("a"), begun("a", 0, 1, spares=(2,)), moved(0, HostMove.FAIL))
+
+
+def test_a_swap_with_a_spare() -> None:
+    state = after(*STRUCK, swap((0, 0, 2)))
+    a = state.jobs["a"]
+    assert (a.state, a.attempt, a.start_ns, a.reason) == (JobState.RUNNING, 2, 9, "")
+    assert (a.hosts, a.spares) == ((2, 1), ())
+    assert state.held == hostset.of((1, 2))
+    assert a.cuts == (TierCut("zone", 320),)
+
+
+def test_the_bound_outlives_a_swap_among_the_hosts_it_was_proved_for() -> None:
+    """Spares were free when the gang was placed; another host may not have been."""
+    assert after(*STRUCK, swap((0, 0, 2))).jobs["a"].lower_bound == 100
+    assert after(*STRUCK, swap((0, 0, 7))).jobs["a"].lower_bound == 0
+
+
+def test_a_swap_with_a_free_host_keeps_the_spare() -> None:
+    state = after(*STRUCK, swap((0, 0, 7)))
+    assert state.jobs["a"].spares == (2,)
+    assert state.held == hostset.of((1, 2, 7))
+
+
+def test_a_swap_of_no_host_is_a_restart_in_place() -> None:
+    state = after(*STRUCK, moved(0, HostMove.REPAIR), swap())
+    a = state.jobs["a"]
+    assert (a.state, a.attempt, a.hosts, a.spares) == (JobState.RUNNING, 2, (0, 1), (2,))
+    assert a.lower_bound == 100
+
+
+def test_requeued() -> None:
+    state = after(*STRUCK, JobRequeued(7, "a", "no host"))
+    a = state.jobs["a"]
+    assert (a.state, a.reason, a.state_ns) == (JobState.QUEUED, "no host", 7)
+    assert (a.hosts, a.spares, a.cuts, a.lower_bound) == ((), (), (), 0)
+    assert a.attempt == 1  # the next is the second
+    assert state.held == 0
+    assert state.free == hostset.full(8) & ~1
+
+
+def test_a_requeued_job_keeps_its_seniority() -> None:
+    state = after(submitted("z"), begun("z", 0, 1), submitted("b"), submitted("c"))
+    state = replay([moved(0, HostMove.FAIL), JobRequeued(0, "z", "")], state)
+    assert state.queue == ("z", "b", "c")
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        JobEnded(0, "a", JobState.COMPLETED),
+        JobEnded(0, "a", JobState.CANCELLED),
+        swap((0, 0, 7)),
+    ],
+)
+def test_a_draining_host_that_is_left_is_cordoned(leaves: Event) -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.DRAIN), leaves)
+    assert state.host(0).state is HostState.CORDONED
+    assert state.host(0).reason == "why"
+    assert not hostset.has(state.free, 0)
+
+
+def test_a_draining_host_that_is_still_held_drains_on() -> None:
+    state = after(
+        submitted("a"),
+        begun("a", 0, 1, spares=(2,)),
+        moved(0, HostMove.DRAIN),
+        moved(1, HostMove.FAIL),
+        swap((1, 1, 2)),
+    )
+    assert state.host(0).state is HostState.DRAINING
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (begun("a", 0, 1),),
+        (JobEnded(0, "a", JobState.CANCELLED),),
+        (submitted("a"), JobRequeued(0, "a", "")),
+        (submitted("a"), swap((0, 0, 1))),
+        (submitted("a"), begun("a", 0, 1), begun("a", 2, 3)),
+        (submitted("a"), JobEnded(0, "a", JobState.COMPLETED)),
+        (submitted("a"), JobEnded(0, "a", JobState.QUEUED)),
+        (*STRUCK, JobEnded(0, "a", JobState.COMPLETED)),
+        (moved(0, HostMove.REPAIR),),
+        (moved(0, HostMove.EMPTY),),
+        (moved(0, HostMove.FAIL), moved(0, HostMove.CORDON)),
+        (HostMoved(0, "nowhere", HostMove.FAIL),),
+        (submitted("a"), replace(begun("a", 0, 1), hosts=("nowhere", "z0-r0-h0"))),
+    ],
+)
+def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:
+    """The tables are the law: apply goes nowhere they do not lead."""
+    with pytest.raises(KeyError):
+        after(*events)
+
+
+def test_apply_leaves_its_argument_alone() -> None:
+    before = after(submitted("a"))
+    held, queue = before.held, before.queue
+    apply(before, begun("a", 0, 1))
+    assert (before.held, before.queue) == (held, queue)
+    assert before.jobs["a"].state is JobState.QUEUED
+
+
+def test_exact_spares_count_as_needed() -> None:
+    state = after(JobSubmitted(0, "u", spec("a", 2, spares=exactly(3))))
+    assert state.jobs["a"].needed == 5

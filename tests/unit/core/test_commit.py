@@ -1,0 +1,252 @@
+"""A plan on the newest state: what still holds commits, gang by gang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement.cut import cut
+from placement.request import Placement
+from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, replay
+from scheduler.core.commands import Command
+from scheduler.core.events import GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.plan import Action, Move, Requeue, Start, Swap
+from tests.build import (
+    cancel,
+    committed,
+    cordon,
+    drain,
+    exactly,
+    fabric,
+    fail,
+    job,
+    loaded,
+    on,
+    repair,
+    run,
+    schedule,
+    spec,
+    submit,
+    uncordon,
+)
+
+FABRIC = fabric(2, 2, 2)
+EMPTY = loaded(FABRIC)
+
+
+def start(name: str, *hosts: int, spares: tuple[int, ...] = ()) -> Start:
+    return Start(name, on(FABRIC, spec(name, len(hosts)).request, *hosts, spares=spares))
+
+
+def planned(state: State, *actions: Action) -> Plan:
+    return Plan(state.version, actions)
+
+
+def placed(state: State, *actions: Action) -> State:
+    return replay(committed(state, planned(state, *actions)), state)
+
+
+def conflict(state: State, *actions: Action) -> str:
+    """The reason why this one action no longer holds."""
+    answer = commit(state, planned(state, *actions), 0)
+    assert isinstance(answer, Conflict), answer
+    (reason,) = answer.reasons
+    return reason
+
+
+# --- start -------------------------------------------------------------------
+
+TWO = run(EMPTY, submit("a", 2), submit("b", 2, spares=exactly(1)))
+
+
+def test_a_whole_plan() -> None:
+    events = committed(TWO, planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,))), 3)
+    assert [type(e) for e in events] == [JobStarted, JobStarted]
+    a, b = events
+    assert isinstance(a, JobStarted)
+    assert isinstance(b, JobStarted)
+    assert (a.time_ns, a.name, a.attempt, a.hosts) == (3, "a", 1, ("z0-r0-h0", "z0-r0-h1"))
+    assert b.hosts == ("z1-r0-h1", "z1-r0-h0")
+    assert b.spares == ("z1-r1-h0",)
+    assert b.cuts == cut(FABRIC, spec("b", 2).request, (5, 4))
+
+
+def test_an_empty_plan() -> None:
+    assert commit(TWO, planned(TWO), 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [
+        (fail("z0-r0-h0"), "job a: 1 hosts are not free: z0-r0-h0"),
+        (cordon("z0-r0-h1"), "job a: 1 hosts are not free: z0-r0-h1"),
+        (cancel("a"), "job a is no longer queued"),
+    ],
+)
+def test_the_world_moved_meanwhile(meanwhile: Command, reason: str) -> None:
+    assert conflict(run(TWO, meanwhile), start("a", 0, 1)) == reason
+
+
+def test_a_host_was_taken_meanwhile() -> None:
+    state = placed(TWO, start("b", 1, 2, spares=(3,)))
+    assert "not free: z0-r0-h1" in conflict(state, start("a", 0, 1))
+
+
+def test_a_gang_starts_once() -> None:
+    assert conflict(placed(TWO, start("a", 0, 1)), start("a", 2, 3)) == "job a is no longer queued"
+
+
+def test_two_gangs_of_one_plan_cannot_share_a_host() -> None:
+    events = committed(TWO, planned(TWO, start("a", 0, 1), start("b", 1, 2, spares=(3,))))
+    assert [e.name for e in events if isinstance(e, JobStarted)] == ["a"]
+
+
+def test_a_spare_is_not_shared_either() -> None:
+    actions = start("b", 1, 2, spares=(0,)), start("a", 0, 3)
+    assert len(committed(TWO, planned(TWO, *actions))) == 1
+
+
+def test_a_stale_plan_keeps_the_gangs_that_still_hold() -> None:
+    plan = planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,)))
+    newer = run(TWO, fail("z0-r0-h0"))
+    events = committed(newer, plan)
+    assert [e.name for e in events if isinstance(e, JobStarted)] == ["b"]
+
+
+def test_nothing_left_is_a_conflict_with_every_reason() -> None:
+    plan = planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,)))
+    newer = run(TWO, fail("z0-r0-h0"), cancel("b"))
+    answer = commit(newer, plan, 0)
+    assert isinstance(answer, Conflict)
+    assert len(answer.reasons) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Placement((0,)),
+        Placement((0, 0)),
+        Placement((0, 99)),
+        Placement((0, 1)),  # no cuts counted
+        replace(on(FABRIC, spec("a", 2).request, 0, 4), cuts=()),
+        replace(on(FABRIC, spec("a", 2).request, 0, 1), lower_bound=9),
+    ],
+)
+def test_no_solver_is_trusted(wrong: Placement) -> None:
+    assert conflict(TWO, Start("a", wrong)).startswith("job a: ")
+
+
+def test_required_spares_must_be_there() -> None:
+    assert "1 spares are required" in conflict(TWO, start("b", 5, 4))
+
+
+def test_a_new_job_under_an_old_name_is_another_job() -> None:
+    """Planned for 2 hosts, cancelled, submitted again with 3."""
+    state = run(TWO, cancel("a"), submit("a", 3))
+    assert "the gang has 3 blocks" in conflict(state, start("a", 0, 1))
+
+
+# --- swap --------------------------------------------------------------------
+
+RUNS = placed(run(EMPTY, submit("a", 4, spares=exactly(1))), start("a", 0, 1, 4, 5, spares=(2,)))
+STOPPED = run(RUNS, fail("z0-r0-h1"))
+
+
+def swap(*moves: tuple[int, int, int]) -> Swap:
+    hosts = [0, 1, 4, 5]
+    for block, _, joined in moves:
+        hosts[block] = joined
+    cuts = cut(FABRIC, spec("a", 4).request, hosts)
+    return Swap("a", tuple(Move(*m) for m in moves), cuts)
+
+
+def test_a_swap_names_who_left_and_who_joined() -> None:
+    (event,) = committed(STOPPED, planned(STOPPED, swap((1, 1, 2))), 5)
+    swaps = (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),)
+    cuts = cut(FABRIC, spec("a", 4).request, (0, 2, 4, 5))
+    assert event == GangSwapped(5, "a", 2, swaps, cuts)
+
+
+def test_a_free_host_may_join() -> None:
+    assert committed(STOPPED, planned(STOPPED, swap((1, 1, 3))))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "action", "reason"),
+    [
+        (fail("z0-r0-h0"), swap((1, 1, 2)), "another host failed meanwhile"),
+        (fail("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 was taken meanwhile"),
+        (cordon("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 was taken meanwhile"),
+        (cordon("z0-r1-h1"), swap((1, 1, 3)), "host z0-r1-h1 was taken meanwhile"),
+        (cancel("a"), swap((1, 1, 2)), "job a is no longer running"),
+        (None, swap((0, 1, 2)), "block 0 moved meanwhile"),
+        (None, Swap("a", (Move(9, 1, 2),), ()), "block 9 moved"),
+        (None, swap((1, 1, 0)), "host z0-r0-h0 was taken meanwhile"),
+        (None, replace(swap((1, 1, 2)), cuts=()), "other blocks moved meanwhile"),
+        (None, swap(), "another host failed meanwhile"),
+    ],
+)
+def test_a_stale_swap_falls(meanwhile: Command | None, action: Swap, reason: str) -> None:
+    state = STOPPED if meanwhile is None else run(STOPPED, meanwhile)
+    assert reason in conflict(state, action)
+
+
+def test_one_host_cannot_join_twice() -> None:
+    state = run(STOPPED, fail("z0-r0-h0"))
+    assert "host z0-r1-h0 was taken" in conflict(state, swap((0, 0, 2), (1, 1, 2)))
+
+
+def test_a_repaired_gang_starts_again_in_place() -> None:
+    state = run(STOPPED, repair("z0-r0-h1"))
+    (event,) = committed(state, planned(state, swap()))
+    assert isinstance(event, GangSwapped)
+    assert event.swaps == ()
+
+
+def test_a_running_gang_is_not_stopped_for_nothing() -> None:
+    """Planned while the host drained, uncordoned before the commit."""
+    draining = run(RUNS, drain("z0-r0-h1"))
+    assert committed(draining, planned(draining, swap((1, 1, 2))))
+    back = run(draining, uncordon("z0-r0-h1"))
+    assert "need not be left any more" in conflict(back, swap((1, 1, 2)))
+    assert "need not be left any more" in conflict(RUNS, swap())
+
+
+def test_a_swap_for_an_old_job_of_the_same_name_falls() -> None:
+    """Cancelled, submitted again smaller, started, stopped: block 3 is no more."""
+    state = run(STOPPED, cancel("a"), submit("a", 1))
+    state = run(placed(state, start("a", 3)), fail("z0-r1-h1"))
+    assert job(state, "a").state is JobState.INTERRUPTED
+    assert "block 3 moved meanwhile" in conflict(state, swap((3, 5, 6)))
+
+
+# --- requeue -----------------------------------------------------------------
+
+
+def test_requeue() -> None:
+    assert committed(STOPPED, planned(STOPPED, Requeue("a", "why")), 5) == (
+        JobRequeued(5, "a", "why"),
+    )
+
+
+@pytest.mark.parametrize("state", [RUNS, run(STOPPED, cancel("a")), TWO])
+def test_only_an_interrupted_job_is_requeued(state: State) -> None:
+    assert conflict(state, Requeue("a", "why")) == "job a is no longer interrupted"
+
+
+# --- decide and commit together ------------------------------------------------
+
+
+def test_what_decide_proposes_commits_on_its_own_version() -> None:
+    state = run(EMPTY, submit("a", 3), submit("b", 2, spares=exactly(1)), submit("c", 2))
+    plan = decide(state, 0, Limits())
+    assert len(committed(state, plan)) == len(plan.actions) == 3
+
+
+def test_a_plan_commits_once() -> None:
+    state = run(EMPTY, submit("a", 3))
+    plan = decide(state, 0, Limits())
+    newer = replay(committed(state, plan), state)
+    assert isinstance(commit(newer, plan, 0), Conflict)
+    assert schedule(newer) == newer
