@@ -1,0 +1,159 @@
+"""Sentences that say why a job waits, and that are true."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.request import Infeasible, Insufficient, Placement
+from scheduler.core import Limits, Policy, Reason, State, decide, dry_run, explain
+from scheduler.core.explain import Cause
+from scheduler.core.plan import Start
+from tests.build import (
+    HOUR_NS,
+    MINUTE_NS,
+    cancel,
+    cordon,
+    end,
+    fabric,
+    fail,
+    loaded,
+    run,
+    schedule,
+    spec,
+    started,
+    submit,
+)
+
+HOUR = 3_600
+TEN = loaded(fabric(1, 1, 10))
+BUSY = started(TEN, submit("a", 6, limit_s=2 * HOUR), submit("b", 4, limit_s=HOUR))
+
+
+def why(state: State, name: str, now_ns: int = 0, policy: Policy = Policy.PRODUCTION) -> Reason:
+    return explain(state, name, now_ns, Limits(policy=policy))
+
+
+def test_a_job_that_waits_for_one_end() -> None:
+    reason = why(run(BUSY, submit("c", 3)), "c", 15 * MINUTE_NS)
+    assert reason == Reason(
+        "c",
+        Cause.HOSTS,
+        "needs 3 hosts; 0 are free; b ends in 45 min by its limit",
+        needed=3,
+        free=0,
+        start_ns=HOUR_NS,
+        waits_for=("b",),
+    )
+
+
+def test_a_job_that_waits_for_several() -> None:
+    reason = why(run(BUSY, submit("c", 10)), "c")
+    assert reason.sentence == ("needs 10 hosts; 0 are free; b, a end in 2 h 00 min by their limits")
+    assert reason.waits_for == ("b", "a")
+
+
+def test_many_ends_are_counted_not_listed() -> None:
+    state = started(TEN, *(submit(f"j{i}", 2, limit_s=30) for i in range(5)))
+    reason = why(run(state, submit("c", 10)), "c")
+    assert "; j0, j1, j2 and 2 more end in 30 s by their limits" in reason.sentence
+    assert len(reason.waits_for) == 5
+
+
+def test_jobs_ahead_are_named_as_such() -> None:
+    state = run(BUSY, submit("c", 4), submit("d", 4))
+    assert "ahead" not in why(state, "c").sentence
+    assert why(state, "d").sentence.endswith("; 1 job ahead of it")
+    state = run(state, submit("e", 1, priority=9))
+    assert why(state, "d").sentence.endswith("; 2 jobs ahead of it")
+    assert why(state, "d", policy=Policy.FIFO).sentence.endswith("; 1 job ahead of it")
+
+
+def test_hosts_out_of_service() -> None:
+    state = run(TEN, fail("z0-r0-h0"), cordon("z0-r0-h1"), submit("c", 9))
+    reason = why(state, "c")
+    assert reason.sentence == (
+        "needs 9 hosts; 8 are free; of 2 hosts out of service some must come back first"
+    )
+    assert reason.start_ns is None
+
+
+def test_one_host_is_singular() -> None:
+    state = run(started(TEN, submit("a", 9)), submit("c", 2))
+    assert why(state, "c").sentence.startswith("needs 2 hosts; 1 is free;")
+
+
+def test_a_job_that_is_due() -> None:
+    reason = why(run(TEN, submit("c", 4)), "c")
+    assert reason.cause is Cause.DUE
+    assert reason.sentence == "fits on 4 of 10 hosts free; starts with the next decision"
+
+
+def test_two_jobs_that_are_due() -> None:
+    state = run(TEN, submit("c", 4), submit("d", 6))
+    assert [why(state, name).cause for name in "cd"] == [Cause.DUE, Cause.DUE]
+
+
+def test_a_job_that_those_ahead_leave_no_room() -> None:
+    reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
+    assert reason.cause is Cause.BEHIND
+    assert reason.sentence == "would fit, but 1 job ahead of it and due leave 2 hosts"
+
+
+def behind(limit_s: int, hosts: int = 4) -> State:
+    """`a` holds six of ten for two hours, `wide` waits for eight, `c` comes after."""
+    state = started(TEN, submit("a", 6, limit_s=2 * HOUR))
+    return run(state, submit("wide", 8), submit("c", hosts, limit_s=limit_s))
+
+
+def test_a_job_that_would_delay_the_first() -> None:
+    reason = why(behind(3 * HOUR), "c")
+    assert reason.cause is Cause.BEHIND
+    assert reason.waits_for == ("wide",)
+    assert reason.sentence == (
+        "would fit, but wide (8 hosts) is ahead of it; starting now would delay it"
+    )
+
+
+def test_nobody_overtakes_under_fifo() -> None:
+    reason = why(behind(1), "c", policy=Policy.FIFO)
+    assert reason.cause is Cause.BEHIND
+    assert reason.sentence.endswith("; nobody overtakes under fifo")
+
+
+@pytest.mark.parametrize(("limit_s", "hosts"), [(2 * HOUR, 4), (99 * HOUR, 2)])
+def test_a_job_that_may_overtake_is_due(limit_s: int, hosts: int) -> None:
+    assert why(behind(limit_s, hosts), "c").cause is Cause.DUE
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("limit_s", [1, 2 * HOUR, 2 * HOUR + 1])
+@pytest.mark.parametrize("hosts", [1, 2, 3, 4, 5])
+def test_due_is_what_decide_starts(policy: Policy, limit_s: int, hosts: int) -> None:
+    state = behind(limit_s, hosts)
+    limits = Limits(policy=policy)
+    begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
+    due = {n for n in state.queue if explain(state, n, 0, limits).cause is Cause.DUE}
+    assert due == begun
+
+
+def test_jobs_that_do_not_wait() -> None:
+    assert why(BUSY, "a").sentence == "a is running"
+    assert why(run(BUSY, end("a")), "a").sentence == "a is completed"
+    assert why(run(BUSY, cancel("a")), "a").sentence == "a is cancelled"
+    assert why(run(BUSY, fail("z0-r0-h0")), "a").cause is Cause.NOT_WAITING
+
+
+def test_a_requeued_job_waits_like_any_other() -> None:
+    state = schedule(run(started(TEN, submit("a", 10)), fail("z0-r0-h0")))
+    assert "out of service" in why(state, "a").sentence
+
+
+def test_unknown_job() -> None:
+    with pytest.raises(KeyError):
+        why(TEN, "nobody")
+
+
+def test_a_dry_run_changes_nothing_and_knows_four_answers() -> None:
+    assert isinstance(dry_run(TEN, spec("x", 10), Limits()), Placement)
+    assert isinstance(dry_run(BUSY, spec("x", 10), Limits()), Insufficient)
+    assert isinstance(dry_run(BUSY, spec("x", 11), Limits()), Infeasible)
