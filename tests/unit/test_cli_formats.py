@@ -1,0 +1,145 @@
+"""Launcher files: the right rank on the right host, in every notation."""
+
+from __future__ import annotations
+
+import random
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement.fabric import preset
+from placement.hostlist import expand
+from scheduler.cli import formats
+from scheduler.cli.formats import Gang, compress
+from scheduler.cli.text import bytes_text, columns, counted, seconds_text
+
+HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
+GANG = Gang("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)
+RANKS = {rank: (HOSTS[rank // 2], rank % 2) for rank in range(8)}
+
+
+def test_hostfile_is_the_block_order() -> None:
+    assert tuple(formats.hostfile(GANG)) == HOSTS
+
+
+def test_rankfile_names_every_rank_once() -> None:
+    lines = [line.replace("=", " ").split() for line in formats.rankfile(GANG)]
+    assert {int(n): (host, int(slot)) for _, n, host, _, slot in lines} == RANKS
+    assert list(formats.rankfile(GANG))[3] == "rank 3=z0-r0-h0 slot=1"
+
+
+def test_env_maps_every_rank() -> None:
+    lines = [dict(item.split("=") for item in line.split()) for line in formats.env(GANG)]
+    assert {int(e["RANK"]): (e["HOST"], int(e["LOCAL_RANK"])) for e in lines} == RANKS
+    assert {(e["WORLD_SIZE"], e["MASTER_ADDR"]) for e in lines} == {("8", HOSTS[0])}
+
+
+def test_torchrun_numbers_the_nodes_statically() -> None:
+    for node, line in enumerate(formats.torchrun(GANG)):
+        host, command, *options = line.split()
+        assert (host, command) == (HOSTS[node], "torchrun")
+        assert dict(zip(options[::2], options[1::2], strict=True)) == {
+            "--nnodes": "4",
+            "--node-rank": str(node),
+            "--nproc-per-node": "2",
+            "--master-addr": HOSTS[0],
+            "--master-port": "29500",
+        }
+
+
+def slurm_commands(gang: Gang) -> list[list[str]]:
+    """What a shell makes of the marked lines."""
+    marked = [line[3:] for line in formats.slurm(gang) if line.startswith("#$ ")]
+    script = "\n".join(marked).replace("\\\n", "")
+    return [shlex.split(line) for line in script.splitlines()]
+
+
+def test_slurm_hostfile_has_one_line_a_rank() -> None:
+    hosts = [line for line in formats.slurm(GANG) if not line.startswith("#")]
+    assert dict(enumerate(hosts)) == {rank: host for rank, (host, _) in RANKS.items()}
+
+
+def test_slurm_commands_allocate_the_gang_and_start_it_in_this_order() -> None:
+    sbatch, srun = slurm_commands(GANG)
+    assert sbatch[:4] == ["sbatch", "--exclusive", "-N", "4"]
+    assert sorted(expand(sbatch[5])) == sorted(HOSTS)
+    assert srun == ["SLURM_HOSTFILE=FILE", "srun", "-n", "8", "-m", "arbitrary", "COMMAND"]
+
+
+def test_slurm_commands_of_a_scattered_gang_wrap_and_join_again() -> None:
+    hosts = tuple(random.Random(0).sample(preset("roce-24k").hosts, 700))
+    gang = Gang("a\nb # c", hosts, hosts[:0], ranks_per_host=1)
+    comments = [line for line in formats.slurm(gang) if line.startswith("#")]
+    assert len(comments) + len(hosts) == len(list(formats.slurm(gang)))
+    # Slurm reads lines of up to 8 KiB, and cuts them at the first unescaped #.
+    assert max(map(len, comments)) < 4_096
+    assert sorted(expand(slurm_commands(gang)[0][5])) == sorted(hosts)
+
+
+def test_spares_are_named_but_not_allocated() -> None:
+    assert "#   z0-r1-h1" in formats.slurm(GANG)
+    assert "z0-r1-h1" not in expand(slurm_commands(GANG)[0][5])
+
+
+def test_a_whole_fabric_compresses_to_one_expression() -> None:
+    assert compress(preset("roce-24k").hosts) == "z[0-7]-r[000-191]-h[0-1]"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ([], ""),
+        (["login"], "login"),
+        (["n1"], "n1"),
+        (["n9", "n10", "n11", "n08"], "n9,n[08,10-11]"),
+        (["n2", "n1", "n4"], "n[1-2,4]"),
+        (["n1x", "n2x", "n1"], "n1,n[1-2]x"),
+        (["7", "8"], "[7-8]"),
+    ],
+)
+def test_compress(hosts: list[str], text: str) -> None:
+    assert compress(hosts) == text
+
+
+names = st.from_regex(r"[a-c]{0,2}[0-9]{1,2}(-h[0-9]{1,2})?|[a-c]{1,2}", fullmatch=True)
+
+
+@given(st.sets(names))
+def test_compress_keeps_the_set(hosts: set[str]) -> None:
+    text = compress(sorted(hosts))
+    assert sorted(expand(text) if text else []) == sorted(hosts)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.00 KB"),
+        (999_600, "1.00 MB"),
+        (2_415_919_104_000, "2.42 TB"),
+        (18_874_368_000, "18.9 GB"),
+        (123e15, "123 PB"),
+        (5e21, "5000 EB"),
+    ],
+)
+def test_bytes_have_three_digits(count: float, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (1.234, "1.23 s"), (0.0251, "25.1 ms"), (3e-6, "3 us"), (1e-12, "< 0.01 us")],
+)
+def test_seconds(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_columns_line_up() -> None:
+    assert columns([["a", "1"], ["bcd", "200"]], right={1}) == "a      1\nbcd  200"
+
+
+def test_counted() -> None:
+    assert (counted(1, "host"), counted(2_048, "host")) == ("1 host", "2,048 hosts")

@@ -1,0 +1,371 @@
+"""`muster place` and the command around it: answers, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement import hostlist
+from placement.cut import cut
+from placement.errors import BadInput
+from scheduler import cli
+from scheduler.specs import job_from_mapping, load_fabric
+
+MINI = """\
+name: mini
+gpus_per_host: 2
+tiers:
+  - {name: zone, count: 3, oversubscription: 7}
+  - {name: rack, count: 2}
+  - {name: host, count: 4}
+"""
+JOB = """\
+name: job
+parallelism: {tp: 2, pp: 2, dp: 5}
+traffic: {dp: 10, pp: 3}
+spares: 1
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Muster = Callable[..., Result]
+
+
+@pytest.fixture
+def muster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Muster:
+    """Runs the command in this process, in a folder with mini.yaml and job.yaml."""
+    (tmp_path / "mini.yaml").write_text(MINI)
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["muster", *args])
+        with pytest.raises(SystemExit) as finished:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Result(int(finished.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def place(muster: Muster) -> Muster:
+    def run(*args: str, job: str = "job.yaml", fabric: str = "mini.yaml") -> Result:
+        return muster("place", job, "--fabric", fabric, *args)
+
+    return run
+
+
+def write(text: str | bytes, name: str = "job.yaml") -> None:
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+# --- answers ----------------------------------------------------------------------
+
+
+def test_the_json_answer(place: Muster) -> None:
+    answer = place("--format", "json").json
+    assert answer["outcome"] == "placed"
+    zone, rack = answer["cut"].values()
+    assert list(answer["cut"]) == ["zone", "rack"]
+    assert zone["lower_bound_bytes_per_step"] <= zone["bytes_per_step"]
+    assert zone["optimal"] is (zone["gap"] == 0)
+    assert zone["bytes_per_step"] == sum(zone["by_axis"].values())
+    assert set(rack) == {"bytes_per_step", "by_axis"}
+    assert len(set(answer["hosts"] + answer["spares"])) == 11
+    assert set(answer["seconds"]) == {"solve", "total"}
+    assert 0 < answer["seconds"]["solve"] < answer["seconds"]["total"]
+
+
+def test_the_cut_is_what_the_referee_counts(place: Muster) -> None:
+    answer = place("--format", "json").json
+    fabric = load_fabric("mini.yaml")
+    request = job_from_mapping(
+        {"parallelism": {"tp": 2, "pp": 2, "dp": 5}, "traffic": {"dp": 10, "pp": 3}}
+    ).request
+    counted = cut(fabric, request, fabric.indices(answer["hosts"]))
+    assert [(c.tier, c.bytes_per_step, dict(c.by_axis)) for c in counted] == [
+        (tier, said["bytes_per_step"], said["by_axis"]) for tier, said in answer["cut"].items()
+    ]
+
+
+def test_the_domains_add_up(place: Muster) -> None:
+    answer = place("--format", "json").json
+    domains = answer["domains"]
+    assert sum(d["hosts"] for d in domains) == len(answer["hosts"]) == 10
+    assert sum(d["spares"] for d in domains) == len(answer["spares"]) == 1
+    assert (
+        sum(d["egress_bytes_per_step"] for d in domains) == answer["cut"]["zone"]["bytes_per_step"]
+    )
+    for domain in domains:
+        uplink = 8 * 2 * 400e9 / 8 / 7  # hosts x GPUs x NIC / oversubscription
+        assert domain["uplink_seconds"] == pytest.approx(domain["egress_bytes_per_step"] / uplink)
+        assert any(host.startswith(domain["name"]) for host in answer["hosts"] + answer["spares"])
+
+
+def test_a_fabric_without_tiers(place: Muster) -> None:
+    write("name: flat\ngpus_per_host: 2\ntiers: [{name: host, count: 16}]\n", "mini.yaml")
+    answer = place("--format", "json").json
+    assert (answer["cut"], answer["domains"]) == ({}, [])
+    assert "placed: job on flat: 10 hosts, 20 ranks, 1 spare" in place().out
+
+
+def test_the_table(place: Muster) -> None:
+    result = place()
+    assert result.code == 0
+    assert "placed: job on mini: 10 hosts, 20 ranks, 1 spare" in result.out
+    assert "lower bound" in result.out
+    assert "proved optimal" in result.out or "gap " in result.out
+
+
+def test_the_same_command_gives_the_same_bytes(place: Muster) -> None:
+    first, second = place("--format", "json"), place("--format", "json")
+
+    def without_times(result: Result) -> str:
+        head, _, _ = result.out.partition('"seconds"')
+        return head
+
+    assert without_times(first) == without_times(second)
+    assert list(first.json)[-1] == "seconds"
+
+
+def test_formats_agree_on_the_ranks(place: Muster) -> None:
+    hosts = place("--format", "json").json["hosts"]
+    assert place("--format", "hostfile").out.splitlines() == hosts
+    rankfile = [f"rank {r}={hosts[r // 2]} slot={r % 2}" for r in range(20)]
+    assert place("--format", "rankfile").out.splitlines() == rankfile
+    by_rank = [hosts[rank // 2] for rank in range(20)]
+    slurm = place("--format", "slurm").out.splitlines()
+    assert [line for line in slurm if not line.startswith("#")] == by_rank
+    torchrun = place("--format", "torchrun").out.splitlines()
+    assert [line.split()[0] for line in torchrun] == hosts
+    env = place("--format", "env").out.splitlines()
+    assert [line.split()[2] for line in env] == [f"HOST={host}" for host in by_rank]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_busy_hosts_are_never_used(place: Muster, seed: int) -> None:
+    rng = random.Random(seed)
+    busy = rng.sample(load_fabric("mini.yaml").hosts, rng.randint(1, 13))
+    write("\n".join(busy), "busy")
+    answer = place("--busy", "busy", "--format", "json").json
+    assert answer["outcome"] == "placed"
+    assert not set(busy) & set(answer["hosts"] + answer["spares"])
+
+
+def test_busy_ranges(place: Muster) -> None:
+    write("z0-r[0-1]-h[0-3] # a zone\n", "busy")
+    answer = place("--busy", "busy", "--format", "json").json
+    assert not set(hostlist.expand("z0-r[0-1]-h[0-3]")) & set(answer["hosts"] + answer["spares"])
+
+
+def test_spares_on_the_command_line_win(place: Muster) -> None:
+    assert len(place("--spares", "3", "--format", "json").json["spares"]) == 3
+    assert len(place("--spares", "20%", "--format", "json").json["spares"]) == 2
+    assert place("--spares", "0", "--format", "json").json["spares"] == []
+
+
+def test_a_job_that_must_wait(place: Muster) -> None:
+    write("z[0-1]-r[0-1]-h[0-3]\n", "busy")
+    result = place("--busy", "busy", "--format", "json")
+    assert (result.code, result.json["outcome"]) == (3, "insufficient")
+    assert (result.json["needed"], result.json["free"]) == (11, 8)
+    assert result.json["free_by_domain"] == {"z0": 0, "z1": 0, "z2": 8}
+    assert result.json["reason"]
+    table = place("--busy", "busy")
+    assert table.code == 3
+    assert "insufficient: job: " in table.out
+    hostfile = place("--busy", "busy", "--format", "hostfile")
+    assert (hostfile.code, hostfile.out) == (3, "")
+    assert "insufficient: job: " in hostfile.err
+
+
+def test_a_job_larger_than_the_fabric(place: Muster) -> None:
+    write("parallelism: {tp: 2, dp: 25}\ntraffic: {dp: 1}\n")
+    result = place("--format", "json")
+    assert (result.code, result.json["outcome"]) == (4, "infeasible")
+    assert result.json["reason"] == "needs 25 hosts; mini has 24 in all"
+    assert "infeasible: job: needs 25 hosts" in place().out
+
+
+# --- bad input -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("parallelism:\n  xp: 2\n", "job.yaml:2: parallelism.xp: unknown axis 'xp'"),
+        ("parallelism:\n  dp: 2\ntraffic:\n  qp: 2\n", "job.yaml:4: traffic.qp: unknown axis 'qp'"),
+        ("parallelism:\n  dp: 2\n  order: tp-qp\n", "job.yaml:3: parallelism.order: unknown axis"),
+        (
+            "name: x\nparallelism: {dp: 3}\n",
+            "job.yaml:2: parallelism: tp 1 x cp 1 x ep 1 x pp 1 x dp 3 = 3 ranks do not fill",
+        ),
+        ("parallelism: {}\ntraffic:\n  dp: -1\n", "job.yaml:3: traffic.dp: must not be negative"),
+        ("parallelism:\n  dp: 2\n  dp: 4\n", "job.yaml:3: parallelism.dp: is given twice"),
+        ("parallelism: {dp: 2}\nspare: 1\n", "job.yaml:2: spare: unknown key 'spare', did you"),
+        (
+            "parallelism:\n  dp: no\n",
+            "job.yaml:2: parallelism.dp: must be a whole number, not 'no'",
+        ),
+        ("parallelism:\n\tdp: 2\n", "job.yaml:2: a tab indents this line"),
+        ("", "job.yaml: must be a mapping of keys to values, is empty"),
+        (b"\x7fELF\x02\x01\xff\x00", "job.yaml:1: is not UTF-8 text"),
+        (b"PK\x03\x04 \x00", "job.yaml:1: control character"),
+        ("[" * 10_000, "is nested deeper than"),
+        ("parallelism: {dp: 2}\nobjective: spread\n", "job.yaml:2: objective: spread has no"),
+    ],
+)
+def test_a_bad_job_file(place: Muster, text: str | bytes, message: str) -> None:
+    write(text)
+    result = place()
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MINI.replace("count: 4", "count: 0"), "mini.yaml:6: tiers.2.count: must be a whole"),
+        (MINI.replace("name: rack", "nam: rack"), "mini.yaml:5: tiers.1.nam: unknown key"),
+        (MINI + "name: again\n", "mini.yaml:7: name: is given twice, first in line 1"),
+        (MINI.replace("count: 4", "count: 1000000"), "mini.yaml:3: tiers: 6,000,000 hosts"),
+    ],
+)
+def test_a_bad_fabric_file(place: Muster, text: str, message: str) -> None:
+    write(text, "mini.yaml")
+    result = place()
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_files_that_are_not_there(place: Muster) -> None:
+    for args, message in [
+        ({"job": "absent.yaml"}, "absent.yaml: no such file"),
+        ({"job": "."}, ".: is a directory, not a file"),
+        ({"fabric": "absent.yaml"}, "absent.yaml: no such file"),
+        ({"fabric": "roce"}, "fabric: 'roce' is neither a preset (roce-24k, ib-24k) nor a file"),
+        ({"fabric": "."}, ".: is a directory, not a file"),
+    ]:
+        result = place(**args)
+        assert result.code == 2
+        assert message in result.err
+
+
+def test_a_bad_busy_list(place: Muster) -> None:
+    write("z0-r0-h0\nz7-r0-h0\n", "busy")
+    result = place("--busy", "busy")
+    assert result.code == 2
+    assert "busy:2: mini has no host 'z7-r0-h0'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--spares", "many", "command line: spares: must be auto, a whole number of hosts"),
+        ("--objective", "bottleneck", "command line: objective: bottleneck has no solver"),
+        ("--objective", "spread", "command line: objective: spread has no solver"),
+        ("--objective", "speed", "'speed' is not one of"),
+        ("--format", "xml", "'xml' is not one of"),
+        ("--busy", "absent", "absent: no such file"),
+        ("--bussy", "x", "No such option: --bussy"),
+    ],
+)
+def test_a_bad_option(place: Muster, option: str, value: str, message: str) -> None:
+    result = place(option, value)
+    assert result.code == 2
+    assert message in " ".join(result.err.replace("│", " ").split())
+
+
+# --- the command around it ---------------------------------------------------------
+
+
+def test_version(muster: Muster) -> None:
+    result = muster("--version")
+    assert (result.code, result.out.split()[0]) == (0, "muster")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (BadInput("a.b", "is wrong"), 2, "a.b: is wrong"),
+        (RuntimeError("boom"), 70, "muster: internal error: RuntimeError: boom"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_nothing_ends_in_a_traceback(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    result = muster()
+    assert result.code == code
+    assert message in result.err
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **env},
+    )
+
+
+HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run_python(
+        "import sys\n"
+        "from scheduler.cli import main\n"
+        "sys.argv = ['muster', '--help']\n"
+        "try: main()\n"
+        f"finally: print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    assert done.returncode == 0
+    assert "place" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
+    code = "import sys; from scheduler.cli import main; sys.argv[0] = 'muster'; main()"
+    args = f"place {tmp_path}/job.yaml --fabric roce-24k --format env"
+    done = subprocess.run(
+        ["bash", "-c", f'"$PYTHON" -c "{code}" {args} | head -1'],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert done.stdout.startswith("RANK=0 ")
+    assert "rror" not in done.stderr.replace("does not load", "")
