@@ -26,8 +26,8 @@ from heapq import heappop, heappush, merge
 from pathlib import Path
 from random import Random
 
-from simulator.errors import ReplayError, at
-from simulator.traces.record import SECOND_NS, FieldError, number
+from scheduler.problems import InputError, Problem
+from simulator.traces.record import SECOND_NS, FieldError, number, seconds_ns
 
 DAY_S = 86_400
 REPAIRS = ("exponential", "fixed")
@@ -81,7 +81,7 @@ Source = Callable[[Sequence[str], int], Iterable[Outage]]
 def parse(text: str) -> Source:
     """Outages of a model text, or of a file of that name, for (hosts, seed).
 
-    Raises: ReplayError naming what is wrong, for a file with its line.
+    Raises: InputError naming what is wrong, for a file with its line.
     """
     if text.partition(":")[0] == "poisson":
         models = [_model(part.strip()) for part in text.split(";")]
@@ -128,14 +128,14 @@ def _positive(values: dict[str, str], key: str) -> float:
     try:
         value = number(values[key], key)
     except FieldError as error:
-        raise _bad(f"{error}, not {error.value!r}") from None
+        raise _bad(f"{key} {error.told}") from None
     if value <= 0:
         raise _bad(f"{key} must be more than 0, not {values[key]}")
     return value
 
 
-def _bad(message: str) -> ReplayError:
-    return ReplayError(f"--failures: {message}")
+def _bad(message: str) -> InputError:
+    return InputError(Problem("--failures", message))
 
 
 def _file(path: Path, hosts: set[str]) -> list[Outage]:
@@ -143,34 +143,30 @@ def _file(path: Path, hosts: set[str]) -> list[Outage]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(enumerate(csv.reader(file), start=1))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ReplayError(f"{path}: {error}") from None
+        raise InputError(Problem("", f"cannot be read: {error}", str(path))) from None
     if not rows or rows[0][1] != COLUMNS:
-        raise at(path, 1, f"header: must be {','.join(COLUMNS)}")
-    try:
-        outages = [_row(line, row, hosts) for line, row in rows[1:] if row]
-    except _BadRow as error:
-        raise at(path, error.line, str(error)) from None
+        raise InputError(Problem("header", f"must be {','.join(COLUMNS)}", str(path), 1))
+    outages: list[Outage] = []
+    wrong: list[Problem] = []
+    for line, row in rows[1:]:
+        try:
+            outages += [_row(row, hosts)] if row else []
+        except FieldError as error:
+            wrong.append(Problem(error.field, error.told, str(path), line))
+    if wrong:
+        raise InputError(*wrong)
     return sorted(outages, key=lambda outage: outage.time_ns)
 
 
-class _BadRow(ValueError):
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-def _row(line: int, row: list[str], hosts: set[str]) -> Outage:
+def _row(row: list[str], hosts: set[str]) -> Outage:
     if len(row) != len(COLUMNS):
-        raise _BadRow(line, f"columns: must be {len(COLUMNS)}, not {len(row)}")
+        raise FieldError("columns", f"must be {len(COLUMNS)}", str(len(row)))
     time_s, host, state, cause = row
-    try:
-        time_ns = round(number(time_s, "time_s") * SECOND_NS)
-    except FieldError as error:
-        raise _BadRow(line, f"{error}, not {time_s!r}") from None
+    time_ns = seconds_ns(time_s, "time_s")
     if time_ns < 0:
-        raise _BadRow(line, "time_s: must not be negative")
+        raise FieldError("time_s", "must not be negative", time_s)
     if host not in hosts:
-        raise _BadRow(line, f"host: no host {host!r} in this fabric")
+        raise FieldError("host", "must be a host of this fabric", host)
     if state not in ("down", "up"):
-        raise _BadRow(line, f"state: must be down or up, not {state!r}")
+        raise FieldError("state", "must be down or up", state)
     return Outage(time_ns, host, state == "down", cause or "host-down")

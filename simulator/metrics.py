@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.events import Event, GangSwapped, JobEnded, JobStarted, JobSubmitted
-from scheduler.core.lifecycle import JobState
+from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobStarted, JobSubmitted
+from scheduler.core.lifecycle import HostMove, JobState
 from simulator.gangs import Gangs, Left
 from simulator.work import SECOND_NS, Costs
 
@@ -69,6 +69,7 @@ class Metrics:
         self.submitted = 0
         self.completed = 0
         self.restarts = 0
+        self.host_failures = 0
         self.running_host_ns = 0
         self.held_host_ns = 0
         self.productive_host_ns = 0
@@ -99,6 +100,8 @@ class Metrics:
                 self._open[event.name].attempts = event.attempt
             case JobEnded():
                 self._ended(event)
+            case HostMoved(move=HostMove.FAIL):
+                self.host_failures += 1
             case _:
                 pass
 

@@ -70,7 +70,7 @@ class Replay:
         self._sink = sink
         self._on_refused = on_refused
 
-    def run(self, on_step: Callable[[Engine], None] | None = None) -> Tally:
+    def run(self, on_step: Callable[[], None] | None = None) -> Tally:
         """Step until every job has ended, or nothing more can happen."""
         first = next(self._jobs, None)
         if first is None:
@@ -78,7 +78,7 @@ class Replay:
         self._start(first)
         while (self._next is not None or self._engine.state.jobs) and self._kernel.step():
             if on_step:
-                on_step(self._engine)
+                on_step()
         return self.tally
 
     def _start(self, first: TraceJob) -> None:

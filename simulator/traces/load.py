@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import IO, cast
 
-from simulator.errors import ReplayError, at
+from scheduler.problems import InputError, Problem
 from simulator.traces import muster, philly_csv, swf
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
 
@@ -34,10 +34,10 @@ FORMATS: dict[str, Format] = {
 
 
 def find_format(name: str) -> Format:
-    """Raises: ReplayError with the formats there are."""
+    """Raises: InputError with the formats there are."""
     if name not in FORMATS:
         known = ", ".join(FORMATS)
-        raise ReplayError(f"--trace-format: {name!r} is not one of the formats read: {known}")
+        raise InputError(Problem("--trace-format", f"no reader for {name!r}; there are {known}"))
     return FORMATS[name]
 
 
@@ -58,16 +58,19 @@ class Trace:
     def __iter__(self) -> Iterator[TraceJob]:
         """Jobs by submit time; those of equal times in the order of the file.
 
-        Raises: ReplayError when the file cannot be read.
+        Raises: InputError when the file cannot be read.
         """
         try:
             yield from self._in_window() if self.format.is_sorted else self._sorted()
         except FieldError as error:
-            raise at(self.path, self._line, str(error)) from None
+            raise self._error(self._line, error.field, error.told) from None
         except OSError as error:
-            raise ReplayError(f"{self.path}: {error.strerror or error}") from None
+            raise self._error(0, "", f"cannot be read: {error.strerror or error}") from None
         except (UnicodeDecodeError, EOFError, zlib.error) as error:
-            raise at(self.path, self._line + 1, f"cannot be read: {error}") from None
+            raise self._error(self._line, "", f"cannot be read from here: {error}") from None
+
+    def _error(self, line: int, field: str, message: str) -> InputError:
+        return InputError(Problem(field, message, str(self.path), line))
 
     def _sorted(self) -> Iterator[TraceJob]:
         yield from sorted(self._good(), key=_order)
@@ -79,7 +82,7 @@ class Trace:
         for job in self._good():
             if job.submit_ns < newest_ns:
                 late = f"is more than {WINDOW:,} records out of order"
-                self.on_bad(self.path, BadRecord(job.line, "submit", late))
+                self.on_bad(self.path, BadRecord(job.line, "submit", late, late))
                 continue
             heappush(heap, (_order(job), job))
             if len(heap) > WINDOW:

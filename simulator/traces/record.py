@@ -35,21 +35,18 @@ class TraceJob:
 class BadRecord:
     """A record that cannot be replayed, and why.
 
-    `message` is the same sentence for the same kind of fault, so that it can be
-    counted; `value` is what stood there.
+    `message` is the same for every record with this fault, so that it can be counted;
+    `told` adds what stood there.
     """
 
     line: int
     field: str
     message: str
-    value: str = ""
+    told: str
 
     @property
     def kind(self) -> str:
-        return f"{self.field}: {self.message}"
-
-    def __str__(self) -> str:
-        return f"{self.kind}, not {self.value!r}" if self.value else self.kind
+        return f"{self.field} {self.message}"
 
 
 Lines = Iterable[tuple[int, str]]
@@ -65,8 +62,13 @@ class FieldError(ValueError):
         self.message = message
         self.value = value
 
+    @property
+    def told(self) -> str:
+        """The message with what stood there."""
+        return f"{self.message}, not {self.value!r}" if self.value else self.message
+
     def at(self, line: int) -> BadRecord:
-        return BadRecord(line, self.field, self.message, self.value)
+        return BadRecord(line, self.field, self.message, self.told)
 
 
 def seconds_ns(text: str, field: str) -> int:

@@ -1,0 +1,212 @@
+"""One replay from end to end: what was asked, and the record of what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from placement.fabric import Fabric
+from placement.request import NO_SPARES, SpareRule
+from scheduler.core import Limits, Policy
+from scheduler.core.events import Event
+from scheduler.problems import InputError, Problem
+from simulator import failures, mapping
+from simulator.log import Log
+from simulator.metrics import Metrics
+from simulator.report import Report
+from simulator.run import Refused, Replay, Setting
+from simulator.traces.load import Trace, find_format
+from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
+from simulator.work import Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A trace, what it is replayed on, and how.
+
+    `failures`: a model text or a file, see failures.py. `since`: a day, or seconds
+    after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
+    """
+
+    trace: Path
+    trace_format: str
+    fabric: Fabric
+    policy: Policy = Policy.PRODUCTION
+    failures: str | None = None
+    seed: int = 0
+    spares: SpareRule = NO_SPARES
+    costs: Costs = field(default_factory=Costs)
+    decision_s: float = 0.0
+    strict: bool = False
+    since: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a replay is. `records`: read so far; `ended`: jobs that are over."""
+
+    records: int
+    ended: int
+    events: int
+
+
+Warn = Callable[[str], None]
+
+
+def run_case(
+    case: Case,
+    report: Report | None = None,
+    warn: Warn | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Replay, and return the totals with everything that they depend on.
+
+    `warn` gets a line for each record that is skipped and each job that is rejected.
+
+    Raises: InputError on a trace, a failure model or an option that cannot be used.
+    """
+    begin = time.perf_counter()
+    skipped = _Skipped(case.strict, warn)
+    trace = Trace(case.trace, find_format(case.trace_format), skipped)
+    metrics = Metrics(case.costs, report.job if report else None)
+    log = Log(report.events if report else None)
+
+    def sink(event: Event) -> None:
+        metrics.feed(event)
+        log.feed(event)
+
+    def refused(job: Refused) -> None:
+        if warn:
+            warn(str(Problem("job", job.message, str(case.trace), job.job.line)))
+
+    replay = Replay(_setting(case), _selected(case, trace), sink, _outages(case), refused)
+
+    def step() -> None:
+        if on_progress:
+            ended = metrics.submitted - metrics.unfinished
+            on_progress(Progress(trace.records, ended, metrics.events))
+
+    tally = replay.run(step)
+    if not tally.offered:
+        raise InputError(Problem("", "holds no job to replay", str(case.trace)))
+    totals = metrics.totals(case.fabric.host_count)
+    totals["seconds"] = seconds = time.perf_counter() - begin
+    totals |= {
+        "rejected": sum(tally.refused.values()),
+        "rejected_by_reason": dict(sorted(tally.refused.items())),
+        "skipped": sum(skipped.kinds.values()),
+        "skipped_by_reason": dict(sorted(skipped.kinds.items())),
+        "unfinished": metrics.unfinished,
+        "host_failures": metrics.host_failures,
+        "events_per_second": metrics.events / seconds,
+        **_record(case),
+        "log_sha256": log.digest,
+    }
+    if report:
+        report.finish(totals)
+    return totals
+
+
+class _Skipped:
+    """Counts bad records by what is wrong with them, or refuses the first."""
+
+    def __init__(self, strict: bool, warn: Warn | None) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._strict = strict
+        self._warn = warn
+
+    def __call__(self, path: Path, bad: BadRecord) -> None:
+        problem = Problem(bad.field, bad.told, str(path), bad.line)
+        if self._strict:
+            raise InputError(problem)
+        self.kinds[bad.kind] += 1
+        if self._warn:
+            self._warn(f"{problem}; skipped")
+
+
+def _setting(case: Case) -> Setting:
+    return Setting(
+        case.fabric,
+        Limits(policy=case.policy),
+        case.costs,
+        case.spares,
+        round(case.decision_s * SECOND_NS),
+    )
+
+
+def _outages(case: Case) -> Iterable[failures.Outage]:
+    if case.failures is None:
+        return ()
+    return failures.parse(case.failures)(case.fabric.hosts, case.seed)
+
+
+def _selected(case: Case, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
+    """The jobs from `since` on, `limit` of them at most."""
+    stream = iter(jobs)
+    first = next(stream, None)
+    if first is None:
+        return iter(())
+    since_ns = _since_ns(case.since, first.submit_ns)
+    late = (job for job in chain([first], stream) if job.submit_ns >= since_ns)
+    return islice(late, case.limit)
+
+
+def _since_ns(since: str | None, first_ns: int) -> int:
+    if since is None:
+        return first_ns
+    try:
+        day = datetime.combine(date.fromisoformat(since), datetime.min.time(), UTC)
+        return int(day.timestamp()) * SECOND_NS
+    except ValueError:
+        pass
+    try:
+        return first_ns + round(float(since) * SECOND_NS)
+    except (ValueError, OverflowError):
+        message = f"must be YYYY-MM-DD or seconds after the first submit, not {since!r}"
+        raise InputError(Problem("--since", message)) from None
+
+
+def _record(case: Case) -> dict[str, Any]:
+    """What the totals depend on, so that they can be had again."""
+    fabric = case.fabric
+    return {
+        "policy": case.policy.value,
+        "seed": case.seed,
+        "failures": case.failures,
+        "fabric": {
+            "name": fabric.name,
+            "digest": fabric.digest,
+            "hosts": fabric.host_count,
+            "gpus_per_host": fabric.gpus_per_host,
+        },
+        "trace": {
+            "file": case.trace.name,
+            "format": case.trace_format,
+            "since": case.since,
+            "limit": case.limit,
+        },
+        "assumptions": list(_assumptions(case)),
+    }
+
+
+def _assumptions(case: Case) -> Iterator[str]:
+    costs = case.costs
+    yield mapping.MAPPING
+    yield mapping.TIME_LIMITS
+    yield f"spares: {case.spares} for jobs that do not say"
+    yield f"a decision takes {case.decision_s:g} s"
+    yield (
+        f"an interruption loses the work since the last checkpoint ({costs.checkpoint_s} s apart)"
+        f" and {costs.restart_s} s to restart"
+    )
+    if case.failures:
+        yield f"injected failures: {case.failures}; those in the recorded run times count as well"
+    else:
+        yield "no failures are injected; recorded run times contain those of their time"

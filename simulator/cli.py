@@ -1,0 +1,181 @@
+"""`muster replay`: a trace through the scheduler, on a virtual clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.core.decide import Policy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simulator.case import Case, Progress
+
+MOST_WARNINGS = 20
+STEPS = 2_000  # kernel steps between two looks at the progress bar
+
+
+class Format(StrEnum):
+    """What the totals are written as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay_command)
+
+
+def replay_command(
+    trace: Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)],
+    trace_format: Annotated[
+        str, typer.Option(help="swf, philly-csv or muster.", show_default=False)
+    ],
+    fabric: Annotated[
+        str,
+        typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
+    ],
+    policy: Annotated[Policy, typer.Option(help="How the queue is served.")] = Policy.PRODUCTION,
+    failures: Annotated[
+        str | None,
+        typer.Option(
+            help="poisson:rate=6.5,repair_h=24 (per 1,000 host-days), or a CSV file"
+            " time_s,host,state,cause."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    spares: Annotated[
+        str,
+        typer.Option(
+            help='auto, a number of hosts or a share such as "2%"; 0 by default, for traces'
+            " know nothing of spares. Jobs of a muster trace say it themselves."
+        ),
+    ] = "0",
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Folder for totals.json, jobs.csv, events.jsonl and summary.md."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a trace with a record that cannot be used.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Leave out earlier jobs: YYYY-MM-DD or seconds after the first submit."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Replay so many jobs at most.", show_default=False)
+    ] = None,
+    checkpoint_s: Annotated[
+        int, typer.Option(min=0, help="Productive time between two checkpoints.")
+    ] = 1800,
+    restart_s: Annotated[
+        int, typer.Option(min=0, help="Time until an interrupted gang makes progress again.")
+    ] = 300,
+    decision_s: Annotated[
+        float, typer.Option(min=0, max=86_400, help="How long a decision is taken to last.")
+    ] = 0.0,
+    output: Annotated[
+        Format, typer.Option("--format", help="How the totals are written.")
+    ] = Format.TABLE,
+) -> None:
+    """Replay a trace through the scheduler that the service runs.
+
+    The same admission, decisions, backfill and placement, with the clock and the
+    launcher replaced. The same trace, options and seed give the same log.
+    """
+    from scheduler import specs
+    from simulator.case import Case
+    from simulator.work import Costs
+
+    case = Case(
+        trace,
+        trace_format,
+        specs.load_fabric(fabric),
+        policy,
+        failures,
+        seed,
+        specs.parse_spares(spares),
+        Costs(checkpoint_s, restart_s),
+        decision_s,
+        strict,
+        since,
+        limit,
+    )
+    totals = _run(case, report)
+    typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
+
+
+def _run(case: Case, folder: Path | None) -> dict[str, Any]:
+    """The replay, with warnings and a progress bar on stderr."""
+    from rich.console import Console
+
+    from simulator.case import run_case
+    from simulator.report import Report
+
+    console = Console(stderr=True)
+    warnings = _Warnings()
+    with ExitStack() as stack:
+        report = stack.enter_context(Report(folder)) if folder else None
+        progress = stack.enter_context(_progress(console, case)) if console.is_terminal else None
+        totals = run_case(case, report, warnings.add, progress)
+    warnings.close()
+    return totals
+
+
+class _Warnings:
+    """The first few lines on stderr, and how many more there were."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, line: str) -> None:
+        self._count += 1
+        if self._count <= MOST_WARNINGS:
+            typer.echo(line, err=True)
+
+    def close(self) -> None:
+        if self._count > MOST_WARNINGS:
+            typer.echo(f"... and {self._count - MOST_WARNINGS:,} more", err=True)
+
+
+@contextmanager
+def _progress(console: Console, case: Case) -> Iterator[Callable[[Progress], None]]:
+    """A bar of the jobs ended among those read so far."""
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TextColumn("{task.completed:,.0f} of {task.total:,.0f} jobs"),
+        rich.TextColumn("{task.fields[events]:,} events"),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(case.trace.name, total=1, events=0)
+        steps = 0
+
+        def show(now: Progress) -> None:
+            nonlocal steps
+            steps += 1
+            if steps % STEPS == 0:
+                bar.update(task, total=now.records, completed=now.ended, events=now.events)
+
+        yield show
+
+
+def _table(totals: dict[str, Any]) -> str:
+    from simulator.report import figures, headline
+
+    rows = figures(totals)
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name.ljust(width)}  {value}" for name, value in rows]
+    notes = [f"note: {sentence}" for sentence in totals["assumptions"]]
+    return "\n".join([headline(totals), "", *lines, "", *notes])
