@@ -11,15 +11,14 @@ import os
 import sys
 import traceback
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points, version
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from placement.errors import BadInput
 from scheduler.cli.place import register as register_place
+from scheduler.cli.server import register as register_server
 from scheduler.problems import InputError
 
 __all__ = ["app", "load_commands", "main"]
@@ -56,13 +55,12 @@ def _options(
 
 
 register_place(app)
+register_server(app)
 
 
 @cache
 def load_commands() -> None:
-    """Add the commands of the server and of every installed plug-in, once."""
-    if find_spec("scheduler.cli.server"):
-        import_module("scheduler.cli.server").register(app)
+    """Add the commands of every installed plug-in, once."""
     for plugin in sorted(entry_points(group="muster.commands"), key=lambda found: found.name):
         try:
             plugin.load()(app)
@@ -75,11 +73,18 @@ def main() -> None:
     try:
         code = _run()
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away (`muster ... | head`); nothing more can be written there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+    except OSError as error:
+        code = _give_up(error)
     sys.exit(code)
+
+
+def _give_up(error: OSError) -> int:
+    """The system refuses: a full disk, say, or a reader gone (`muster ... | head`)."""
+    # What is left in the buffer must not fail once more at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        typer.echo(f"muster: {error}", err=True)
+    return 1
 
 
 def _run() -> int:
@@ -93,7 +98,7 @@ def _run() -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except OSError:
         raise
     except Exception as error:
         _report(error)

@@ -328,9 +328,16 @@ def test_nothing_ends_in_a_traceback(
     assert message in result.err
 
 
-def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+MAIN = "from scheduler.cli import main; main()"
+
+
+def place_args(folder: Path) -> list[str]:
+    return ["place", f"{folder}/job.yaml", "--fabric", "roce-24k"]
+
+
+def run_python(code: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *args],
         capture_output=True,
         text=True,
         check=False,
@@ -357,10 +364,9 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
-    code = "import sys; from scheduler.cli import main; sys.argv[0] = 'muster'; main()"
-    args = f"place {tmp_path}/job.yaml --fabric roce-24k --format env"
+    args = " ".join(place_args(tmp_path))
     done = subprocess.run(
-        ["bash", "-c", f'"$PYTHON" -c "{code}" {args} | head -1'],
+        ["bash", "-c", f'"$PYTHON" -c "{MAIN}" {args} --format env | head -1'],
         capture_output=True,
         text=True,
         check=True,
@@ -369,3 +375,29 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("RANK=0 ")
     assert "rror" not in done.stderr.replace("does not load", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *place_args(tmp_path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("muster: [Errno 28] No space left")
+
+
+def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    (tmp_path / "busy").write_text("\n".join(f"z{i}-r[000-188]-h[0-1]" for i in range(8)))
+    args = [*place_args(tmp_path), "--busy", f"{tmp_path}/busy", "--format", "json"]
+    answers = [json.loads(run_python(MAIN, *args, PYTHONHASHSEED=seed).stdout) for seed in "12"]
+    for answer in answers:
+        assert answer.pop("seconds")["total"] > 0
+    assert json.dumps(answers[0]) == json.dumps(answers[1])
