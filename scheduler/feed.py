@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 
 from scheduler.changes import Change
 
-DEPTH = 10_000  # changes that a slow watcher may lag behind
-
 
 class FellBehind(Exception):
     """The watcher did not keep up and must resume from the last version it saw."""
@@ -54,7 +52,7 @@ class Subscription:
 class Feed:
     """The subscriptions. All of it runs on the event loop's thread."""
 
-    def __init__(self, depth: int = DEPTH) -> None:
+    def __init__(self, depth: int) -> None:
         self._depth = depth
         self._subscriptions: set[Subscription] = set()
         self._is_closed = False

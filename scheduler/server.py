@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from placement.fabric import Fabric
 from scheduler.core import Limits
+from scheduler.feed import Feed
 from scheduler.recovery import recover
 from scheduler.service import SchedulerServicer
 from scheduler.store import Store, open_store
@@ -35,7 +36,10 @@ class CannotListen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds."""
+    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
+
+    `watch_depth`: changes by which a slow watcher may lag before it is cut off.
+    """
 
     store: str
     listen: str
@@ -43,6 +47,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], int] = time.time_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
+    watch_depth: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ async def serve(
 async def _recovered_writer(store: Store, settings: Settings) -> Writer:
     """A writer on the state at the end of the log. The port answers meanwhile: not ready."""
     recovered = await asyncio.to_thread(recover, store, settings.fabric_spec, settings.clock())
-    return Writer(store, recovered, settings.clock, settings.limits)
+    return Writer(store, recovered, settings.clock, settings.limits, Feed(settings.watch_depth))
 
 
 async def _first(stopped: Coroutine[Any, Any, Any], writing: asyncio.Task[None]) -> None:

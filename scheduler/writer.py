@@ -61,10 +61,15 @@ class Writer:
     """Owns the state and the log. `run` must be running for `submit` to answer."""
 
     def __init__(
-        self, store: Store, recovered: Recovered, clock: Callable[[], int], limits: Limits
+        self,
+        store: Store,
+        recovered: Recovered,
+        clock: Callable[[], int],
+        limits: Limits,
+        feed: Feed,
     ) -> None:
         self.limits = limits
-        self.feed = Feed()
+        self.feed = feed
         self._store = store
         self._state = recovered.state
         self._clock = clock

@@ -1,0 +1,188 @@
+"""Jobs through the service: from submission to the end, and what one is told meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placement.request import Limits as PlaceLimits
+from scheduler.core import Limits
+from scheduler.v1 import job_pb2, placement_pb2, service_pb2
+from tests.build import exactly
+from tests.serving import (
+    CANCELLED,
+    COMPLETED,
+    QUEUED,
+    RUNNING,
+    START_NS,
+    Served,
+    create,
+    logged,
+    serving,
+)
+
+
+async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        created = (await served.stub.CreateJob(create("a", 4, spares=exactly(1)))).job
+        job = await served.until("a", RUNNING)
+    assert created.uid == job.uid
+    assert job.attempt == 1
+    assert len(set(job.placement.hosts) | set(job.placement.spares)) == 5
+    assert (job.placement.host_count, job.placement.spare_count) == (4, 1)
+    assert [cut.tier for cut in job.placement.cuts] == ["zone", "rack"]
+    assert job.create_time.ToNanoseconds() > START_NS
+    assert job.update_time.ToNanoseconds() > job.create_time.ToNanoseconds()
+
+
+async def test_the_specification_comes_back_as_it_was_sent(tmp_path: Path) -> None:
+    request = create("a", 4, priority=7, limit_s=60, spares=exactly(1), pp=2)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(request)
+        assert (await served.get("a")).spec == request.spec
+
+
+async def test_the_certificate_of_a_cut_is_its_bound_and_gap(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("wide", 8))
+        placement = (await served.until("wide", RUNNING)).placement
+    zone = placement.cuts[0]
+    assert zone.bytes_per_step == sum(zone.by_axis.values()) > 0
+    assert 0 < placement.lower_bound_bytes_per_step <= zone.bytes_per_step
+    assert placement.optimal == (placement.gap == 0)
+
+
+async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("big", 8))
+        await served.until("big", RUNNING)
+        waiting = (await served.stub.CreateJob(create("next", 4))).job
+        answer = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
+    assert waiting.state == QUEUED
+    assert not waiting.HasField("placement")
+    assert "needs 4 hosts" in waiting.reason
+    assert answer.cause == service_pb2.WAIT_CAUSE_HOSTS
+    assert (answer.needed_hosts, answer.free_hosts) == (4, 0)
+    assert list(answer.waits_for) == ["big"]
+    assert answer.start_time.ToNanoseconds() > START_NS
+
+
+async def test_the_end_of_a_job_starts_the_next(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("big", 8))
+        await served.stub.CreateJob(create("next", 8))
+        await served.until("big", RUNNING)
+        ended = await served.stub.EndJob(
+            service_pb2.EndJobRequest(name="big", outcome=COMPLETED, attempt=1)
+        )
+        assert ended.job.state == COMPLETED
+        await served.until("next", RUNNING)
+
+
+async def test_cancelling_twice_is_cancelling_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        request = service_pb2.CancelJobRequest(name="a", reason="typo")
+        first = (await served.stub.CancelJob(request)).job
+        second = (await served.stub.CancelJob(request)).job
+    assert (first.state, first.reason) == (CANCELLED, "typo")
+    assert second.update_time == first.update_time
+    assert second.state == CANCELLED
+
+
+async def _names(served: Served, **request: object) -> list[str]:
+    answer = await served.stub.ListJobs(service_pb2.ListJobsRequest(**request))  # type: ignore[arg-type]
+    return [job.name for job in answer.jobs]
+
+
+async def test_jobs_are_listed_page_by_page_without_their_hosts(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b", "c", "d", "e"):
+            await served.stub.CreateJob(create(name))
+            await served.until(name, RUNNING)
+        pages, token = [], ""
+        while token or not pages:
+            request = service_pb2.ListJobsRequest(page_size=2, page_token=token)
+            page = await served.stub.ListJobs(request)
+            pages.append([job.name for job in page.jobs])
+            assert all(j.placement.host_count == 1 and not j.placement.hosts for j in page.jobs)
+            token = page.next_page_token
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+
+
+async def test_jobs_are_listed_by_state(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("big", 8))
+        await served.until("big", RUNNING)
+        await served.stub.CreateJob(create("waiting"))
+        await served.stub.CreateJob(create("gone"))
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
+        assert await _names(served) == ["big", "waiting", "gone"]
+        assert await _names(served, states=[QUEUED]) == ["waiting"]
+        assert await _names(served, states=[RUNNING, CANCELLED]) == ["big", "gone"]
+
+
+async def _dry_run(served: Served, hosts: int) -> placement_pb2.Answer:
+    request = create("try", hosts)
+    request.validate_only = True
+    response = await served.stub.CreateJob(request)
+    assert not response.HasField("job")
+    return response.answer
+
+
+async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("half", 4))
+        await served.until("half", RUNNING)
+        before = (await served.get("half")).version
+        placed = await _dry_run(served, 4)
+        insufficient = await _dry_run(served, 6)
+        infeasible = await _dry_run(served, 9)
+        assert (await served.get("half")).version == before
+    assert placed.outcome == placement_pb2.OUTCOME_PLACED
+    assert len(placed.placement.hosts) == 4
+    assert insufficient.outcome == placement_pb2.OUTCOME_INSUFFICIENT
+    assert (insufficient.needed_hosts, insufficient.free_hosts) == (6, 4)
+    assert infeasible.outcome == placement_pb2.OUTCOME_INFEASIBLE
+    assert infeasible.reason
+    assert len(logged(tmp_path)) == before
+
+
+async def test_a_retried_request_is_the_same_job(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        first = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        again = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        assert again.uid == first.uid
+        assert await _names(served) == ["a"]
+
+
+async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        first = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        other = (await served.stub.CreateJob(create("a", request_id="r2"))).job
+        again = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+    assert other.uid != first.uid
+    assert (again.uid, again.state) == (first.uid, CANCELLED)
+
+
+async def test_a_budget_of_nothing_is_no_refusal(tmp_path: Path) -> None:
+    """Whatever the search finds in no time: the job is placed or waits, never lost."""
+    limits = Limits(place=PlaceLimits(nodes=0, trees=0))
+    async with serving(tmp_path, limits=limits) as served:
+        job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
+        answer = await _dry_run(served, 6)
+    assert job.state in (QUEUED, RUNNING)
+    assert answer.outcome != placement_pb2.OUTCOME_INFEASIBLE
+
+
+@pytest.mark.parametrize("field", ["traffic", "collectives"])
+async def test_maps_of_the_specification_are_by_axis(tmp_path: Path, field: str) -> None:
+    request = create("a", 2)
+    request.spec.collectives["dp"] = job_pb2.COLLECTIVE_HIERARCHICAL
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(request)
+        assert getattr((await served.get("a")).spec, field) == getattr(request.spec, field)

@@ -1,0 +1,128 @@
+"""A real server in the test's own event loop, on a store that outlives it.
+
+async with serving(tmp_path) as served:
+    await served.stub.CreateJob(create("a", hosts=2))
+    await served.until("a", RUNNING)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from grpc_status import rpc_status
+
+from scheduler.convert import spec_to_proto
+from scheduler.core.events import Event
+from scheduler.server import Ready, Settings, serve
+from scheduler.store import open_store
+from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
+from tests.build import fabric_spec, spec
+
+QUEUED, RUNNING = job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING
+COMPLETED, CANCELLED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_CANCELLED
+START_NS = 1_700_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server: its address and a stub for it."""
+
+    ready: Ready
+    stub: service_pb2_grpc.SchedulerServiceAsyncStub
+    task: asyncio.Task[None]
+    stop: asyncio.Event
+
+    async def get(self, name: str) -> job_pb2.Job:
+        return (await self.stub.GetJob(service_pb2.GetJobRequest(name=name))).job
+
+    async def until(self, name: str, state: job_pb2.JobState.ValueType) -> job_pb2.Job:
+        """The job once it is in `state`; fails after five seconds."""
+        for _ in range(500):
+            job = await self.get(name)
+            if job.state == state:
+                return job
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{name} is {job_pb2.JobState.Name(job.state)}: {job.reason}")
+
+
+def ticking() -> Callable[[], int]:
+    """A clock that moves one millisecond a reading."""
+    readings = count(START_NS, 1_000_000)
+    return lambda: next(readings)
+
+
+@asynccontextmanager
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
+    """Serve eight hosts from the store in `folder` until the block ends."""
+    chosen: dict[str, Any] = {
+        "store": url(folder),
+        "listen": "127.0.0.1:0",
+        "fabric_spec": fabric_spec(),
+        "clock": ticking(),
+        **settings,
+    }
+    ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(Settings(**chosen), ready.set_result, stop))
+    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        await task
+    async with grpc.aio.insecure_channel(ready.result().address) as channel:
+        yield Served(ready.result(), service_pb2_grpc.SchedulerServiceStub(channel), task, stop)
+    stop.set()
+    await task
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'muster.db'}"
+
+
+def logged(folder: Path) -> list[Event]:
+    """The events in the store of a server that has stopped."""
+    store = open_store(url(folder))
+    try:
+        return [event for _, event in store.read()]
+    finally:
+        store.close()
+
+
+def create(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> Any:
+    """A CreateJobRequest; `job` as for tests.build.spec."""
+    message = spec_to_proto(spec(name, hosts, **job))
+    return service_pb2.CreateJobRequest(spec=message, request_id=request_id)
+
+
+@dataclass(frozen=True)
+class Error:
+    """How a call ended: code, sentence, ErrorInfo's reason and domain, fields at fault."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: str
+    domain: str
+    fields: tuple[str, ...]
+
+
+async def refused(call: Any) -> Error:
+    """The error of a call that must fail."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return error_of(caught.value)
+
+
+def error_of(error: grpc.aio.AioRpcError) -> Error:
+    info, bad = ErrorInfo(), BadRequest()
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        _ = detail.Unpack(info) or detail.Unpack(bad)
+    fields = tuple(violation.field for violation in bad.field_violations)
+    return Error(error.code(), error.details() or "", info.reason, info.domain, fields)
