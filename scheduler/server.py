@@ -72,12 +72,13 @@ async def serve(
         server = grpc.aio.server(options=_OPTIONS)
         servicer, checks = SchedulerServicer(settings.new_uid), health.aio.HealthServicer()
         address = _bind(server, servicer, checks, settings.listen)
+        await _set_health(checks, is_ready=False)
         await server.start()
         try:
             writer = await _recovered_writer(store, settings)
             writing = asyncio.create_task(writer.run())
             servicer.attach(writer)
-            await _set_ready(checks)
+            await _set_health(checks, is_ready=True)
             on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
             await _first(stop.wait(), writing)
             await _stop(server, checks, writer)
@@ -129,9 +130,10 @@ def _bind(
     return f"{host}:{bound}"
 
 
-async def _set_ready(checks: health.aio.HealthServicer) -> None:
+async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:
+    status = health_pb2.HealthCheckResponse
     for name in ("", SERVICE):
-        await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
 
 
 async def _stop(server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer) -> None:

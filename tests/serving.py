@@ -8,7 +8,8 @@ async with serving(tmp_path) as served:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -23,7 +24,7 @@ from grpc_status import rpc_status
 from scheduler.convert import spec_to_proto
 from scheduler.core.events import Event
 from scheduler.server import Ready, Settings, serve
-from scheduler.store import open_store
+from scheduler.store import Store, open_store
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import fabric_spec, spec
 
@@ -93,6 +94,20 @@ def logged(folder: Path) -> list[Event]:
         return [event for _, event in store.read()]
     finally:
         store.close()
+
+
+def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[int]:
+    """Delay every append; the list grows by the number of events of each."""
+    sizes: list[int] = []
+    append = Store.append
+
+    def slowly(self: Store, expected_version: int, events: Sequence[Event]) -> int:
+        time.sleep(seconds)
+        sizes.append(len(events))
+        return append(self, expected_version, events)
+
+    monkeypatch.setattr(Store, "append", slowly)
+    return sizes
 
 
 def create(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> Any:

@@ -1,0 +1,151 @@
+"""A server that comes back knows everything it ever acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from scheduler.codec import encode
+from scheduler.core import replay
+from scheduler.core.events import HostMoved, JobEnded
+from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.recovery import recover
+from scheduler.store import StoreError, VersionMismatch, open_store
+from scheduler.v1 import service_pb2
+from tests.build import fabric_spec
+from tests.serving import COMPLETED, QUEUED, RUNNING, START_NS, create, logged, serving, url
+
+
+async def test_jobs_and_hosts_are_as_they_were(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("runs", 6))
+        before = await served.until("runs", RUNNING)
+        await served.stub.CreateJob(create("waits", 4))
+        await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r1-h1"))
+    async with serving(tmp_path, fabric_spec=None) as served:
+        after = await served.get("runs")
+        assert (after.uid, after.state, after.attempt) == (before.uid, RUNNING, 1)
+        assert after.placement == before.placement
+        assert (await served.get("waits")).state == QUEUED
+        held = await served.stub.ListHosts(service_pb2.ListHostsRequest())
+        assert [h.name for h in held.hosts if h.state == 2] == ["z1-r1-h1"]
+
+
+async def test_what_waited_is_decided_after_a_restart(tmp_path: Path) -> None:
+    """As after a crash between an append and the decision that it calls for."""
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("first", 8))
+        await served.until("first", RUNNING)
+        await served.stub.CreateJob(create("second", 8))
+        version = (await served.get("second")).version
+    store = open_store(url(tmp_path))
+    store.append(version, [JobEnded(START_NS, "first", JobState.COMPLETED)])
+    store.close()
+    async with serving(tmp_path) as served:
+        await served.until("second", RUNNING)
+
+
+async def test_an_interrupted_gang_is_restarted_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 4))
+        job = await served.until("a", RUNNING)
+    lost = job.placement.hosts[0]
+    store = open_store(url(tmp_path))
+    store.append(job.version, [HostMoved(START_NS, lost, HostMove.FAIL, "gpu-lost")])
+    store.close()
+    async with serving(tmp_path) as served:
+        job = await served.until("a", RUNNING)
+        assert job.attempt == 2
+        assert lost not in job.placement.hosts
+
+
+async def test_a_retry_after_a_restart_is_the_same_job(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        first = (await served.stub.CreateJob(create("a", request_id="r"))).job
+    async with serving(tmp_path) as served:
+        again = (await served.stub.CreateJob(create("a", request_id="r"))).job
+    assert again.uid == first.uid
+
+
+async def test_the_state_is_the_replay_of_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for i in range(4):
+            await served.stub.CreateJob(create(f"j{i}", 2))
+        await served.until("j3", RUNNING)
+        await served.stub.EndJob(service_pb2.EndJobRequest(name="j0", outcome=COMPLETED))
+        version = (await served.get("j0")).version
+    state = replay(logged(tmp_path))
+    assert state.version == version
+    assert state.held.bit_count() == 6
+
+
+async def test_times_in_the_log_never_decrease(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+    async with serving(tmp_path, clock=lambda: 5) as served:  # the wall clock was set back
+        await served.stub.CreateJob(create("b"))
+        await served.until("b", RUNNING)
+    times = [event.time_ns for event in logged(tmp_path)]
+    assert times == sorted(times)
+    assert times[-1] > START_NS
+
+
+async def test_another_fabric_than_the_logs_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        pass
+    with pytest.raises(StoreError, match=r"is for fabric small .* not other"):
+        async with serving(tmp_path, fabric_spec=fabric_spec(name="other")):
+            pass
+
+
+async def test_a_new_store_needs_a_fabric(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="name its fabric with --fabric"):
+        async with serving(tmp_path, fabric_spec=None):
+            pass
+
+
+async def test_two_servers_cannot_have_one_store(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        with pytest.raises(StoreError, match="in use by another server"):
+            async with serving(tmp_path):
+                pass
+
+
+def test_a_log_that_cannot_have_happened_is_refused(tmp_path: Path) -> None:
+    store = open_store(url(tmp_path))
+    recover(store, fabric_spec(), 0)
+    store.append(1, [JobEnded(0, "nobody", JobState.COMPLETED)])
+    with pytest.raises(StoreError, match="version 2 does not follow"):
+        recover(store, None, 0)
+    store.close()
+
+
+async def test_acknowledged_means_durable(tmp_path: Path) -> None:
+    """The log is read beside a running server: nothing it acknowledged is missing."""
+    async with serving(tmp_path) as served:
+        for i in range(10):
+            name = f"j{i}"
+            await served.stub.CreateJob(create(name))
+            bodies = await asyncio.to_thread(_bodies_beside, tmp_path)
+            assert any(f'"name":"{name}"' in body for body in bodies)
+
+
+def _bodies_beside(folder: Path) -> list[str]:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(folder / "muster.db")) as connection:
+        return [body for (body,) in connection.execute("SELECT body FROM log")]
+
+
+def test_an_append_on_another_version_is_refused(tmp_path: Path) -> None:
+    store = open_store(url(tmp_path))
+    recover(store, fabric_spec(), 0)
+    event = HostMoved(0, "z0-r0-h0", HostMove.CORDON)
+    with pytest.raises(VersionMismatch, match="ends at version 1, expected 0"):
+        store.append(0, [event])
+    assert [encode(e) for _, e in store.read(1)] == []
+    store.close()

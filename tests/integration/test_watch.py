@@ -1,0 +1,155 @@
+"""Watching: every change once, in order, from any version, across reconnection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.v1 import service_pb2
+from tests.serving import CANCELLED, RUNNING, Served, create, error_of, serving, slow_disk
+
+Seen = tuple[int, str, str]
+
+
+def _seen(change: service_pb2.WatchJobsResponse) -> Seen:
+    kind = service_pb2.JobChange.Name(change.change).removeprefix("JOB_CHANGE_").lower()
+    return (change.version, change.job.name, kind)
+
+
+async def _read(served: Served, count: int, **request: object) -> list[Seen]:
+    """The next `count` changes."""
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(**request))  # type: ignore[arg-type]
+    seen = []
+    async for change in stream:
+        seen.append(_seen(change))
+        if len(seen) == count:
+            stream.cancel()
+            return seen
+    raise AssertionError("the stream ended")
+
+
+async def _some_life(served: Served) -> None:
+    """Versions 2 to 9, of which 6 changes a job and a host at once, and 8 no job."""
+    await served.stub.CreateJob(create("a", 8))
+    await served.until("a", RUNNING)
+    await served.stub.CreateJob(create("b"))
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
+    await served.stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="gpu-lost"))
+    while (await served.get("a")).state == RUNNING:
+        await asyncio.sleep(0)
+    await served.until("a", 1)
+    await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r0-h0"))
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+
+
+LIFE = [
+    (2, "a", "submitted"),
+    (3, "a", "started"),
+    (4, "b", "submitted"),
+    (5, "b", "ended"),
+    (6, "a", "interrupted"),
+    (7, "a", "requeued"),
+    (9, "a", "ended"),
+]
+
+
+async def test_a_watch_from_the_beginning_replays_everything(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await _some_life(served)
+        assert await _read(served, len(LIFE), after_version=0) == LIFE
+
+
+async def test_a_live_watch_sees_what_a_replay_sees(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        reading = asyncio.create_task(_read(served, len(LIFE), after_version=1))
+        await _some_life(served)
+        assert await reading == LIFE
+
+
+async def test_a_change_shows_the_job_as_it_was_then(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await _some_life(served)
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
+        started = await anext(aiter(stream))
+        stream.cancel()
+        now = await served.get("a")
+    assert (started.job.state, len(started.job.placement.hosts)) == (RUNNING, 8)
+    assert now.state == CANCELLED
+
+
+@pytest.mark.parametrize("after", [2, 4, 6, 8])
+async def test_a_resumed_watch_has_neither_gap_nor_repeat(tmp_path: Path, after: int) -> None:
+    expected = [seen for seen in LIFE if seen[0] > after]
+    async with serving(tmp_path) as served:
+        await _some_life(served)
+    async with serving(tmp_path) as served:
+        assert await _read(served, len(expected), after_version=after) == expected
+
+
+async def test_changes_while_the_log_is_read_come_once_and_in_order(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        names = [f"j{i}" for i in range(60)]
+        await asyncio.gather(*(served.stub.CreateJob(create(n, 8)) for n in names[:30]))
+        watches = [asyncio.create_task(_read(served, 61, after_version=0)) for _ in range(5)]
+        for name in names[30:]:
+            await served.stub.CreateJob(create(name, 8))
+        watched = [await watch for watch in watches]
+    assert all(seen == watched[0] for seen in watched)
+    versions = [version for version, _, _ in watched[0]]
+    assert versions == sorted(set(versions))
+    assert {name for _, name, kind in watched[0] if kind == "submitted"} == set(names)
+
+
+async def test_a_watch_of_one_job_leaves_out_the_others(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await _some_life(served)
+        seen = await _read(served, 2, after_version=0, name="b")
+    assert [kind for _, _, kind in seen] == ["submitted", "ended"]
+
+
+async def test_a_watch_from_now_on_misses_nothing_after_its_first_word(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("before"))
+        await served.until("before", RUNNING)
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+        from_version = dict(await stream.initial_metadata())["muster-version"]
+        await served.stub.CreateJob(create("after"))
+        first = await anext(aiter(stream))
+        stream.cancel()
+    assert from_version == "3"
+    assert _seen(first) == (4, "after", "submitted")
+
+
+async def _drained(stream: AsyncIterable[service_pb2.WatchJobsResponse]) -> None:
+    async for _ in stream:
+        pass
+
+
+async def test_a_watcher_that_falls_behind_is_told_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_disk(monkeypatch)  # so that many changes become visible at once
+    async with serving(tmp_path, watch_depth=2) as served:
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+        await stream.initial_metadata()
+        submits = [served.stub.CreateJob(create(f"j{i}", 8)) for i in range(30)]
+        await asyncio.gather(*submits)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(_drained(stream), 5)
+    error = error_of(caught.value)
+    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "conflict")
+
+
+async def test_a_stopping_server_ends_its_watches_as_unavailable(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+        await stream.initial_metadata()
+        served.stop.set()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(stream))
+        await asyncio.wait_for(served.task, 3)
+    assert error_of(caught.value).code is grpc.StatusCode.UNAVAILABLE

@@ -1,0 +1,144 @@
+"""The single writer: group commit, conflicts, and decisions beside commands."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import Limits, Plan, State, decide
+from scheduler.core.commands import CancelJob, SubmitJob
+from scheduler.core.events import JobStarted
+from scheduler.core.plan import Start
+from scheduler.v1 import service_pb2
+from tests.build import fabric, on, spec
+from tests.serving import QUEUED, RUNNING, create, logged, serving, slow_disk
+
+
+async def test_commands_that_arrive_together_share_an_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        sizes = slow_disk(monkeypatch)
+        await asyncio.gather(*(served.stub.CreateJob(create(f"j{i}", 8)) for i in range(40)))
+    assert sum(sizes) >= 40
+    assert len(sizes) <= 10
+
+
+class _Held:
+    """Stands in front of decide: each decision waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.count = 0
+        monkeypatch.setattr("scheduler.writer.decide", self)
+
+    def __call__(self, state: State, now_ns: int, limits: Limits) -> Plan:
+        self.count += 1
+        self.begun.release()
+        assert self.go.acquire(timeout=5)
+        return decide(state, now_ns, limits)
+
+    async def next_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.acquire, timeout=5)
+
+
+async def test_commands_are_answered_while_a_decision_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held(monkeypatch)
+    async with serving(tmp_path) as served:
+        await held.next_begun()
+        job = (await served.stub.CreateJob(create("a"))).job
+        assert job.state == QUEUED
+        held.go.release(50)
+        await served.until("a", RUNNING)
+
+
+async def test_a_plan_that_no_longer_holds_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held(monkeypatch)
+    async with serving(tmp_path) as served:
+        await held.next_begun()  # the one of the start, on the empty state
+        await served.stub.CreateJob(create("a", 2))
+        held.go.release()
+        await held.next_begun()  # this one puts a on the first two hosts
+        await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+        held.go.release(50)
+        job = await served.until("a", RUNNING)
+    assert "z0-r0-h0" not in job.placement.hosts
+    assert sum(isinstance(event, JobStarted) for event in logged(tmp_path)) == 1
+
+
+async def test_a_job_cancelled_during_a_decision_never_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held(monkeypatch)
+    async with serving(tmp_path) as served:
+        await held.next_begun()
+        await served.stub.CreateJob(create("gone", 2))
+        held.go.release()
+        await held.next_begun()
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
+        held.go.release(50)
+        await served.stub.CreateJob(create("b", 8))
+        await served.until("b", RUNNING)
+    started = [event.name for event in logged(tmp_path) if isinstance(event, JobStarted)]
+    assert started == ["b"]
+
+
+async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def bad(state: State, now_ns: int, limits: Limits) -> Plan:
+        calls.append(state.version)
+        return Plan(state.version, (Start("nobody", on(fabric(), spec("x").request, 0)),))
+
+    monkeypatch.setattr("scheduler.writer.decide", bad)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await asyncio.sleep(0.1)
+        assert (await served.get("a")).state == QUEUED
+    assert len(calls) <= 3
+
+
+async def test_a_bug_in_a_decision_leaves_the_service_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(state: State, now_ns: int, limits: Limits) -> Plan:
+        if "poison" in state.jobs:
+            raise ZeroDivisionError
+        return decide(state, now_ns, limits)
+
+    monkeypatch.setattr("scheduler.writer.decide", broken)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("poison"))
+        await served.stub.CreateJob(create("a"))
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="poison"))
+        await served.until("a", RUNNING)
+
+
+async def test_a_bug_in_one_command_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scheduler.core import admit
+
+    def broken(state: State, command: object, now_ns: int) -> object:
+        if isinstance(command, CancelJob):
+            raise ZeroDivisionError
+        assert isinstance(command, SubmitJob)
+        return admit(state, command, now_ns)
+
+    monkeypatch.setattr("scheduler.writer.admit", broken)
+    async with serving(tmp_path) as served:
+        cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        submit = served.stub.CreateJob(create("a"))
+        results = await asyncio.gather(cancel, submit, return_exceptions=True)
+        assert isinstance(results[0], Exception)
+        await served.until("a", RUNNING)
