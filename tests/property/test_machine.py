@@ -1,0 +1,302 @@
+"""Random commands, decisions and stale plans: what must hold after every event.
+
+The machine drives the four functions as the service does, except that it may keep a
+plan back and commit it much later.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    precondition,
+    rule,
+)
+
+from placement import hostset
+from placement.cut import cut
+from placement.request import AUTO, SpareRule
+from scheduler.core import (
+    Conflict,
+    HostState,
+    JobState,
+    Limits,
+    Plan,
+    Policy,
+    Rejected,
+    State,
+    admit,
+    apply,
+    commit,
+    decide,
+    explain,
+    replay,
+)
+from scheduler.core.commands import Command
+from scheduler.core.decide import NEVER_NS, earliest_start, queue_order, time_limit_ns
+from scheduler.core.events import Event, FabricLoaded, GangSwapped, JobStarted
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Start
+from tests.build import (
+    cancel,
+    cordon,
+    drain,
+    end,
+    exactly,
+    fabric,
+    fail,
+    repair,
+    submit,
+    uncordon,
+)
+
+FABRIC = fabric(zones=2, racks=2, hosts=2)
+HOSTS = st.sampled_from(FABRIC.hosts)
+NAMES = st.sampled_from("abcdefgh")
+HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
+
+SUBMITS = st.builds(
+    submit,
+    NAMES,
+    st.sampled_from((1, 2, 3, 4, 6, 8)),
+    priority=st.integers(0, 2),
+    limit_s=st.sampled_from((None, 10, 100, 1_000)),
+    spares=st.sampled_from((exactly(0), exactly(1), AUTO, SpareRule(share=0.25))),
+)
+COMMANDS = st.one_of(
+    SUBMITS,
+    SUBMITS,
+    st.builds(cancel, NAMES),
+    st.builds(end, NAMES, st.sampled_from((JobState.COMPLETED, JobState.FAILED))),
+    st.builds(fail, HOSTS),
+    st.builds(repair, HOSTS),
+    st.builds(repair, HOSTS),
+    st.builds(drain, HOSTS),
+    st.builds(cordon, HOSTS),
+    st.builds(uncordon, HOSTS),
+)
+
+
+class Cluster:
+    """A scheduler and its log. Every event is checked as it is applied."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.limits = Limits(policy=policy)
+        self.now_ns = 0
+        self.log: list[Event] = []
+        self.state = State.empty()
+        self.decided_version = 0
+        self.record(FabricLoaded(0, FABRIC.spec))
+
+    def record(self, *events: Event) -> None:
+        for event in events:
+            check_event(self.state, event)
+            self.state = apply(self.state, event)
+            self.log.append(event)
+        check_state(self.state)
+
+    def send(self, command: Command) -> None:
+        answer = admit(self.state, command, self.now_ns)
+        if not isinstance(answer, Rejected):
+            self.record(*answer)
+
+    def plan(self) -> Plan:
+        plan = decide(self.state, self.now_ns, self.limits)
+        assert plan.version == self.state.version
+        self.decided_version = plan.version
+        return plan
+
+    def schedule(self) -> None:
+        """A plan on its own version commits whole, and keeps its promise."""
+        before, plan = self.state, self.plan()
+        events = commit(before, plan, self.now_ns)
+        assert not isinstance(events, Conflict), events
+        assert len(events) == len(plan.actions)
+        self.record(*events)
+        assert not list(self.state.in_state(JobState.INTERRUPTED))  # all were dealt with
+        check_order(before, plan, self.state, self.now_ns, self.limits)
+
+    def commit(self, plan: Plan) -> None:
+        """The checks of events and states say what a stale plan must not do."""
+        answer = commit(self.state, plan, self.now_ns)
+        if not isinstance(answer, Conflict):
+            assert len(answer) <= len(plan.actions)
+            self.record(*answer)
+
+    def check_replay(self) -> None:
+        """The log is the state, and the state is all that a decision sees."""
+        again = replay(self.log)
+        assert again == self.state
+        assert decide(again, self.now_ns, self.limits) == self.plan()
+
+    def check_reasons(self) -> None:
+        for name in self.state.queue:
+            reason = explain(self.state, name, self.now_ns, self.limits)
+            assert reason.sentence
+            assert set(reason.waits_for) <= set(self.state.jobs) - {name}
+
+
+def check_state(state: State) -> None:
+    """What holds after every event."""
+    jobs = state.jobs.values()
+    assert all(job.name == name for name, job in state.jobs.items())
+    # no host is held twice, and held is the sum of what jobs hold
+    held = [host for job in jobs for host in (*job.hosts, *job.spares)]
+    assert len(held) == len(set(held))
+    assert state.held == hostset.of(held)
+    # a gang is whole or absent; what runs runs on hosts that have not failed
+    failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}
+    for job in jobs:
+        assert len(job.hosts) == (job.gang_hosts if job.state in HOLDING else 0)
+        assert job.hosts or not job.spares
+        if job.state is JobState.RUNNING:
+            assert not failed & {*job.hosts, *job.spares}
+            assert job.cuts == cut(FABRIC, job.spec.request, job.hosts)
+            assert job.lower_bound <= job.cuts[0].bytes_per_step
+        if job.state is JobState.INTERRUPTED:
+            assert not failed & {*job.spares}
+    # the queue is the queued jobs in order
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    assert list(state.queue) == [j.name for j in sorted(queued, key=lambda j: j.order)]
+    assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
+    # only a gang keeps a host draining
+    assert state.unhealthy == hostset.of(state.hosts)
+    for index, host in state.hosts.items():
+        if host.state is HostState.DRAINING:
+            assert any(index in job.hosts for job in jobs)
+
+
+def check_event(state: State, event: Event) -> None:
+    """Gangs start, and hosts join, on healthy hosts that nobody else holds."""
+    if isinstance(event, JobStarted):
+        taken = hostset.of(FABRIC.indices(event.hosts + event.spares))
+        assert taken & ~state.free == 0
+        assert len(event.hosts) == state.jobs[event.name].gang_hosts
+        required = state.jobs[event.name].spec.request.spares.required(len(event.hosts))
+        assert len(event.spares) >= required
+        assert event.attempt == state.jobs[event.name].attempt + 1
+    if isinstance(event, GangSwapped):
+        own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
+        joined = hostset.of(FABRIC.indices([s.joined for s in event.swaps]))
+        assert joined & ~(state.free | own) == 0
+        assert joined.bit_count() == len(event.swaps)
+
+
+def check_order(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+    """Nobody starts before an earlier job except without delaying the first that waits."""
+    if any(not isinstance(action, Start) for action in plan.actions):
+        return  # swaps move hosts and ends as well
+    order = queue_order(before, limits.policy)
+    starts = [action.name for action in plan.actions]
+    assert starts == [name for name in order if name in starts]
+    waiting = [name for name in order if name not in starts]
+    if not waiting:
+        return
+    head = before.jobs[waiting[0]]
+    ahead = starts[: order.index(head.name)]
+    free = before.free.bit_count()
+    room = free - sum(after.jobs[name].held.bit_count() for name in ahead)
+    assert head.needed > room, "it fits, and waits"
+    if limits.policy is Policy.FIFO:
+        assert starts == ahead
+    ends = [
+        (now_ns + time_limit_ns(before.jobs[n], limits), after.jobs[n].held.bit_count())
+        for n in ahead
+    ]
+    promised, _ = earliest_start(before, head.needed, room, ends, now_ns, limits)
+    left = after.free.bit_count()
+    now_promised, _ = earliest_start(after, head.needed, left, [], now_ns, limits)
+    assert now_promised <= promised or promised == NEVER_NS
+
+
+class Machine(RuleBasedStateMachine):
+    """Hypothesis at the levers: it searches for a story that breaks, and shortens it."""
+
+    plans = Bundle("plans")
+
+    @initialize(policy=st.sampled_from(Policy))
+    def load(self, policy: Policy) -> None:
+        self.cluster = Cluster(policy)
+
+    def has_moved(self) -> bool:
+        """To decide on the same version again teaches nothing."""
+        return self.cluster.state.version != self.cluster.decided_version
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
+    def send(self, commands: list[Command]) -> None:
+        for command in commands:
+            self.cluster.send(command)
+
+    @rule(seconds=st.sampled_from((1, 10, 200)))
+    def wait(self, seconds: int) -> None:
+        self.cluster.now_ns += seconds * SECOND_NS
+
+    @precondition(has_moved)
+    @rule()
+    def schedule(self) -> None:
+        self.cluster.schedule()
+
+    @precondition(has_moved)
+    @rule(target=plans)
+    def plan(self) -> Plan:
+        return self.cluster.plan()
+
+    @rule(plan=consumes(plans))
+    def commit_stale(self, plan: Plan) -> None:
+        self.cluster.commit(plan)
+
+    @rule()
+    def explain(self) -> None:
+        self.cluster.check_reasons()
+
+    def teardown(self) -> None:
+        if hasattr(self, "cluster"):
+            self.cluster.check_replay()
+
+
+Machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+TestMachine = Machine.TestCase
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_long_day(seed: int) -> None:
+    """A busy cluster for 300 rounds: deeper than the search goes, and always the same."""
+    random = Random(seed)
+    cluster = Cluster(random.choice(list(Policy)))
+    plans: list[Plan] = []
+    for _ in range(300):
+        for _ in range(random.randint(0, 3)):
+            cluster.send(any_command(random))
+        cluster.now_ns += random.choice((0, 1, 30)) * SECOND_NS
+        if random.random() < 0.4:
+            plans.append(cluster.plan())
+        if plans and random.random() < 0.4:
+            cluster.commit(plans.pop(-random.randint(1, min(3, len(plans)))))
+        if random.random() < 0.4:
+            cluster.schedule()
+            cluster.check_reasons()
+    cluster.check_replay()
+
+
+def any_command(random: Random) -> Command:
+    """Half of it work, a quarter ends, the rest people and hosts that come and go."""
+    host, name = random.choice(FABRIC.hosts), random.choice("abcdefghijkl")
+    job = submit(
+        name,
+        random.choice((1, 1, 2, 2, 3, 4, 6)),
+        priority=random.randint(0, 2),
+        limit_s=random.choice((None, 10, 100, 1_000)),
+        spares=random.choice((exactly(0), exactly(1), AUTO)),
+    )
+    others = [cancel(name), fail(host), drain(host), cordon(host)]
+    for _ in range(4):
+        back = random.choice(FABRIC.hosts)
+        others += [repair(back), uncordon(back)]
+    return random.choice([job] * 16 + [end(name)] * 8 + others)
