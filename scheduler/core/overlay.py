@@ -2,8 +2,8 @@
 
 A version is a base that several versions share and the changes since. A change copies
 the changes alone; when they outgrow the square root of the base they are merged into a
-new one. With n entries that makes O(sqrt n) a change and O(1) a look-up; a queue of
-50,000 jobs costs about 5 us a change where copying it costs a millisecond.
+new one. With n entries that makes O(sqrt n) a change and O(1) a look-up: 5 us a change
+with 50,000 entries, where a copy takes 200.
 """
 
 from __future__ import annotations
@@ -35,10 +35,20 @@ class Overlay(Mapping[_K, _V]):
         self._changes: dict[_K, _V | _Gone] = {}
         self._size = len(self._base)
 
+    def _merged(self) -> Overlay[_K, _V]:
+        """The same map, all of it in the base. Cost: O(entries)."""
+        base = self._base.copy()
+        for key, change in self._changes.items():
+            if isinstance(change, _Gone):
+                base.pop(key, None)
+            else:
+                base[key] = change
+        return Overlay(base)
+
     def having(self, key: _K, value: _V) -> Overlay[_K, _V]:
         """This map with `key` set to `value`."""
         if self._changes.get(key) is _GONE:  # comes back, hence last: not in its old place
-            return Overlay(self).having(key, value)
+            return self._merged().having(key, value)
         return self._next(key, value, self._size + (key not in self))
 
     def without(self, key: _K) -> Overlay[_K, _V]:
@@ -52,9 +62,8 @@ class Overlay(Mapping[_K, _V]):
         following._base = self._base
         following._changes = {**self._changes, key: change}
         following._size = size
-        if len(following._changes) > max(_LEAST, isqrt(size)):
-            return Overlay(following)
-        return following
+        is_long = len(following._changes) > max(_LEAST, isqrt(size))
+        return following._merged() if is_long else following
 
     def __getitem__(self, key: _K) -> _V:
         if key in self._changes:
