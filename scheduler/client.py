@@ -44,6 +44,13 @@ _RETRIES = {
     ]
 }
 
+_OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRIES)),
+    # A server that restarts is found again soon: the default waits up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
 Message = TypeVar("Message")
 
 
@@ -71,10 +78,12 @@ class ServiceError(Exception):
 class Client:
     """A connection to one server. Use from any thread."""
 
-    def __init__(self, address: str, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, address: str, deadline_s: float = DEADLINE_S, *, retries: bool = True
+    ) -> None:
         self.address = address
         self._deadline_s = deadline_s
-        options = (("grpc.service_config", json.dumps(_RETRIES)), ("grpc.enable_retries", 1))
+        options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
         self._channel = grpc.insecure_channel(address, options=options)
         self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
 
