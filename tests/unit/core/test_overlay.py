@@ -1,0 +1,61 @@
+"""The map under the state behaves as a dict that is copied for every change."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.core.overlay import Overlay
+
+KEYS = st.integers(0, 90)
+
+
+def test_older_versions_stay_as_they_were() -> None:
+    first = Overlay({"a": 1})
+    second = first.having("a", 2).having("b", 3)
+    third = second.without("a")
+
+    assert dict(first) == {"a": 1}
+    assert dict(second) == {"a": 2, "b": 3}
+    assert dict(third) == {"b": 3}
+
+
+def test_removing_what_is_not_there_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Overlay({"a": 1}).without("b")
+    with pytest.raises(KeyError):
+        Overlay({"a": 1}).without("a").without("a")
+
+
+def test_a_removed_key_is_not_found() -> None:
+    gone = Overlay({"a": 1, "b": 2}).without("a")
+
+    assert "a" not in gone
+    assert gone.get("a") is None
+    with pytest.raises(KeyError):
+        gone["a"]
+
+
+def test_a_key_that_comes_back_is_last() -> None:
+    back = Overlay({"a": 1, "b": 2}).without("a").having("a", 3)
+
+    assert list(back.items()) == [("b", 2), ("a", 3)]
+
+
+@given(st.lists(st.tuples(KEYS, st.booleans()), max_size=400))
+def test_it_is_a_dict_in_content_order_and_size(changes: list[tuple[int, bool]]) -> None:
+    plain: dict[int, int] = {}
+    overlay: Overlay[int, int] = Overlay()
+    for step, (key, is_removal) in enumerate(changes):
+        if is_removal and key in plain:
+            del plain[key]
+            overlay = overlay.without(key)
+        else:
+            plain[key] = step
+            overlay = overlay.having(key, step)
+
+    assert list(overlay.items()) == list(plain.items())
+    assert len(overlay) == len(plain)
+    assert all((key in overlay) == (key in plain) for key in range(91))
+    assert overlay == plain
