@@ -160,7 +160,12 @@ def test_spares_of_a_long_job_come_out_of_the_extra_hosts() -> None:
 
 
 def test_auto_spares_of_a_backfill_do_not_touch_the_promise() -> None:
-    state = schedule(run(held_up(), submit("late", 2, limit_s=99 * HOUR, spares=SpareRule())))
+    """Three hosts would hold one spare; only three of the four free ones are extra."""
+    auto = SpareRule()
+    assert len(spares_of(started(TEN, submit("alone", 3, spares=auto)), "alone")) == 1
+    state = started(TEN, submit("long", 6, limit_s=10 * HOUR))
+    state = run(state, submit("wide", 7), submit("late", 3, limit_s=99 * HOUR, spares=auto))
+    state = schedule(state)
     assert running(state) == {"long", "late"}
     assert spares_of(state, "late") == ()
 
