@@ -179,59 +179,83 @@ def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
 
 
 def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
-    """step[n] for n in [0, width], doubled, and the constant that a row subtracts."""
-    rings = [a for a in axes if a.pattern is Pattern.RING]
-    others = [a for a in axes if a.pattern is not Pattern.RING]
-    n = np.arange(width + 1)
+    """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
+
+    The two axes that are dearest to part are bounded together, for a set of slots cannot
+    be aligned with both; every further axis adds the bound it has by itself.
+    """
+    dearest = sorted(axes, key=lambda a: (-_per_slot(a), a.axis))
     step = np.zeros(width + 1, dtype=np.int64)
-    offset = 0
-    if rings:
-        step += _rings(rings, n, width)
-    for axis in others:
-        if axis.pattern is Pattern.HIERARCHICAL:
-            step += 2 * axis.weight * -(-n // axis.size)
-            offset += 2 * axis.weight * (width // axis.size)
-        else:
-            inside = n % axis.size
-            step += 2 * axis.weight * inside * (axis.size - inside)
+    if len(dearest) >= 2:
+        first, second = dearest[:2]
+        step += _copies(_plane(first, second), width // (first.size * second.size))
+        dearest = dearest[2:]
+    for axis in dearest:
+        step += _copies(_line(axis), width // axis.size)
+    offset = sum(
+        2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
+    )
     return step, offset
 
 
-def _rings(rings: list[BlockAxis], n: Ints, width: int) -> Ints:
-    """Least boundary of n slots on the torus of these rings.
+def _line(axis: BlockAxis) -> Ints:
+    """Doubled cost of a zone that holds m = 0 .. size blocks of one line."""
+    m = np.arange(axis.size + 1)
+    if axis.pattern is Pattern.HIERARCHICAL:
+        return np.asarray(2 * axis.weight * (m > 0))
+    if axis.pattern is Pattern.ALL_TO_ALL:
+        return np.asarray(2 * axis.weight * m * (axis.size - m))
+    return np.asarray(2 * axis.weight * (m % axis.size != 0))  # a ring is cut twice or not
 
-    A ring that a zone holds in part has at least two cut edges. With one ring axis at
-    least one ring is partial unless the size divides n. For the two heaviest ring axes
-    the isoperimetric shapes are a rectangle, its complement and a strip; each bounds
-    the cost from below. Further axes add their own partial rings.
+
+def _copies(cost: Ints, copies: int) -> Ints:
+    """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
+    if copies == 1:
+        return cost
+    half = _copies(cost, copies // 2)
+    whole = _min_plus(half, half)
+    return _min_plus(whole, cost) if copies % 2 else whole
+
+
+def _min_plus(a: Ints, b: Ints) -> Ints:
+    """c[n] = min over i of a[i] + b[n - i]."""
+    total = np.full(len(a) + len(b) - 1, np.iinfo(np.int64).max)
+    for i, first in enumerate(a):
+        part = total[i : i + len(b)]
+        np.minimum(part, first + b, out=part)
+    return total
+
+
+def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
+    """Doubled least cost of n cells of an a.size x b.size plane, n = 0 .. all of them.
+
+    Only how many lines of either axis are touched, and how many are full, is counted;
+    a partial line costs at least its cheapest. Full lines of one axis touch every line
+    of the other, which leaves four cases: no full line, full a-lines, full b-lines, both.
     """
-    by_weight = sorted(rings, key=lambda a: -a.weight)
-    total = np.zeros(width + 1, dtype=np.int64)
-    for axis in by_weight[2:]:
-        total += 2 * axis.weight * (n % axis.size != 0)
-    first = by_weight[0]
-    if len(by_weight) == 1:
-        return total + 2 * first.weight * (n % first.size != 0)
-    second = by_weight[1]
-    plane = first.size * second.size
-    torus = _torus(first, second)
-    if plane == width:
-        return np.asarray(total + torus)
-    # Several planes: unless they are all full or empty, one is partial; no more is claimed.
-    return np.asarray(total + np.where(n % plane == 0, 0, torus[1:-1].min()))
-
-
-def _torus(a: BlockAxis, b: BlockAxis) -> Ints:
-    """Doubled least boundary of n cells of an a.size x b.size torus, n = 0 .. all."""
     cells = a.size * b.size
     n = np.arange(cells + 1)
-    q = np.arange(1, b.size + 1)[:, None]  # a-lines touched
-    p = -(-n[None, :] // q)  # b-lines touched
-    cost = 2 * a.weight * q + 2 * b.weight * p
-    rectangle = np.where(p <= a.size, cost, np.iinfo(np.int64).max).min(axis=0)
-    rectangle[0] = 0
-    strip_a = 2 * b.weight * a.size + 2 * a.weight * (n % a.size != 0)
-    strip_b = 2 * a.weight * b.size + 2 * b.weight * (n % b.size != 0)
-    least = np.minimum(np.minimum(rectangle, rectangle[::-1]), np.minimum(strip_a, strip_b))
-    least[0] = least[-1] = 0
-    return np.asarray(least, dtype=np.int64)
+    least = np.full(cells + 1, np.iinfo(np.int64).max)
+    along_a = np.arange(1, b.size + 1)  # a-lines touched; as full lines, 1 .. all
+    for touched in along_a.tolist():
+        others = -(-n // touched)  # b-lines touched
+        cost = _lines(a, touched, 0) + _lines(b, others, 0)
+        least = np.where(others <= a.size, np.minimum(least, cost), least)
+        missing = -(-(cells - n) // max(1, b.size - touched)) if touched < b.size else 0 * n
+        full = a.size - missing
+        fits = (full > 0) & ((touched < b.size) | (n == cells))
+        cost = _lines(a, b.size, touched) + _lines(b, a.size, np.maximum(full, 0))
+        least = np.where(fits, np.minimum(least, cost), least)
+    for one, other in ((a, b), (b, a)):
+        whole, rest = n // one.size, (n % one.size != 0).astype(np.int64)
+        cost = _lines(one, whole + rest, whole) + _lines(other, one.size, 0)
+        least = np.where(whole > 0, np.minimum(least, cost), least)
+    least[0] = 0
+    return least
+
+
+def _lines(axis: BlockAxis, touched: Ints | int, full: Ints | int) -> Ints:
+    """Least doubled cost of this many lines touched, `full` of them wholly."""
+    line = _line(axis)
+    partial = int(line[1:-1].min()) if axis.size > 1 else 0
+    return np.asarray(partial * (touched - np.asarray(full)) + int(line[-1]) * np.asarray(full))

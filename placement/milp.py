@@ -20,33 +20,56 @@ INFINITY = pywraplp.Solver.infinity()
 class LpSolution:
     """Value of each column, and dual of each row."""
 
-    primal: tuple[float, ...]
+    columns: tuple[float, ...]
     duals: tuple[float, ...]
 
 
 class ColumnLp:
-    """min cost x, low <= A x <= high, x >= 0, to which columns are added as they come."""
+    """min cost x, low <= A x <= high, x >= 0, growing by columns and by rows.
 
-    def __init__(self, rows: Sequence[tuple[float, float]]) -> None:
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
-        self._rows = [self._solver.Constraint(low, high) for low, high in rows]
+    Every row has artificial columns at a prohibitive price, so that the program is
+    feasible from the start.
+    """
+
+    ARTIFICIAL = 1e4
+
+    def __init__(self, least: Sequence[float]) -> None:
+        """Rows with lower bounds only; more come with `add_row`."""
+        self._solver = pywraplp.Solver.CreateSolver("CLP")
         self._objective = self._solver.Objective()
         self._objective.SetMinimization()
         self._columns: list[Any] = []
+        self._rows: list[Any] = []
+        for low in least:
+            self._new_row(low, INFINITY)
 
-    def add(self, cost: float, coefficients: Sequence[tuple[int, float]]) -> None:
-        """One column: its cost and (row, coefficient) pairs."""
+    def add_column(self, cost: float, entries: Sequence[float]) -> None:
+        """One column: its cost and its entry in each row."""
         column = self._solver.NumVar(0.0, INFINITY, "")
         self._objective.SetCoefficient(column, cost)
-        for row, value in coefficients:
-            self._rows[row].SetCoefficient(column, value)
+        for row, value in zip(self._rows, entries, strict=True):
+            if value:
+                row.SetCoefficient(column, value)
         self._columns.append(column)
+
+    def add_row(self, entries: Sequence[float]) -> None:
+        """A free row with its entry in each column; `bound_row` gives it meaning."""
+        row = self._new_row(-INFINITY, INFINITY)
+        for column, value in zip(self._columns, entries, strict=True):
+            if value:
+                row.SetCoefficient(column, value)
+
+    def _new_row(self, low: float, high: float) -> Any:
+        row = self._solver.Constraint(low, high)
+        for sign in (1.0, -1.0):
+            artificial = self._solver.NumVar(0.0, INFINITY, "")
+            self._objective.SetCoefficient(artificial, self.ARTIFICIAL)
+            row.SetCoefficient(artificial, sign)
+        self._rows.append(row)
+        return row
 
     def bound_row(self, row: int, low: float, high: float) -> None:
         self._rows[row].SetBounds(low, high)
-
-    def bound_column(self, column: int, high: float) -> None:
-        self._columns[column].SetUb(high)
 
     def solve(self) -> LpSolution | None:
         """None when GLOP gives up; then neither values nor prices can be read."""
