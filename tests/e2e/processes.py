@@ -60,7 +60,7 @@ class ServerProcess:
 
 
 def muster(*arguments: str, address: str = "") -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
+    """Run one command to its end, in a process of its own."""
     environment = {**os.environ, "MUSTER_ADDRESS": address} if address else dict(os.environ)
     return subprocess.run(
         [MUSTER, *arguments], capture_output=True, text=True, env=environment, timeout=60

@@ -1,0 +1,207 @@
+"""The commands of the service against a real server process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.cli import main
+from tests.e2e.processes import MUSTER, ServerProcess, free_port, muster
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ServerProcess]:
+    server = ServerProcess(folder)
+    server.start()
+    yield server
+    server.kill()
+
+
+def job_file(folder: Path, name: str, hosts: int = 1, **keys: Any) -> str:
+    file = folder / f"{name}.yaml"
+    job = {"name": name, "parallelism": {"tp": 8, "dp": hosts}, "traffic": {"dp": 10}, "spares": 0}
+    file.write_text(yaml.safe_dump({**job, **keys}))
+    return str(file)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Shell:
+    """Runs `muster`'s own main() in this process: its start-up is tested elsewhere."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def run(self, *arguments: str) -> Outcome:
+        self._monkeypatch.setattr(sys, "argv", ["muster", *arguments])
+        with pytest.raises(SystemExit) as finished:
+            main()
+        written = self._capsys.readouterr()
+        assert isinstance(finished.value.code, int)
+        return Outcome(finished.value.code, written.out, written.err)
+
+    def asked(self, *arguments: str) -> Any:
+        """The JSON answer of a command that must succeed."""
+        done = self.run(*arguments, "--format", "json")
+        assert (done.code, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    def told(self, *arguments: str, code: int) -> str:
+        """The one sentence on stderr of a command that must fail."""
+        done = self.run(*arguments)
+        assert (done.code, done.stdout) == (code, "")
+        assert "Traceback" not in done.stderr
+        return done.stderr.strip()
+
+
+@pytest.fixture
+def shell(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    monkeypatch.setenv("MUSTER_ADDRESS", server.address)
+    return Shell(monkeypatch, capsys)
+
+
+def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
+    file = job_file(folder, "life", 2)
+    submitted = shell.asked("submit", file, "--request-id", "r-life")
+    assert shell.asked("submit", file, "--request-id", "r-life")["uid"] == submitted["uid"]
+    assert "life is running" in shell.asked("explain", "life")["reason"]
+    running = shell.asked("job", "life")
+    assert (running["state"], running["attempt"]) == ("JOB_STATE_RUNNING", 1)
+    held = shell.asked("hosts", "--job", "life")["hosts"]
+    assert [host["name"] for host in held] == sorted(running["placement"]["hosts"])
+    ended = shell.asked("finish", "life", "--outcome", "completed", "--attempt", "1")
+    assert ended["state"] == "JOB_STATE_COMPLETED"
+    completed = shell.asked("jobs", "--state", "completed")["jobs"]
+    assert [job["name"] for job in completed] == ["life"]
+
+
+def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
+    shell.run("submit", job_file(folder, "shown", 2, priority=7))
+    table = shell.run("jobs").stdout.splitlines()
+    assert table[0].split()[:3] == ["NAME", "STATE", "PRIORITY"]
+    assert next(row for row in table if row.startswith("shown")).split()[2] == "7"
+    one = shell.run("job", "shown").stdout
+    assert "optimal" in one
+    assert "z0-r0-h0" in shell.run("hosts").stdout
+    shell.run("cancel", "shown", "--reason", "seen")
+    assert "seen" in shell.run("jobs").stdout
+
+
+def test_hosts_are_cordoned_drained_and_reported(shell: Shell) -> None:
+    def state(*arguments: str) -> str:
+        return str(shell.asked(*arguments)["state"])
+
+    assert state("cordon", "z1-r3-h0", "--reason", "cable") == "HOST_STATE_CORDONED"
+    assert state("uncordon", "z1-r3-h0") == "HOST_STATE_HEALTHY"
+    assert state("drain", "z1-r3-h0") == "HOST_STATE_CORDONED"  # it was empty
+    assert state("report", "z1-r3-h0", "--signal", "gpu-lost") == "HOST_STATE_FAILED"
+    assert state("report", "z1-r3-h0", "--signal", "repaired") == "HOST_STATE_HEALTHY"
+
+
+def test_watch_replays_and_goes_on(shell: Shell, server: ServerProcess, folder: Path) -> None:
+    begin = shell.asked("hosts")["version"]
+    command = [MUSTER, "watch", "--after", str(begin), "--format", "json", "--job", "seen"]
+    command += ["--address", server.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        shell.asked("submit", job_file(folder, "seen"))
+        assert watching.stdout is not None
+        changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        shell.asked("cancel", "seen")
+        changes.append(json.loads(watching.stdout.readline()))
+        watching.kill()
+    kinds = [change["change"].removeprefix("JOB_CHANGE_") for change in changes]
+    assert kinds == ["SUBMITTED", "STARTED", "ENDED"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code", "outcome"), [(2, 0, "PLACED"), (16, 3, "INSUFFICIENT"), (17, 4, "INFEASIBLE")]
+)
+def test_a_dry_run_exits_as_place_does(
+    shell: Shell, folder: Path, hosts: int, code: int, outcome: str
+) -> None:
+    shell.asked("cordon", "z1-r2-h1")
+    file = job_file(folder, f"dry{hosts}", hosts)
+    done = shell.run("submit", file, "--dry-run", "--format", "json")
+    assert done.code == code
+    assert json.loads(done.stdout)["outcome"] == f"OUTCOME_{outcome}"
+    assert shell.told("job", f"dry{hosts}", code=1) == f"muster: no job 'dry{hosts}'"
+
+
+def test_refusals_are_sentences(shell: Shell, folder: Path) -> None:
+    assert shell.told("cancel", "nobody", code=1) == "muster: no job 'nobody'"
+    assert "no host 'z9'" in shell.told("drain", "z9", code=1)
+    assert "unknown 'smoke'" in shell.told("report", "z0-r0-h0", "--signal", "smoke", code=2)
+    assert "17 hosts" in shell.told("submit", job_file(folder, "huge", 17), code=4)
+    assert "none of queued" in shell.told("jobs", "--state", "asleep", code=2)
+    assert "no-such.yaml" in shell.told("submit", "no-such.yaml", code=2)
+
+
+def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
+    shell: Shell, folder: Path
+) -> None:
+    file = folder / "half.yaml"
+    file.write_text("name: half\nspares: 0\nparallelism:\n  tp: 4\n")
+    message = shell.told("submit", str(file), code=2)
+    assert message.startswith(f"{file}:")
+    assert "parallelism" in message
+    assert "do not fill whole hosts" in message
+
+
+def test_no_server_is_one_sentence() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    done = muster("jobs", "--address", address)
+    assert done.returncode == 1
+    assert done.stderr == f"muster: no server answers at {address}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--store", "postgresql://db/x"], "give sqlite:///FILE"),
+        (["--store", "sqlite:////no/such/folder/x.db"], "there is no folder /no/such/folder"),
+        (["--listen", "here"], "give HOST:PORT"),
+        (["--fabric", "nowhere"], "'nowhere' is neither a preset"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    store = f"sqlite:///{tmp_path / 'x.db'}"
+    defaults = ["--fabric", "ib-24k", "--store", store, "--listen", "127.0.0.1:0"]
+    done = muster("serve", *defaults, *arguments)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_naming_the_commands_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, scheduler.cli; from scheduler.cli.server import register;"
+        "register(scheduler.cli.app);"
+        "print({'grpc', 'networkx', 'ortools', 'pandas', 'rich.table'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stdout + done.stderr

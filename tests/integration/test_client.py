@@ -1,0 +1,108 @@
+"""The Python client: plain errors, harmless retries, watches that survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.client import Client, ServiceError
+from scheduler.core.commands import SubmitJob
+from scheduler.service import SchedulerServicer
+from scheduler.v1 import job_pb2, service_pb2
+from tests.build import spec
+from tests.serving import CANCELLED, RUNNING, serving
+
+
+async def test_every_call_has_a_method(tmp_path: Path) -> None:
+    def use(client: Client) -> None:
+        assert client.create_job(spec("a", 2)).name == "a"
+        while client.get_job("a").state != RUNNING:
+            pass
+        assert client.explain_job("a").cause == service_pb2.WAIT_CAUSE_NOT_WAITING
+        assert client.dry_run(spec("b", 2)).placement.host_count == 2
+        assert client.end_job("a", job_pb2.JOB_STATE_FAILED, 1, "nan").reason == "nan"
+        assert client.create_job(spec("b")).attempt == 0
+        assert client.cancel_job("b").state == CANCELLED
+        assert [job.name for job in client.list_jobs()] == ["a", "b"]
+        assert client.cordon_host("z0-r0-h0").state == 2
+        assert client.drain_host("z0-r0-h1").state == 2
+        assert client.uncordon_host("z0-r0-h0").state == 1
+        assert client.report_host("z0-r0-h0", "nic-down").state == 4
+        assert [host.name for host in client.list_hosts([4])] == ["z0-r0-h0"]
+
+    async with serving(tmp_path) as served:
+        with Client(served.ready.address) as client:
+            await asyncio.to_thread(use, client)
+
+
+async def test_a_list_of_many_pages_is_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        with Client(served.ready.address) as client:
+            for i in range(120):
+                await asyncio.to_thread(client.create_job, spec(f"j{i:03d}", 8))
+            jobs = await asyncio.to_thread(client.list_jobs)
+    assert [job.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
+
+
+async def test_a_refusal_carries_its_reason_and_fields(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        client = Client(served.ready.address)
+        with client, pytest.raises(ServiceError, match="must be 1 to 128") as caught:
+            await asyncio.to_thread(client.create_job, spec("no spaces"))
+    error = caught.value
+    assert (error.code, error.reason) == ("INVALID_ARGUMENT", "invalid")
+    assert [field for field, _ in error.violations] == ["spec.name"]
+
+
+async def test_an_answer_that_was_lost_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost after the job was stored; the retry finds that job."""
+    real, lost = SchedulerServicer._done, []
+
+    async def losing(self: SchedulerServicer, command: object, prefix: str = "") -> None:
+        await real(self, command, prefix)  # type: ignore[arg-type]
+        if isinstance(command, SubmitJob) and not lost:
+            lost.append(command.uid)
+            from scheduler.refusal import unavailable
+
+            raise unavailable("the line broke")
+
+    monkeypatch.setattr(SchedulerServicer, "_done", losing)
+    async with serving(tmp_path) as served:
+        with Client(served.ready.address) as client:
+            job = await asyncio.to_thread(client.create_job, spec("a"))
+            assert [job.uid] == lost
+            assert len(await asyncio.to_thread(client.list_jobs)) == 1
+
+
+async def test_a_watch_survives_a_restart_of_the_server(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+
+    def read(client: Client, count: int) -> list[tuple[int, str]]:
+        changes = client.watch_jobs(after_version=1)
+        return [(change.version, change.job.name) for change in islice(changes, count)]
+
+    with Client(address) as client:
+        async with serving(tmp_path, listen=address) as served:
+            reading = asyncio.create_task(asyncio.to_thread(read, client, 4))
+            await asyncio.to_thread(client.create_job, spec("a"))
+            await served.until("a", RUNNING)
+        async with serving(tmp_path, listen=address) as served:
+            await asyncio.to_thread(client.create_job, spec("b"))
+            seen = await asyncio.wait_for(reading, 10)
+    assert seen == [(2, "a"), (3, "a"), (4, "b"), (5, "b")]
+
+
+def test_no_server_is_an_error_that_names_the_address(unused_tcp_port: int) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    client = Client(address, retries=False)
+    with client, pytest.raises(ServiceError, match=f"no server answers at {address}") as caught:
+        client.list_jobs()
+    assert caught.value.code == grpc.StatusCode.UNAVAILABLE.name

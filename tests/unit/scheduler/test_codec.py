@@ -1,0 +1,79 @@
+"""Every event survives its JSON form, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from placement.request import Batch, Collective, SpareRule, TierCut
+from scheduler.codec import UndecodableEvent, decode, encode
+from scheduler.core import JobSpec, JobState
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    HostSignalled,
+    HostSwap,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.lifecycle import HostMove
+from tests.build import LLAMA3, exactly, fabric_spec, request, spec
+
+CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))
+DERIVED = request(
+    dp=4,
+    model=LLAMA3,
+    batch=Batch(2_048, 1, 2),
+    collectives={"dp": Collective.HIERARCHICAL},
+    spares=SpareRule(share=0.02),
+)
+EVENTS: list[Event] = [
+    FabricLoaded(0, fabric_spec()),
+    JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60, spares=exactly(2)), "r1"),
+    JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),
+    JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
+    GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
+    JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
+    JobEnded(5, "a", JobState.CANCELLED, "typo"),
+    HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
+    HostSignalled(2**62, "z0-r0-h0", "link-flap"),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_reads_back_as_itself(event: Event) -> None:
+    type_name, body = encode(event)
+    assert decode(type_name, body) == event
+    assert encode(decode(type_name, body)) == (type_name, body)
+
+
+def test_every_type_of_event_is_tried() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "body", "message"),
+    [
+        ("JobLost", "{}", "unknown event type 'JobLost'"),
+        ("JobEnded", "{", "JobEnded.body: Invalid JSON"),
+        ("JobEnded", '{"time_ns": 1, "name": "a"}', "JobEnded.outcome: Field required"),
+        ("JobRequeued", '{"time_ns": "1", "name": "a", "reason": ""}', "JobRequeued.time_ns"),
+        ("HostMoved", '{"time_ns": 1, "host": "h", "move": "jump"}', "HostMoved.move"),
+    ],
+)
+def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message: str) -> None:
+    with pytest.raises(UndecodableEvent, match=message):
+        decode(type_name, body)
+
+
+def test_the_codec_is_light_enough_for_the_simulator() -> None:
+    script = "import sys, scheduler.codec; print({'grpc', 'sqlite3', 'asyncio'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert found.stdout == "set()\n", found.stdout + found.stderr

@@ -1,0 +1,110 @@
+"""Messages and values say the same thing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement.request import (
+    AUTO,
+    Answer,
+    Batch,
+    Collective,
+    Infeasible,
+    Insufficient,
+    SpareRule,
+    Undecided,
+)
+from scheduler.convert import answer_to_proto, spec_from_proto, spec_to_proto
+from scheduler.core import JobSpec
+from scheduler.jobfile import parse_spares
+from scheduler.problems import InputError
+from scheduler.v1 import job_pb2, placement_pb2
+from tests.build import LLAMA3, fabric, gang, on, request, spec
+
+SPARES = st.one_of(
+    st.just(AUTO),
+    st.integers(0, 1_000).map(lambda n: SpareRule(hosts=n)),
+    st.integers(0, 1_000).map(lambda n: parse_spares(f"{n / 10}%")),
+)
+
+
+@given(
+    spares=SPARES,
+    priority=st.integers(-(2**31) + 1, 2**31 - 1),
+    limit_s=st.none() | st.integers(1, 2**31 - 1),
+    dp_bytes=st.integers(0, 10**15),
+    pp=st.sampled_from([1, 2, 4]),
+)
+def test_a_specification_survives_the_wire(
+    spares: SpareRule, priority: int, limit_s: int | None, dp_bytes: int, pp: int
+) -> None:
+    traffic = {"tp": 1_000, "pp": 3, "dp": dp_bytes}
+    job = JobSpec("a", request(tp=8, pp=pp, traffic=traffic, spares=spares), priority, limit_s)
+    sent = spec_to_proto(job).SerializeToString()
+    assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job
+
+
+def test_a_model_and_its_collectives_survive_the_wire() -> None:
+    derived = request(
+        tp=8,
+        dp=4,
+        order="dp-tp",
+        model=LLAMA3,
+        batch=Batch(2_048, 1, 2),
+        collectives={"dp": Collective.HIERARCHICAL},
+    )
+    job = JobSpec("a", derived)
+    assert spec_from_proto(spec_to_proto(job)) == job
+
+
+def test_what_is_unset_is_left_to_the_defaults() -> None:
+    message = job_pb2.JobSpec(name="a", parallelism=job_pb2.Parallelism(dp=8))
+    found = spec_from_proto(message)
+    assert found.request == request(dp=8, spares=AUTO)
+    assert (found.priority, found.time_limit_s) == (0, None)
+
+
+def test_a_zero_that_was_sent_is_not_a_default() -> None:
+    message = job_pb2.JobSpec(name="a", parallelism=job_pb2.Parallelism(dp=0, pp=0))
+    message.time_limit_s = 0
+    with pytest.raises(InputError) as caught:
+        spec_from_proto(message)
+    fields = {field for field, _ in caught.value.problems}
+    assert fields == {"parallelism.dp", "parallelism.pp", "time_limit_s"}
+
+
+def test_numbers_of_a_newer_caller_are_refused() -> None:
+    message = spec_to_proto(spec("a"))
+    message.objective = job_pb2.Objective.ValueType(77)
+    message.collectives["dp"] = job_pb2.Collective.ValueType(77)
+    with pytest.raises(InputError) as caught:
+        spec_from_proto(message)
+    assert {field for field, _ in caught.value.problems} == {"objective", "collectives.dp"}
+
+
+FABRIC = fabric()
+ANSWERS: list[tuple[Answer, placement_pb2.Outcome.ValueType]] = [
+    (on(FABRIC, gang(2), 0, 1, spares=[2]), placement_pb2.OUTCOME_PLACED),
+    (Insufficient(4, 3, (("z0", 3),), "needs 4"), placement_pb2.OUTCOME_INSUFFICIENT),
+    (Infeasible("too large"), placement_pb2.OUTCOME_INFEASIBLE),
+    (Undecided("gave up"), placement_pb2.OUTCOME_UNDECIDED),
+]
+
+
+@pytest.mark.parametrize(("answer", "outcome"), ANSWERS)
+def test_each_of_the_four_answers_has_its_outcome(
+    answer: Answer, outcome: placement_pb2.Outcome.ValueType
+) -> None:
+    message = answer_to_proto(FABRIC, answer)
+    assert message.outcome == outcome
+    assert message.HasField("placement") == (outcome == placement_pb2.OUTCOME_PLACED)
+    assert bool(message.reason) == (outcome != placement_pb2.OUTCOME_PLACED)
+
+
+def test_a_placement_names_its_hosts_in_block_order() -> None:
+    placement = answer_to_proto(FABRIC, on(FABRIC, gang(2), 5, 0, spares=[2])).placement
+    assert list(placement.hosts) == ["z1-r0-h1", "z0-r0-h0"]
+    assert list(placement.spares) == ["z0-r1-h0"]
+    assert [(c.tier, c.bytes_per_step) for c in placement.cuts] == [("zone", 160), ("rack", 160)]
