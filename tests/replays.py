@@ -1,0 +1,105 @@
+"""One-tier machines, trace jobs and whole replays for the simulator's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from placement.fabric import Fabric, from_spec
+from placement.request import NO_SPARES, SpareRule
+from scheduler.core import Limits, Policy
+from scheduler.core.events import Event, JobStarted
+from simulator.failures import Outage
+from simulator.metrics import JobRow, Metrics
+from simulator.run import Replay, Setting, Tally
+from simulator.traces.record import SECOND_NS, TraceJob
+from simulator.work import Costs
+
+
+def machine(hosts: int, gpus: int = 1) -> Fabric:
+    """One zone of hosts, z0-h0 and so on, as HPC traces are replayed on."""
+    return from_spec(
+        {
+            "name": "machine",
+            "gpus_per_host": gpus,
+            "tiers": [{"name": "zone", "count": 1}, {"name": "host", "count": hosts}],
+        }
+    )
+
+
+def trace_job(
+    name: str,
+    submit_s: float,
+    run_s: float,
+    gpus: int = 1,
+    limit_s: float | None = None,
+    priority: int = 0,
+    line: int = 0,
+) -> TraceJob:
+    return TraceJob(
+        name,
+        round(submit_s * SECOND_NS),
+        round(run_s * SECOND_NS),
+        line,
+        gpus,
+        None if limit_s is None else round(limit_s * SECOND_NS),
+        priority=priority,
+    )
+
+
+def down(time_s: float, host: str) -> Outage:
+    return Outage(round(time_s * SECOND_NS), host, True, "test")
+
+
+def up(time_s: float, host: str) -> Outage:
+    return Outage(round(time_s * SECOND_NS), host, False, "test")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a replay left behind."""
+
+    fabric: Fabric
+    log: list[Event]
+    rows: dict[str, JobRow]
+    metrics: Metrics
+    tally: Tally
+
+    def starts_s(self) -> dict[str, float]:
+        """First start of each job."""
+        starts: dict[str, float] = {}
+        for event in self.log:
+            if isinstance(event, JobStarted):
+                starts.setdefault(event.name, event.time_ns / SECOND_NS)
+        return starts
+
+    def ends_s(self) -> dict[str, float]:
+        return {name: row.end_ns / SECOND_NS for name, row in self.rows.items()}
+
+
+def replayed(
+    fabric: Fabric,
+    jobs: Sequence[TraceJob],
+    policy: Policy = Policy.PRODUCTION,
+    outages: Iterable[Outage] = (),
+    spares: SpareRule = NO_SPARES,
+    costs: Costs | None = None,
+    decision_ns: int = 0,
+) -> World:
+    """Replay to the end."""
+    costs = costs or Costs()
+    log: list[Event] = []
+    rows: dict[str, JobRow] = {}
+
+    def keep(row: JobRow) -> None:
+        rows[row.name] = row
+
+    metrics = Metrics(costs, keep)
+
+    def sink(event: Event) -> None:
+        log.append(event)
+        metrics.feed(event)
+
+    setting = Setting(fabric, Limits(policy=policy), costs, spares, decision_ns)
+    tally = Replay(setting, jobs, sink, outages).run()
+    return World(fabric, log, rows, metrics, tally)
