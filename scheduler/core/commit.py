@@ -93,7 +93,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
         if move.block >= len(hosts) or hosts[move.block] != move.left:
             return f"job {action.name}: block {move.block} moved meanwhile"
         if not hostset.has(usable, move.joined):
-            return f"job {action.name}: host {fabric.hosts[move.joined]} was taken meanwhile"
+            return f"job {action.name}: host {fabric.hosts[move.joined]} is no longer free"
         hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
     if job.state is JobState.RUNNING and not _leaves_unhealthy(state, action):

@@ -107,8 +107,9 @@ def _short(state: State, job: Job, ahead: int, now_ns: int, limits: Limits) -> R
         return Reason(job.name, Cause.HOSTS, sentence, job.needed, free)
     waits_for = _enders(state, start_ns, now_ns, limits)
     wait_s = max(0, start_ns - now_ns) // SECOND_NS
-    whose = "its limit" if len(waits_for) == 1 else "their limits"
-    sentence = f"{needs}; {_list(waits_for)} in {_duration(wait_s)} by {whose}{queue}"
+    is_stated = all(state.jobs[other].spec.time_limit_s is not None for other in waits_for)
+    limit = f"by {'stated' if is_stated else 'assumed'} limits"
+    sentence = f"{needs}; {_list(waits_for)} in {_duration(wait_s)} {limit}{queue}"
     return Reason(job.name, Cause.HOSTS, sentence, job.needed, free, start_ns, waits_for)
 
 

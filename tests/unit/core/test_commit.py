@@ -176,13 +176,13 @@ def test_a_free_host_may_join() -> None:
     ("meanwhile", "action", "reason"),
     [
         (fail("z0-r0-h0"), swap((1, 1, 2)), "another host failed meanwhile"),
-        (fail("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 was taken meanwhile"),
-        (cordon("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 was taken meanwhile"),
-        (cordon("z0-r1-h1"), swap((1, 1, 3)), "host z0-r1-h1 was taken meanwhile"),
+        (fail("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 is no longer free"),
+        (cordon("z0-r1-h0"), swap((1, 1, 2)), "host z0-r1-h0 is no longer free"),
+        (cordon("z0-r1-h1"), swap((1, 1, 3)), "host z0-r1-h1 is no longer free"),
         (cancel("a"), swap((1, 1, 2)), "job a is no longer running"),
         (None, swap((0, 1, 2)), "block 0 moved meanwhile"),
         (None, Swap("a", (Move(9, 1, 2),), ()), "block 9 moved"),
-        (None, swap((1, 1, 0)), "host z0-r0-h0 was taken meanwhile"),
+        (None, swap((1, 1, 0)), "host z0-r0-h0 is no longer free"),
         (None, replace(swap((1, 1, 2)), cuts=()), "other blocks moved meanwhile"),
         (None, swap(), "another host failed meanwhile"),
     ],
@@ -194,7 +194,7 @@ def test_a_stale_swap_falls(meanwhile: Command | None, action: Swap, reason: str
 
 def test_one_host_cannot_join_twice() -> None:
     state = run(STOPPED, fail("z0-r0-h0"))
-    assert "host z0-r1-h0 was taken" in conflict(state, swap((0, 0, 2), (1, 1, 2)))
+    assert "host z0-r1-h0 is no longer free" in conflict(state, swap((0, 0, 2), (1, 1, 2)))
 
 
 def test_a_repaired_gang_starts_again_in_place() -> None:

@@ -38,7 +38,7 @@ def test_a_job_that_waits_for_one_end() -> None:
     assert reason == Reason(
         "c",
         Cause.HOSTS,
-        "needs 3 hosts; 0 are free; b ends in 45 min by its limit",
+        "needs 3 hosts; 0 are free; b ends in 45 min by stated limits",
         needed=3,
         free=0,
         start_ns=HOUR_NS,
@@ -48,14 +48,26 @@ def test_a_job_that_waits_for_one_end() -> None:
 
 def test_a_job_that_waits_for_several() -> None:
     reason = why(run(BUSY, submit("c", 10)), "c")
-    assert reason.sentence == ("needs 10 hosts; 0 are free; b, a end in 2 h 00 min by their limits")
+    assert reason.sentence == (
+        "needs 10 hosts; 0 are free; b, a end in 2 h 00 min by stated limits"
+    )
     assert reason.waits_for == ("b", "a")
+
+
+def test_limits_that_are_assumed_are_called_so() -> None:
+    state = started(TEN, submit("a", 6, limit_s=HOUR), submit("b", 4))
+    assert why(run(state, submit("c", 6)), "c").sentence.endswith(
+        "a ends in 1 h 00 min by stated limits"
+    )
+    assert why(run(state, submit("c", 10)), "c").sentence.endswith(
+        "a, b end in 24 h 00 min by assumed limits"
+    )
 
 
 def test_many_ends_are_counted_not_listed() -> None:
     state = started(TEN, *(submit(f"j{i}", 2, limit_s=30) for i in range(5)))
     reason = why(run(state, submit("c", 10)), "c")
-    assert "; j0, j1, j2 and 2 more end in 30 s by their limits" in reason.sentence
+    assert "; j0, j1, j2 and 2 more end in 30 s by stated limits" in reason.sentence
     assert len(reason.waits_for) == 5
 
 

@@ -1,0 +1,269 @@
+"""A scheduler that is spoken to line by line, and says what it did.
+
+A script is a sequence of blocks: comments, commands, `----`, and the trace they print,
+up to a blank line. Times are 10s, 5m, 1h.
+
+    fabric zones=2 racks=2 hosts=2      load a fabric and draw it
+    policy fifo                         production, easy or fifo
+    submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
+    cancel NAME, end NAME [failed] [attempt=1]
+    fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
+    wait 1h                             let time pass
+    schedule                            decide, and commit at once
+    decide                              decide, and keep the plan
+    commit                              commit the plan that was kept, on what is true now
+    draw                                who holds which host
+    explain NAME                        why it waits
+
+In a drawing a host shows the first letter of its job, in capitals when it is a spare,
+`.` when it is free, `x` failed, `-` cordoned and empty, `~` draining.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from placement.request import AUTO, TierCut
+from scheduler.core import (
+    Conflict,
+    HostState,
+    JobState,
+    Limits,
+    Plan,
+    Policy,
+    Rejected,
+    State,
+    admit,
+    commit,
+    decide,
+    explain,
+    replay,
+)
+from scheduler.core.commands import Command
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Action, Requeue, Start
+from tests.build import (
+    cancel,
+    cordon,
+    drain,
+    end,
+    exactly,
+    fabric_spec,
+    fail,
+    repair,
+    submit,
+    uncordon,
+)
+
+DIVIDER = "----"
+
+
+def rewritten(text: str) -> str:
+    """The script with what it prints in place of what it expected."""
+    scheduler = Session()
+    out: list[str] = []
+    commands: list[str] = []
+    is_trace = False
+    for line in text.splitlines():
+        if line == DIVIDER:
+            trace = [said for command in commands for said in scheduler.run(command)]
+            out += [DIVIDER, *(trace or ["(nothing)"])]
+            commands, is_trace = [], True
+        elif is_trace:
+            is_trace = bool(line.strip())
+        if not is_trace and line != DIVIDER:
+            out.append(line)
+            if line.strip() and not line.startswith("#"):
+                commands.append(line)
+    if commands:
+        raise ValueError(f"no {DIVIDER} after {commands[-1]!r}")
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+@dataclass
+class Session:
+    state: State = field(default_factory=State.empty)
+    now_ns: int = 0
+    limits: Limits = field(default_factory=Limits)
+    plan: Plan | None = None
+
+    def run(self, line: str) -> Iterator[str]:
+        """The lines that one command prints."""
+        word, *rest = line.split()
+        options = dict(item.split("=", 1) for item in rest if "=" in item)
+        names = [item for item in rest if "=" not in item]
+        verb = getattr(self, f"_{word}", None)
+        if verb is not None:
+            yield from verb(*names, **options)
+        else:
+            yield from self._send(COMMANDS[word](*names, **options))
+
+    def _fabric(self, **sizes: str) -> Iterator[str]:
+        spec = fabric_spec(**{tier: int(count) for tier, count in sizes.items()})
+        self.state, self.now_ns = replay([FabricLoaded(0, spec)]), 0
+        yield from self._draw()
+
+    def _policy(self, policy: str) -> Iterator[str]:
+        self.limits = Limits(policy=Policy(policy))
+        yield f"policy is {policy}"
+
+    def _wait(self, duration: str) -> Iterator[str]:
+        self.now_ns += seconds(duration) * SECOND_NS
+        yield f"it is {clock(self.now_ns)}"
+
+    def _decide(self) -> Iterator[str]:
+        self.plan = decide(self.state, self.now_ns, self.limits)
+        yield from (f"plan: {self._intent(action)}" for action in self.plan.actions)
+
+    def _commit(self) -> Iterator[str]:
+        assert self.plan is not None, "decide first"
+        answer = commit(self.state, self.plan, self.now_ns)
+        if isinstance(answer, Conflict):
+            yield from (f"conflict: {reason}" for reason in answer.reasons)
+        else:
+            yield from self._record(answer)
+
+    def _schedule(self) -> Iterator[str]:
+        self.plan = decide(self.state, self.now_ns, self.limits)
+        yield from self._commit()
+
+    def _explain(self, name: str) -> Iterator[str]:
+        reason = explain(self.state, name, self.now_ns, self.limits)
+        yield f"{name}: {reason.sentence}"
+
+    def _draw(self) -> Iterator[str]:
+        """One line a zone, one word a rack, one letter a host."""
+        fabric = self.state.loaded_fabric
+        zone, rack = fabric.tiers
+        drawn: dict[int, dict[int, str]] = {}
+        for host in range(fabric.host_count):
+            racks = drawn.setdefault(int(zone.domain_by_host[host]), {})
+            at = int(rack.domain_by_host[host])
+            racks[at] = racks.get(at, "") + self._letter(host)
+        for z, racks in drawn.items():
+            words = (f"{rack.domains[r].rpartition('-')[2]} {hosts}" for r, hosts in racks.items())
+            yield f"{zone.domains[z]}: {'   '.join(words)}"
+
+    def _letter(self, host: int) -> str:
+        state = self.state.host(host).state
+        job = self.state.holder(host)
+        if state is HostState.FAILED:
+            return "x"
+        if state is HostState.DRAINING:
+            return "~"
+        if job is None:
+            return "." if state is HostState.HEALTHY else "-"
+        return job.name[0] if host in job.hosts else job.name[0].upper()
+
+    def _send(self, command: Command) -> Iterator[str]:
+        answer = admit(self.state, command, self.now_ns)
+        if isinstance(answer, Rejected):
+            yield f"refused ({answer.code}): {answer.message}"
+        else:
+            yield from self._record(answer)
+
+    def _record(self, events: tuple[Event, ...]) -> Iterator[str]:
+        self.state = replay(events, self.state)
+        for event in events:
+            yield f"{clock(event.time_ns)} {said(event)}"
+
+    def _intent(self, action: Action) -> str:
+        names = self.state.loaded_fabric.names
+        if isinstance(action, Start):
+            return f"start {action.name} on {' '.join(names(action.placement.hosts))}"
+        if isinstance(action, Requeue):
+            return f"requeue {action.name}: {action.reason}"
+        moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
+        return f"swap {action.name}: {', '.join(moves) or 'restart in place'}"
+
+
+def _submit(
+    name: str,
+    hosts: str = "1",
+    pp: str = "1",
+    priority: str = "0",
+    limit: str = "",
+    spares: str = "0",
+    request_id: str = "",
+) -> Command:
+    return submit(
+        name,
+        int(hosts),
+        pp=int(pp),
+        priority=int(priority),
+        limit_s=seconds(limit) if limit else None,
+        spares=AUTO if spares == "auto" else exactly(int(spares)),
+        request_id=request_id,
+    )
+
+
+def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:
+    return end(name, JobState(outcome), int(attempt))
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "submit": _submit,
+    "cancel": cancel,
+    "end": _end,
+    "fail": fail,
+    "repair": repair,
+    "cordon": cordon,
+    "uncordon": uncordon,
+    "drain": drain,
+}
+
+
+def said(event: Event) -> str:
+    """An event as a line of the lab book."""
+    match event:
+        case JobSubmitted():
+            return f"{event.spec.name} submitted"
+        case JobStarted():
+            spares = f", spares {' '.join(event.spares)}" if event.spares else ""
+            hosts = " ".join(event.hosts)
+            bytes_cut = f"{cuts(event.cuts)}, bound {event.lower_bound}"
+            return f"{event.name} started #{event.attempt} on {hosts}{spares}; {bytes_cut}"
+        case GangSwapped():
+            swaps = ", ".join(f"block {s.block} {s.left} -> {s.joined}" for s in event.swaps)
+            what = f"swapped {swaps}" if swaps else "restarted in place"
+            return f"{event.name} {what}, #{event.attempt}; {cuts(event.cuts)}"
+        case JobRequeued():
+            return f"{event.name} requeued: {event.reason}"
+        case JobEnded():
+            return f"{event.name} {event.outcome}"
+        case HostMoved():
+            return f"{event.host} {event.move}{f' ({event.reason})' if event.reason else ''}"
+        case HostSignalled():
+            return f"{event.host} signalled {event.signal}"
+        case FabricLoaded():
+            return "fabric loaded"
+
+
+def cuts(tiers: tuple[TierCut, ...]) -> str:
+    return "cut " + ", ".join(f"{tier.tier} {tier.bytes_per_step}" for tier in tiers)
+
+
+def seconds(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([smh])", text)
+    assert match, f"{text!r} is no duration"
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3_600}[match[2]]
+
+
+def clock(time_ns: int) -> str:
+    """Hours and minutes since the start; seconds where there are any."""
+    total = time_ns // SECOND_NS
+    hours, minutes, rest = total // 3_600, total % 3_600 // 60, total % 60
+    return f"{hours:02d}:{minutes:02d}" + (f":{rest:02d}" if rest else "")
