@@ -1,0 +1,208 @@
+"""`muster replay` as its users meet it: totals, messages, exit codes, report files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from scheduler.problems import InputError
+from simulator.cli import register
+
+ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
+FABRIC = """\
+name: machine
+gpus_per_host: 2
+tiers:
+  - {name: zone, count: 1}
+  - {name: host, count: 4}
+"""
+
+
+def app() -> typer.Typer:
+    """muster with this one command; a callback keeps its name on the command line."""
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.callback()(lambda: None)
+    register(command)
+    return command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds m.yaml and t.swf: five jobs, one of which ran no time and one too large."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(FABRIC)
+    sizes = [(1, 0, 100, 8), (2, 5, 60, 3), (3, 6, 0, 1), (4, 7, 30, 99), (5, 8, 20, 1)]
+    (tmp_path / "t.swf").write_text("; Version: 2.2\n" + "".join(ROW.format(*s) for s in sizes))
+    return tmp_path
+
+
+def muster(*arguments: str) -> Result:
+    return CliRunner().invoke(app(), ["replay", *arguments])
+
+
+def replay(*options: str) -> Result:
+    return muster("t.swf", "--trace-format", "swf", "--fabric", "m.yaml", *options)
+
+
+def totals(*options: str) -> dict[str, Any]:
+    result = replay("--format", "json", *options)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refusal(result: Result) -> str:
+    """The message that `muster` prints before it exits with 2."""
+    assert isinstance(result.exception, InputError)
+    return str(result.exception)
+
+
+@pytest.mark.usefixtures("folder")
+class TestTotals:
+    def test_json_has_what_is_promised(self) -> None:
+        found = totals()
+
+        promised = "jobs completed makespan_s wait_s bounded_slowdown utilization goodput restarts"
+        assert list(found)[:10] == [*promised.split(), "events", "seconds"]
+        assert (found["jobs"], found["completed"]) == (3, 3)
+        assert found["makespan_s"] == 160
+        assert found["events_per_second"] > 0
+
+    def test_every_record_is_accounted_for(self) -> None:
+        found = totals()
+
+        assert found["rejected_by_reason"] == {"infeasible": 1}
+        assert found["skipped_by_reason"] == {"run must be more than 0": 1}
+        assert found["completed"] + found["rejected"] + found["skipped"] == 5
+
+    def test_what_they_depend_on_is_on_record(self) -> None:
+        found = totals("--seed", "9", "--policy", "easy", "--checkpoint-s", "77")
+
+        assert (found["seed"], found["policy"]) == (9, "easy")
+        assert found["fabric"]["name"] == "machine"
+        assert found["trace"]["file"] == "t.swf"
+        assert any("77 s apart" in sentence for sentence in found["assumptions"])
+
+    def test_the_same_seed_gives_the_same_log(self) -> None:
+        often = ["--failures", "poisson:rate=5e6,repair_h=0.001"]
+        often += ["--checkpoint-s", "0", "--restart-s", "0"]  # else no job would ever end
+        one = totals(*often, "--seed", "1")
+        two = totals(*often, "--seed", "1")
+        other = totals(*often, "--seed", "2")
+
+        assert one["host_failures"] > 0
+        assert one["log_sha256"] == two["log_sha256"] != other["log_sha256"]
+
+    def test_since_leaves_out_what_came_before(self) -> None:
+        assert totals("--since", "5")["jobs"] == 2
+        assert totals("--since", "1970-01-01")["jobs"] == 3
+
+    def test_limit_stops_after_so_many_jobs(self) -> None:
+        found = totals("--limit", "1")
+
+        assert (found["jobs"], found["skipped"], found["rejected"]) == (1, 1, 0)
+
+    def test_people_get_a_table(self) -> None:
+        result = replay()
+
+        assert result.exit_code == 0
+        assert "t.swf on machine (4 hosts x 2 GPUs), policy production, seed 0" in result.stdout
+        assert "rejected                1 (infeasible: 1)" in result.stdout
+        assert "note: spares: 0" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+class TestMessages:
+    def test_bad_records_are_told_by_line_and_field(self) -> None:
+        errors = replay().stderr.splitlines()
+
+        assert "t.swf:4: run: must be more than 0, not '0'; skipped" in errors
+        assert any(line.startswith("t.swf:5: job: needs 50 hosts") for line in errors)
+
+    def test_only_the_first_are_told(self, folder: Path) -> None:
+        (folder / "t.swf").write_text(ROW.format(1, 0, 5, 1) + "x\n" * 25)
+        errors = replay().stderr.splitlines()
+
+        assert len(errors) == 21
+        assert errors[-1] == "... and 5 more"
+
+    def test_strict_refuses_the_first_bad_record(self) -> None:
+        assert refusal(replay("--strict")) == "t.swf:4: run: must be more than 0, not '0'"
+
+    def test_an_unknown_format_names_those_there_are(self) -> None:
+        told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))
+
+        assert told == "--trace-format: no reader for 'pbs'; there are swf, philly-csv, muster"
+
+    def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:
+        (folder / "t.swf").write_text("; nothing\n\n")
+
+        assert refusal(replay()) == "t.swf: holds no job to replay"
+
+    def test_a_missing_trace_is_named(self) -> None:
+        told = refusal(muster("gone.swf", "--trace-format", "swf", "--fabric", "m.yaml"))
+
+        assert told == "gone.swf: cannot be read: No such file or directory"
+
+    @pytest.mark.parametrize("since", ["yesterday", "inf", "nan", "2024-13-01"])
+    def test_a_bad_since_is_named(self, since: str) -> None:
+        assert refusal(replay("--since", since)).startswith("--since: must be YYYY-MM-DD or")
+
+    def test_a_bad_failure_model_is_named(self) -> None:
+        assert refusal(replay("--failures", "poisson:rate=1")) == "--failures: repair_h= is missing"
+
+    def test_an_unknown_policy_is_a_usage_error(self) -> None:
+        assert replay("--policy", "random").exit_code == 2
+
+    def test_a_report_that_cannot_be_written_is_named(self, folder: Path) -> None:
+        (folder / "taken").write_text("a file")
+
+        assert refusal(replay("--report", "taken")).startswith("--report: cannot be written: ")
+
+
+class TestReport:
+    @pytest.fixture
+    def report(self, folder: Path) -> Path:
+        assert replay("--report", "out/r1").exit_code == 0
+        return folder / "out" / "r1"
+
+    def test_the_log_has_the_digest_of_the_totals(self, report: Path) -> None:
+        found = json.loads((report / "totals.json").read_text())
+        log = (report / "events.jsonl").read_bytes()
+
+        assert hashlib.sha256(log).hexdigest() == found["log_sha256"]
+        lines = [json.loads(line) for line in log.splitlines()]
+        assert [line["version"] for line in lines] == list(range(1, found["events"] + 1))
+        assert lines[0]["type"] == "FabricLoaded"
+
+    def test_jobs_are_one_a_line(self, report: Path) -> None:
+        with (report / "jobs.csv").open() as file:
+            rows = {row["job"]: row for row in csv.DictReader(file)}
+
+        assert set(rows) == {"1", "2", "5"}
+        assert rows["2"] == {
+            "job": "2",
+            "submit_s": "5.0",
+            "start_s": "100.0",
+            "end_s": "160.0",
+            "wait_s": "95.0",
+            "run_s": "60.0",
+            "hosts": "2",
+            "host_s": "120.0",
+            "attempts": "1",
+            "bounded_slowdown": "2.58333",
+            "outcome": "completed",
+        }
+
+    def test_the_summary_says_what_was_assumed(self, report: Path) -> None:
+        summary = (report / "summary.md").read_text()
+
+        assert "| completed | 3 |" in summary
+        assert "## Assumptions" in summary
