@@ -1,0 +1,90 @@
+"""The placer against every possible assignment, on fabrics small enough to try them all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement import hostset
+from placement.check import violations
+from placement.cut import cut_by_axis
+from placement.fabric import Fabric
+from placement.place import place
+from placement.request import Collective, Insufficient, Placement, Request, SpareRule
+from tests.build import request, two_tiers
+
+RACK = st.integers(1, 3)
+ZONE = st.lists(RACK, min_size=1, max_size=2)
+FABRICS = st.builds(lambda zones: two_tiers(*zones), st.lists(ZONE, min_size=1, max_size=3))
+BYTES = st.sampled_from((0, 1, 3, 10, 150))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """Up to seven blocks of one rank on one to three axes."""
+    sizes = draw(
+        st.fixed_dictionaries({axis: st.integers(1, 7) for axis in ("pp", "dp", "cp")}).filter(
+            lambda sizes: prod(sizes.values()) <= 7
+        )
+    )
+    return request(
+        **sizes,
+        traffic={axis: draw(BYTES) for axis in sizes},
+        collectives={"dp": draw(st.sampled_from(list(Collective)))},
+        order=draw(st.sampled_from(("tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"))),
+        spares=draw(st.sampled_from((SpareRule(), SpareRule(hosts=0), SpareRule(hosts=1)))),
+    )
+
+
+def assignments(blocks: int, capacities: list[int]) -> Iterator[tuple[int, ...]]:
+    """The zone of each block, in every way that the capacities allow."""
+    for zones in product(range(len(capacities)), repeat=blocks):
+        if all(n <= capacities[zone] for zone, n in Counter(zones).items()):
+            yield zones
+
+
+def least_cut(req: Request, capacities: list[int], blocks: int) -> int:
+    return min(
+        sum(b for _, b in cut_by_axis(req, 1, np.array(zones)))
+        for zones in assignments(blocks, capacities)
+    )
+
+
+@settings(max_examples=60)
+@given(fabric=FABRICS, req=requests(), taken=st.sets(st.integers(0, 17), max_size=6))
+def test_no_placement_beats_the_bound(fabric: Fabric, req: Request, taken: set[int]) -> None:
+    free = hostset.full(fabric.host_count) & ~hostset.of(taken)
+    needed = req.hosts_needed(1)
+    answer = place(fabric, free, req)
+    room = free.bit_count() - needed - req.spares.required(needed)
+    if room < 0:
+        assert not isinstance(answer, Placement)
+        return
+    assert isinstance(answer, Placement), answer
+    assert violations(fabric, free, req, answer) == []
+    assert place(fabric, free, req) == answer
+    zone = fabric.tiers[0]
+    free_hosts = np.array(hostset.members(free))
+    capacities = np.bincount(zone.domain_by_host[free_hosts], minlength=len(zone.domains))
+    least = least_cut(req, capacities.tolist(), needed)
+    assert answer.lower_bound <= least <= answer.cut
+    if answer.is_optimal:
+        assert answer.cut == least
+
+
+@settings(max_examples=30)
+@given(fabric=FABRICS, req=requests())
+def test_too_few_free_hosts_are_insufficient(fabric: Fabric, req: Request) -> None:
+    needed = req.hosts_needed(1) + req.spares.required(req.hosts_needed(1))
+    if needed > fabric.host_count:
+        return
+    answer = place(fabric, hostset.full(needed - 1), req)
+    assert isinstance(answer, Insufficient)
+    assert answer.free == needed - 1
+    assert sum(free for _, free in answer.free_by_domain) == needed - 1
