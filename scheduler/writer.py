@@ -87,9 +87,8 @@ class Writer:
         return self._state
 
     def now_ns(self) -> int:
-        """The time, except that it never runs backwards through the log."""
-        self._last_ns = max(self._last_ns, self._clock())
-        return self._last_ns
+        """The time, except that it is never before the last event of the log."""
+        return max(self._last_ns, self._clock())
 
     async def submit(self, command: Command) -> tuple[Event, ...] | Rejected:
         """Check a command and make it durable. No events: it was already true.
@@ -171,7 +170,7 @@ class Writer:
                 answers.append(error)
         if events:
             await self._append(batch, events)
-            self._state = state
+            self._state, self._last_ns = state, now_ns
             self._moved.set()
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(result)

@@ -74,7 +74,8 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     task = asyncio.create_task(serve(Settings(**chosen), ready.set_result, stop))
-    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {task, ready}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if not ready.done():
         await task
     async with grpc.aio.insecure_channel(ready.result().address) as channel:

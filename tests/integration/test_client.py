@@ -12,7 +12,7 @@ import pytest
 from scheduler.client import Client, ServiceError
 from scheduler.core.commands import SubmitJob
 from scheduler.service import SchedulerServicer
-from scheduler.v1 import job_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving
 
@@ -32,7 +32,9 @@ async def test_every_call_has_a_method(tmp_path: Path) -> None:
         assert client.drain_host("z0-r0-h1").state == 2
         assert client.uncordon_host("z0-r0-h0").state == 1
         assert client.report_host("z0-r0-h0", "nic-down").state == 4
-        assert [host.name for host in client.list_hosts([4])] == ["z0-r0-h0"]
+        assert [host.name for host in client.list_hosts([host_pb2.HOST_STATE_FAILED])] == [
+            "z0-r0-h0"
+        ]
 
     async with serving(tmp_path) as served:
         with Client(served.ready.address) as client:
@@ -62,7 +64,8 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost after the job was stored; the retry finds that job."""
-    real, lost = SchedulerServicer._done, []
+    real = SchedulerServicer._done
+    lost: list[str] = []
 
     async def losing(self: SchedulerServicer, command: object, prefix: str = "") -> None:
         await real(self, command, prefix)  # type: ignore[arg-type]

@@ -33,7 +33,8 @@ async def test_hosts_name_their_domains_and_who_holds_them(tmp_path: Path) -> No
 
 async def test_hosts_are_listed_page_by_page(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        pages, token = [], ""
+        pages: list[list[str]] = []
+        token = ""
         while token or not pages:
             request = service_pb2.ListHostsRequest(page_size=3, page_token=token)
             page = await served.stub.ListHosts(request)

@@ -101,7 +101,8 @@ async def test_jobs_are_listed_page_by_page_without_their_hosts(tmp_path: Path) 
         for name in ("a", "b", "c", "d", "e"):
             await served.stub.CreateJob(create(name))
             await served.until(name, RUNNING)
-        pages, token = [], ""
+        pages: list[list[str]] = []
+        token = ""
         while token or not pages:
             request = service_pb2.ListJobsRequest(page_size=2, page_token=token)
             page = await served.stub.ListJobs(request)
@@ -169,14 +170,14 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
     assert (again.uid, again.state) == (first.uid, CANCELLED)
 
 
-async def test_a_budget_of_nothing_is_no_refusal(tmp_path: Path) -> None:
-    """Whatever the search finds in no time: the job is placed or waits, never lost."""
-    limits = Limits(place=PlaceLimits(nodes=0, trees=0))
+async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: Path) -> None:
+    limits = Limits(place=PlaceLimits(0, 0))
     async with serving(tmp_path, limits=limits) as served:
         job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
         answer = await _dry_run(served, 6)
-    assert job.state in (QUEUED, RUNNING)
-    assert answer.outcome != placement_pb2.OUTCOME_INFEASIBLE
+    assert job.state == QUEUED
+    assert answer.outcome == placement_pb2.OUTCOME_UNDECIDED
+    assert answer.reason
 
 
 @pytest.mark.parametrize("field", ["traffic", "collectives"])

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from scheduler.v1 import service_pb2
-from tests.serving import CANCELLED, RUNNING, Served, create, error_of, serving, slow_disk
+from tests.serving import CANCELLED, QUEUED, RUNNING, Served, create, error_of, serving, slow_disk
 
 Seen = tuple[int, str, str]
 
@@ -41,7 +41,7 @@ async def _some_life(served: Served) -> None:
     await served.stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="gpu-lost"))
     while (await served.get("a")).state == RUNNING:
         await asyncio.sleep(0)
-    await served.until("a", 1)
+    await served.until("a", QUEUED)
     await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r0-h0"))
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
 
