@@ -1,0 +1,171 @@
+"""Replay the real traces under every policy and check what must hold whatever they say.
+
+    make validate TRACES=folder
+
+The folder holds the public traces as distributed: philly/philly.csv.gz,
+swf/NASA-iPSC-1993-3.1-cln.swf.gz, swf/lublin_256-synthetic.swf.gz. Exit code 1 when a
+check fails, 2 when there is nothing to check.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placement.fabric import Fabric, from_spec, preset
+from scheduler.core import Policy
+from scheduler.problems import InputError
+from simulator.case import Case, run_case
+from simulator.report import Report
+
+
+def machine(name: str, hosts: int, gpus_per_host: int) -> Fabric:
+    """One tier of hosts, as the machines behind these traces are described."""
+    tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts}]
+    return from_spec({"name": name, "gpus_per_host": gpus_per_host, "tiers": tiers})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`records`: lines of the trace that are jobs, good or bad."""
+
+    trace: str
+    trace_format: str
+    fabric: Fabric
+    records: int
+    failures: str | None = None
+    policies: tuple[Policy, ...] = tuple(Policy)
+
+
+PHILLY = "philly/philly.csv.gz"
+NASA = "swf/NASA-iPSC-1993-3.1-cln.swf.gz"
+LUBLIN = "swf/lublin_256-synthetic.swf.gz"
+LLAMA3 = "poisson:rate=3.79,repair_h=24"  # 419 interruptions of 2,048 hosts in 54 days
+
+TRIALS = (
+    Trial(NASA, "swf", machine("ipsc", 128, 1), 18_239),
+    Trial(NASA, "swf", machine("ipsc", 128, 1), 18_239, LLAMA3, (Policy.PRODUCTION,)),
+    Trial(LUBLIN, "swf", machine("lublin-256", 256, 1), 10_000),
+    # Whole hosts for mostly one-GPU jobs: overloaded, a queue of tens of thousands.
+    Trial(PHILLY, "philly-csv", machine("philly-28", 28, 8), 78_156),
+    # A GPU for a host: the load that the trace was recorded at.
+    Trial(PHILLY, "philly-csv", machine("philly-224", 224, 1), 78_156),
+    Trial(PHILLY, "philly-csv", preset("roce-24k"), 78_156, None, (Policy.PRODUCTION,)),
+)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or not arguments[0]:
+        print("usage: make validate TRACES=folder", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    missing = sorted({t.trace for t in TRIALS if not (folder / t.trace).is_file()})
+    if missing:
+        for name in missing:
+            print(f"validate: {folder / name} is not there", file=sys.stderr)
+        return 2
+    broken = 0
+    for trial in TRIALS:
+        for policy in trial.policies:
+            broken += not _passes(trial, folder, policy)
+    print(f"{broken} replays break an invariant" if broken else "every invariant holds")
+    return 1 if broken else 0
+
+
+def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
+    case = Case(
+        folder / trial.trace, trial.trace_format, trial.fabric, policy, failures=trial.failures
+    )
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            with ExitStack() as stack:
+                totals = run_case(case, stack.enter_context(Report(Path(place))))
+            wrong = list(_violations(trial, totals, Path(place)))
+    except InputError as error:
+        print(f"FAILED {error}")
+        return False
+    _print(trial, totals)
+    for sentence in wrong:
+        print(f"  FAILED {sentence}")
+    return not wrong
+
+
+def _print(trial: Trial, totals: dict[str, Any]) -> None:
+    wait, speed = totals["wait_s"], totals["events_per_second"]
+    print(
+        f"{Path(trial.trace).name} on {trial.fabric.name}, {totals['policy']}"
+        f"{', failures' if trial.failures else ''}:"
+        f" {totals['completed']:,} completed, {totals['rejected']:,} rejected,"
+        f" {totals['skipped']:,} skipped, {totals['restarts']:,} restarts;"
+        f" makespan {totals['makespan_s']:,.0f} s, wait mean {wait['mean']:,.0f} s"
+        f" p50 {wait['p50']:,.0f} p95 {wait['p95']:,.0f} p99 {wait['p99']:,.0f},"
+        f" slowdown {totals['bounded_slowdown']['mean']:,.2f},"
+        f" utilization {totals['utilization']:.4f}, goodput {totals['goodput']:.4f};"
+        f" {totals['events']:,} events in {totals['seconds']:.1f} s, {speed:,.0f}/s",
+        flush=True,
+    )
+
+
+def _violations(trial: Trial, totals: dict[str, Any], report: Path) -> Iterator[str]:
+    """What the totals, the jobs and the log say that cannot all be true."""
+    accounted = totals["completed"] + totals["rejected"] + totals["skipped"]
+    if accounted != trial.records:
+        yield f"{trial.records} records in, {accounted} accounted for"
+    if totals["completed"] != totals["jobs"] or totals["unfinished"]:
+        yield f"{totals['jobs']} jobs, {totals['completed']} completed"
+    busy_s, rows = _busy_s(report / "jobs.csv")
+    if rows != totals["completed"]:
+        yield f"{rows} rows of jobs, {totals['completed']} completed"
+    counted_s = totals["utilization"] * trial.fabric.host_count * totals["makespan_s"]
+    if abs(busy_s - counted_s) > 1e-6 * busy_s:
+        yield f"jobs ran {busy_s} host-seconds, utilization says {counted_s}"
+    yield from _double_use(report / "events.jsonl")
+
+
+def _busy_s(path: Path) -> tuple[float, int]:
+    """Host-seconds over all jobs, and how many jobs there are."""
+    with path.open(encoding="utf-8") as file:
+        spent = [float(row["host_s"]) for row in csv.DictReader(file)]
+    return sum(spent), len(spent)
+
+
+def _double_use(path: Path) -> Iterator[str]:
+    """Follow the log by host names alone."""
+    holder: dict[str, str] = {}
+    held: dict[str, set[str]] = {}
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            event, kind = record["event"], record["type"]
+            if kind in ("JobEnded", "JobRequeued"):
+                for host in held.pop(event["name"], ()):
+                    holder.pop(host, None)
+                continue
+            for host in _taken(kind, event):
+                if holder.setdefault(host, event["name"]) != event["name"]:
+                    yield f"version {record['version']}: {host} is {holder[host]}'s already"
+                held.setdefault(event["name"], set()).add(host)
+            for host in _left(kind, event):
+                holder.pop(host, None)
+                held[event["name"]].discard(host)
+
+
+def _taken(kind: str, event: dict[str, Any]) -> list[str]:
+    if kind == "JobStarted":
+        return [*event["hosts"], *event["spares"]]
+    return [swap["joined"] for swap in event["swaps"]] if kind == "GangSwapped" else []
+
+
+def _left(kind: str, event: dict[str, Any]) -> list[str]:
+    return [swap["left"] for swap in event["swaps"]] if kind == "GangSwapped" else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

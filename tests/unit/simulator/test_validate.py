@@ -1,0 +1,97 @@
+"""`make validate` says what is missing, and notices what cannot be true."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from scheduler.core import Policy
+from simulator.case import Case, run_case
+from simulator.report import Report
+from tests.replays import machine
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "validate.py"
+ROWS = "".join(f"{i} {i} -1 {50 + i} 2 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n" for i in range(6))
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("validate_script", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def trial(script: ModuleType, tmp_path: Path) -> Any:
+    (tmp_path / "t.swf.gz").write_bytes(gzip.compress(ROWS.encode()))
+    failing = "poisson:rate=1e5,repair_h=0.02"
+    return script.Trial("t.swf.gz", "swf", machine(4), 6, failing, (Policy.EASY,))
+
+
+def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:
+    """What is wrong with a replay of `trial` whose log and jobs are in tmp_path/report."""
+    case = Case(tmp_path / trial.trace, "swf", trial.fabric, failures=trial.failures)
+    with Report(tmp_path / "report") as report:
+        totals = run_case(case, report)
+    return list(script._violations(trial, totals, tmp_path / "report"))
+
+
+def test_without_a_folder_it_says_how_it_is_used(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([""]) == 2
+    assert "make validate TRACES=folder" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([str(tmp_path)]) == 2
+    assert "philly.csv.gz is not there" in capsys.readouterr().err
+
+
+def test_a_sound_replay_passes(
+    script: ModuleType,
+    trial: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(script, "TRIALS", (trial,))
+
+    assert script.main([str(tmp_path)]) == 0
+    assert "every invariant holds" in capsys.readouterr().out
+
+
+def test_a_lost_record_is_noticed(
+    script: ModuleType,
+    trial: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(script, "TRIALS", (replace(trial, records=7),))
+
+    assert script.main([str(tmp_path)]) == 1
+    assert "7 records in, 6 accounted for" in capsys.readouterr().out
+
+
+def test_a_host_given_twice_is_noticed(script: ModuleType, trial: Any, tmp_path: Path) -> None:
+    assert found(script, trial, tmp_path) == []
+
+    log = tmp_path / "report" / "events.jsonl"
+    twice = '{"version":99,"type":"JobStarted","event":{"name":"%s","hosts":["z0-h0"],"spares":[]}}'
+    log.write_text("\n".join(twice % name for name in ("a", "b")) + "\n")
+
+    assert list(script._double_use(log)) == ["version 99: z0-h0 is a's already"]
