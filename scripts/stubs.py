@@ -21,7 +21,10 @@ def generate(target: Path) -> None:
     # protoc finds the mypy plug-ins on PATH; they lie beside this interpreter.
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
-    subprocess.run(command, check=True, cwd=PROTO, env={**os.environ, "PATH": path})
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=PROTO, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
 
 
 def stubs(root: Path) -> dict[str, str]:
