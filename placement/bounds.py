@@ -28,6 +28,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,8 @@ from placement.pricing import Pricer, pattern_cost
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
-STAIRS = 8
+STAIRS = 9
+SMALL = 160  # columns that a node starts with
 WHOLE_GANG = -1
 
 
@@ -58,12 +60,19 @@ class Counter:
     least: int = 1
     stairs: int = 0
 
-    def values(self, most: int, width: int) -> Ints:
-        """f(n) for n = 0 .. most."""
-        n = np.arange(most + 1)
-        if self.stairs:
-            return staircase(n, self.stairs, width)
-        return (n >= self.least).astype(np.int64)
+    def values(self, length: int, width: int) -> Ints:
+        """f(n) for n = 0 .. length - 1."""
+        return self._f(np.arange(length), width)
+
+    def of(self, patterns: Ints, width: int) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
+        return self._f(held, width)
+
+    def _f(self, n: Ints, width: int) -> Ints:
+        return (
+            staircase(n, self.stairs, width) if self.stairs else (n >= self.least).astype(n.dtype)
+        )
 
 
 def staircase(slots: Ints, stairs: int, width: int) -> Ints:
@@ -107,13 +116,22 @@ def lower_bound(
     capacities: Sequence[int],
     incumbent: int,
     seeds: Iterable[Pattern],
-    most_nodes: int,
+    most_rounds: int,
 ) -> int:
-    """The best doubled bound that `most_nodes` nodes prove, at most `incumbent`.
+    """The best doubled bound that `most_rounds` pricing rounds prove, at most `incumbent`.
 
     `incumbent`: a doubled cut that is attained. `seeds`: patterns to start from.
     """
-    return _Search(grid, capacities, incumbent, seeds).run(most_nodes)
+    return _Search(grid, capacities, incumbent, seeds).run(most_rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Ranges of the counters that are bounded here, and the parent's last prices."""
+
+    ranges: Mapping[Counter, Range]
+    slot_price: tuple[float, ...]
+    price: Mapping[Counter, float]
 
 
 class _Search:
@@ -124,20 +142,14 @@ class _Search:
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.incumbent = incumbent
         self.classes = sorted(set(self.capacities), reverse=True)
+        self.norm = float(max(grid.weights))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale)
-        self.norm = float(max(grid.weights))
-        self.columns: dict[Pattern, None] = {}  # in the order found
-        self.counters: list[Counter] = []
-        self.values: list[Ints] = []
-        self.lp = ColumnLp([float(grid.width)] * grid.rows)
-        self.root = self._root()
-        for counter in self.root:
-            self._open(counter)
-        for seed in seeds:
-            self._add(seed)
+        self.pool = dict.fromkeys(seeds)  # patterns in the order found
+        self.stairs: dict[Counter, Range] = {}
+        self.rounds_left = 0
 
     def _price_scale(self) -> int:
         """How many price units make one cost unit: as fine as int64 has room for."""
@@ -145,50 +157,27 @@ class _Search:
         pattern = g.rows * int(g.step.max()) + 2 * g.row_weight * g.width
         return max(1, min(1 << 24, self.highest // max(1, pattern)))
 
-    def _root(self) -> dict[Counter, Range]:
+    def _root(self) -> _Node:
         """What is known of the counters before any decision."""
         g, zones = self.grid, len(self.capacities)
         known = {Counter(WHOLE_GANG, 1): (fewest(self.capacities, g.size), zones)}
-        for larger, smaller in zip(self.classes, self.classes[1:], strict=False):
+        for larger, smaller in pairwise(self.classes):
             at_least = sum(c >= larger for c in self.capacities)
             known[Counter(WHOLE_GANG, smaller + 1)] = (0, at_least)
         in_row = fewest([min(c, g.width) for c in self.capacities], g.width)
         for s in range(g.rows):
             known[Counter(s, 1)] = (in_row, zones)
-        return known
+        return _Node(known, (0.0,) * g.rows, {})
 
-    def _open(self, counter: Counter) -> None:
-        """Give `counter` a row of the master."""
-        self.counters.append(counter)
-        most = self.classes[0] if counter.row == WHOLE_GANG else self.grid.width
-        self.values.append(counter.values(most, self.grid.width))
-        self.lp.add_row([self._value(len(self.counters) - 1, p) for p in self.columns])
-
-    def _value(self, i: int, pattern: Pattern) -> float:
-        row = self.counters[i].row
-        return float(self.values[i][sum(pattern) if row == WHOLE_GANG else pattern[row]])
-
-    def _add(self, pattern: Pattern) -> bool:
-        """Make `pattern` a column; False when it is one already."""
-        if pattern in self.columns:
-            return False
-        self.columns[pattern] = None
-        entries = [float(n) for n in pattern]
-        entries += [self._value(i, pattern) for i in range(len(self.counters))]
-        self.lp.add_column(pattern_cost(self.grid, pattern) / self.norm, entries)
-        return True
-
-    def run(self, most_nodes: int) -> int:
+    def run(self, most_rounds: int) -> int:
         """Best-first search; ties to the node made first."""
+        self.rounds_left = most_rounds
         proved_leaves: list[int] = []
-        heap: list[tuple[int, int, Mapping[Counter, Range]]] = [(0, 0, self.root)]
+        heap = [(0, 0, self._root())]
         made = 0
-        for _ in range(most_nodes):
-            if not heap or heap[0][0] >= self.incumbent:
-                break
+        while heap and heap[0][0] < self.incumbent and self.rounds_left > 0:
             floor, _, node = heapq.heappop(heap)
-            proved, solution = self._solve(node, floor)
-            children = self._split(node, solution) if solution and proved < self.incumbent else []
+            proved, children = self._explore(node, floor)
             if not children:
                 proved_leaves.append(proved)
             for child in children:
@@ -196,118 +185,166 @@ class _Search:
                 heapq.heappush(heap, (proved, made, child))
         return min([self.incumbent, *proved_leaves, *(floor for floor, _, _ in heap)])
 
-    def _range(self, node: Mapping[Counter, Range], counter: Counter) -> Range:
-        if counter.stairs:
-            return counter.stairs + 1, 1 << 20
-        return node.get(counter, (0, len(self.capacities)))
-
-    def _solve(self, node: Mapping[Counter, Range], floor: int) -> tuple[int, LpSolution | None]:
-        """Price columns until none pays. Returns the node's bound and the last LP."""
-        for i, counter in enumerate(self.counters):
-            low, high = self._range(node, counter)
-            self.lp.bound_row(self.grid.rows + i, low, high)
+    def _explore(self, node: _Node, floor: int) -> tuple[int, list[_Node]]:
+        """The node's bound, and its children unless it is closed or integral."""
+        master = _Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
+        for pattern in self._promising(node):
+            master.add(pattern)
         proved = floor
-        solution = self.lp.solve()
-        for _ in range(ROUNDS):
+        solution = master.solve()
+        for _ in range(min(ROUNDS, self.rounds_left)):
             if solution is None:
                 break
-            value, found = self._price(node, solution)
+            self.rounds_left -= 1
+            value, found = self._price(master, solution)
             proved = max(proved, attainable(self.grid, value))
             if proved >= self.incumbent:
+                return proved, []
+            fresh = [pattern for pattern in found if master.add(pattern)]
+            self.pool.update(dict.fromkeys(fresh))
+            if not fresh and not self._cut(master, solution):
                 break
-            found += [pattern[::-1] for pattern in found]  # rows are alike from either end
-            fresh = [pattern for pattern in found if self._add(pattern)]
-            if not fresh and not self._cut(solution):
-                break
-            solution = self.lp.solve()
-        return proved, solution
+            solution = master.solve()
+        return proved, self._split(node, master, solution) if solution else []
 
-    def _price(
-        self, node: Mapping[Counter, Range], solution: LpSolution
-    ) -> tuple[int, list[Pattern]]:
-        """The Lagrangian bound at the LP's duals, and one pattern per class that pays."""
+    def _promising(self, node: _Node) -> list[Pattern]:
+        """The pool's cheapest patterns at the parent's prices: a small master is fast."""
+        pool = list(self.pool)
+        if len(pool) <= SMALL:
+            return pool
+        patterns = np.array(pool, dtype=np.int64)
+        reduced = self._costs(patterns) / self.norm - patterns @ np.array(node.slot_price)
+        for counter, price in node.price.items():
+            reduced -= price * counter.of(patterns, self.grid.width)
+        return [pool[i] for i in np.argsort(reduced, kind="stable")[:SMALL]]
+
+    def _costs(self, patterns: Ints) -> Ints:
+        moves = np.abs(np.diff(patterns, axis=1)).sum(axis=1)
+        return np.asarray(self.grid.step[patterns].sum(axis=1) + self.grid.row_weight * moves)
+
+    def _price(self, master: _Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
+        """The Lagrangian bound at the LP's duals, and patterns that pay."""
         g = self.grid
         duals = np.array(solution.duals) * self.norm * self.scale
-        prices = np.rint(np.clip(duals, -self.highest, self.highest)).astype(np.int64).tolist()
-        slot = np.maximum(0, np.array(prices[: g.rows], dtype=np.int64))
-        cost = np.asarray(g.step * self.scale - slot[:, None] * np.arange(g.width + 1))
+        prices = np.rint(np.clip(duals, -self.highest, self.highest)).astype(np.int64)
+        slot = np.maximum(0, prices[: g.rows])
+        slots = np.arange(g.width + 1, dtype=np.int64)
+        cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
         size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
         fixed = g.width * int(slot.sum())
-        for counter, values, price in zip(
-            self.counters, self.values, prices[g.rows :], strict=True
+        for (counter, (low, high)), price in zip(
+            master.ranges.items(), prices[g.rows :].tolist(), strict=True
         ):
-            low, high = self._range(node, counter)
             fixed += price * (low if price > 0 else high)
             if counter.row == WHOLE_GANG:
-                size_price += price * values
+                size_price += price * counter.values(len(size_price), g.width)
             else:
-                cost[counter.row] -= price * values
+                cost[counter.row] -= price * counter.values(g.width + 1, g.width)
         self.pricer.price(cost, size_price)
         best = self.pricer.best
         per_zone = sum(min(0, int(best[c])) for c in self.capacities)
         value = -(-(fixed + per_zone) // self.scale) - g.offset
-        return value, [self.pricer.pattern(c) for c in self.classes if best[c] < 0]
+        paying = [c for c in self.classes if best[c] < 0]
+        chosen = sorted({paying[0], paying[len(paying) // 2], paying[-1]}) if paying else []
+        found = [self.pricer.pattern(c) for c in chosen]
+        return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
-    def _cut(self, solution: LpSolution) -> bool:
+    def _cut(self, master: _Master, solution: LpSolution) -> bool:
         """Open the most violated staircase of each row; False when none is violated."""
-        patterns, share = self._support(solution)
+        patterns, share = master.support(solution)
         opened = False
         for s in range(self.grid.rows):
             counter = self._violated(s, patterns[:, s], share)
-            if counter is not None and counter not in self.counters:
-                self._open(counter)
-                low, high = self._range({}, counter)
-                self.lp.bound_row(self.grid.rows + len(self.counters) - 1, low, high)
+            if counter is not None and counter not in master.ranges:
+                self.stairs[counter] = (counter.stairs + 1, len(self.capacities) * STAIRS)
+                master.open(counter, self.stairs[counter])
                 opened = True
         return opened
 
     def _violated(self, row: int, slots: Ints, share: Floats) -> Counter | None:
         width = self.grid.width
         worst, stairs = 0.05, 0
-        for k in range(1, min(STAIRS, width - 1) + 1):
+        for k in range(1, min(STAIRS, width)):
             missing = k + 1 - float(share @ staircase(slots, k, width))
             if missing > worst:
                 worst, stairs = missing, k
         return Counter(row, stairs=stairs) if stairs else None
 
-    def _split(
-        self, node: Mapping[Counter, Range], solution: LpSolution
-    ) -> list[Mapping[Counter, Range]]:
+    def _split(self, node: _Node, master: _Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
-        counter, value = self._most_fractional(solution)
+        counter, value = _most_fractional(*master.support(solution))
         if counter is None:
             return []
-        if counter not in self.counters:
-            self._open(counter)
-        low, high = self._range(node, counter)
+        price = dict(zip(master.ranges, solution.duals[self.grid.rows :], strict=True))
+        low, high = node.ranges.get(counter, (0, len(self.capacities)))
         floor = int(np.floor(value))
-        halves = ((low, floor), (floor + 1, high))
-        return [{**node, counter: (a, b)} for a, b in halves if a <= b]
+        slot_price = solution.duals[: self.grid.rows]
+        return [
+            _Node({**node.ranges, counter: half}, slot_price, price)
+            for half in ((low, floor), (floor + 1, high))
+            if half[0] <= half[1]
+        ]
 
-    def _most_fractional(self, solution: LpSolution) -> tuple[Counter | None, float]:
-        """Sizes first, then rows touched, then slots of a row; ties to the first in order.
 
-        A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
-        zones in; only a split on sizes tells them from real ones.
-        """
-        patterns, share = self._support(solution)
-        for family in (_sizes, _touches, _slots):
-            best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
-            for counter, holds in family(patterns):
-                value = float(share[holds].sum())
-                distance = round(abs(value - round(value)), 6)
-                if distance > best[0]:
-                    best = (distance, counter, value)
-            if best[1] is not None:
-                return best[1], best[2]
-        return None, 0.0
+class _Master:
+    """The LP of one node: covering rows, then one row for each counter."""
 
-    def _support(self, solution: LpSolution) -> tuple[Ints, Floats]:
+    def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
+        self.grid = grid
+        self.ranges: dict[Counter, Range] = {}
+        self._norm = norm
+        self._patterns: dict[Pattern, None] = {}
+        self._values: list[list[float]] = []  # f(n) of each counter
+        self._lp = ColumnLp([float(grid.width)] * grid.rows)
+        for counter, bounds in ranges.items():
+            self.open(counter, bounds)
+
+    def open(self, counter: Counter, bounds: Range) -> None:
+        """Give `counter` a row."""
+        self.ranges[counter] = bounds
+        table = counter.values(self.grid.size + 1, self.grid.width)
+        self._values.append(table.astype(float).tolist())
+        patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
+        self._lp.add_row(*bounds, counter.of(patterns, self.grid.width).tolist())
+
+    def add(self, pattern: Pattern) -> bool:
+        """Make `pattern` a column; False when it is one already."""
+        if pattern in self._patterns:
+            return False
+        self._patterns[pattern] = None
+        held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
+        entries = [float(n) for n in pattern]
+        entries += [table[held[c.row]] for c, table in zip(self.ranges, self._values, strict=True)]
+        self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
+        return True
+
+    def solve(self) -> LpSolution | None:
+        return self._lp.solve()
+
+    def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
         """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
         share = np.array(solution.columns)
         used = np.flatnonzero(share > 1e-7)
-        columns = list(self.columns)
+        columns = list(self._patterns)
         return np.array([columns[i] for i in used], dtype=np.int64), share[used]
+
+
+def _most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, float]:
+    """Sizes first, then rows touched, then slots of a row; ties to the first in order.
+
+    A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
+    zones in; only a split on sizes tells them from real ones.
+    """
+    for family in (_sizes, _touches, _slots):
+        best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
+        for counter, holds in family(patterns):
+            value = float(share[holds].sum())
+            distance = round(abs(value - round(value)), 6)
+            if distance > best[0]:
+                best = (distance, counter, value)
+        if best[1] is not None:
+            return best[1], best[2]
+    return None, 0.0
 
 
 def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:

@@ -18,8 +18,9 @@ INFINITY = pywraplp.Solver.infinity()
 
 @dataclass(frozen=True, slots=True)
 class LpSolution:
-    """Value of each column, and dual of each row."""
+    """The cost, the value of each column, and the dual of each row."""
 
+    cost: float
     columns: tuple[float, ...]
     duals: tuple[float, ...]
 
@@ -52,9 +53,9 @@ class ColumnLp:
                 row.SetCoefficient(column, value)
         self._columns.append(column)
 
-    def add_row(self, entries: Sequence[float]) -> None:
-        """A free row with its entry in each column; `bound_row` gives it meaning."""
-        row = self._new_row(-INFINITY, INFINITY)
+    def add_row(self, low: float, high: float, entries: Sequence[float]) -> None:
+        """One row with its entry in each column."""
+        row = self._new_row(low, high)
         for column, value in zip(self._columns, entries, strict=True):
             if value:
                 row.SetCoefficient(column, value)
@@ -76,6 +77,7 @@ class ColumnLp:
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         return LpSolution(
+            self._objective.Value(),
             tuple(c.solution_value() for c in self._columns),
             tuple(r.dual_value() for r in self._rows),
         )

@@ -73,7 +73,7 @@ def place(
     required = request.spares.required(gang)
     if free.bit_count() < gang + required:
         return _insufficient(fabric, free, gang, required)
-    if not limits.nodes and not limits.trees:
+    if not limits.rounds and not limits.trees:
         return Undecided("the limits allow no search")
     hosts = np.flatnonzero(hostset.to_mask(free, fabric.host_count)).astype(np.int64)
     most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
@@ -206,4 +206,5 @@ def _insufficient(fabric: Fabric, free: HostSet, gang: int, required: int) -> In
 
 
 def _hosts(gang: int, required: int) -> str:
-    return f"{gang:,} hosts" + (f" and {required:,} spares" if required else "")
+    spares = f" and {required:,} spare{'s' if required > 1 else ''}" if required else ""
+    return f"{gang:,} hosts{spares}"

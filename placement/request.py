@@ -145,12 +145,12 @@ class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
 
-    `nodes`: branch-and-price nodes; `trees`: slicing trees tried; 0 of both forbids
-    any search, and a request then ends *undecided*.
+    `rounds`: pricing rounds of the bound; `trees`: slicing trees tried; 0 of both
+    forbids any search, and a request then ends *undecided*.
     """
 
-    nodes: int = 60
-    trees: int = 600
+    rounds: int = 120
+    trees: int = 1500
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from placement.layout import Layout, counts
 from placement.request import Limits
 from placement.slicing import Tree, random_tree, slice_grid
 
+ROOT_ROUNDS = 40  # pricing rounds before more effort goes into layouts
+
 
 @dataclass(frozen=True, slots=True)
 class ZoneStep:
@@ -36,12 +38,12 @@ def solve_zones(
     The zones must hold the grid, and no single zone can.
     """
     best = _search(grid, capacities, reserved, limits.trees // 4, 0)
-    bound = _prove(grid, capacities, best, min(1, limits.nodes))
+    bound = _prove(grid, capacities, best, min(ROOT_ROUNDS, limits.rounds))
     if bound < best.cost:
         more = _search(grid, capacities, reserved, limits.trees, bound)
         best = min(best, more, key=lambda step: step.cost)
-    if bound < best.cost and limits.nodes > 1:
-        bound = max(bound, _prove(grid, capacities, best, limits.nodes))
+    if bound < best.cost and limits.rounds > ROOT_ROUNDS:
+        bound = max(bound, _prove(grid, capacities, best, limits.rounds))
     return ZoneStep(best.layout, best.cost, min(bound, best.cost))
 
 
@@ -79,10 +81,10 @@ def _comb(zones: Sequence[int], *, is_across_rows: bool) -> Tree:
     return tree
 
 
-def _prove(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, nodes: int) -> int:
+def _prove(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int) -> int:
     """A doubled bound, at most the cost of `best`."""
-    if not nodes or not best.cost:
+    if not rounds or not best.cost:
         return 0
     zones = counts(best.layout, len(capacities))
     seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
-    return lower_bound(grid, capacities, best.cost, seeds, nodes)
+    return lower_bound(grid, capacities, best.cost, seeds, rounds)
