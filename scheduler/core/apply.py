@@ -130,7 +130,12 @@ def _swapped(state: State, event: GangSwapped) -> State:
         reason="",
     )
     held = (state.held & ~job.held) | running.held
-    swapped = replace(state, jobs=_with(state.jobs, job.name, running), held=held)
+    swapped = replace(
+        state,
+        jobs=_with(state.jobs, job.name, running),
+        stopped=_less(state.stopped, job.name),
+        held=held,
+    )
     return _emptied(swapped, job, event.time_ns)
 
 
@@ -152,6 +157,7 @@ def _requeued(state: State, event: JobRequeued) -> State:
         jobs=_with(state.jobs, job.name, queued),
         queue=_queued(state, queued),
         running=_less(state.running, job.name),
+        stopped=_less(state.stopped, job.name),
         held=state.held & ~job.held,
     )
     return _emptied(freed, job, event.time_ns)
@@ -178,8 +184,9 @@ def _ended(state: State, event: JobEnded) -> State:
     freed = replace(
         state,
         jobs=_without(state.jobs, job.name),
-        queue=_unqueued(state, job),
+        queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
         running=_less(state.running, job.name),
+        stopped=_less(state.stopped, job.name),
         ended=ended,
         held=state.held & ~job.held,
     )
@@ -207,15 +214,15 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     if index in job.spares:
         hit = replace(job, spares=tuple(s for s in job.spares if s != index))
         held = state.held & ~(1 << index)
-    else:
-        hit = replace(
-            job,
-            state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
-            state_ns=event.time_ns,
-            reason=f"host {event.host} failed: {event.reason}",
-        )
-        held = state.held
-    return replace(state, jobs=_with(state.jobs, job.name, hit), held=held)
+        return replace(state, jobs=_with(state.jobs, job.name, hit), held=held)
+    hit = replace(
+        job,
+        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
+        state_ns=event.time_ns,
+        reason=f"host {event.host} failed: {event.reason}",
+    )
+    stopped = (*_less(state.stopped, job.name), job.name)
+    return replace(state, jobs=_with(state.jobs, job.name, hit), stopped=stopped)
 
 
 def _emptied(state: State, left: Job, time_ns: int) -> State:
@@ -236,10 +243,8 @@ def _queued(state: State, job: Job) -> tuple[str, ...]:
 
 
 def _unqueued(state: State, job: Job) -> tuple[str, ...]:
-    """The queue without `job`, whether it was there or not."""
+    """The queue without `job`, which is in it."""
     place = _place(state, job)
-    if state.queue[place : place + 1] != (job.name,):
-        return state.queue
     return state.queue[:place] + state.queue[place + 1 :]
 
 

@@ -71,6 +71,8 @@ def decide(state: State, now_ns: int, limits: Limits) -> Plan:
 def _restarts(state: State) -> tuple[Action, ...]:
     """Swaps for gangs that stopped or sit on draining hosts, most important first."""
     hit = state.unhealthy & state.held
+    if not hit and not state.stopped:
+        return ()
     moved = [
         job
         for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)

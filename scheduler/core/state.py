@@ -29,7 +29,8 @@ class State:
     """`version` is the number of the last event applied.
 
     `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
-    names of those that hold hosts, in order of start.
+    names of those that hold hosts, in order of start. `stopped`: those among them that
+    a failure interrupted.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
     """
@@ -39,6 +40,7 @@ class State:
     jobs: Mapping[str, Job] = field(default_factory=Overlay)
     queue: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
     ended: Mapping[str, Job] = field(default_factory=Overlay)
     hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
