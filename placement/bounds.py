@@ -29,6 +29,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import floor
 
 import numpy as np
 import numpy.typing as npt
@@ -111,20 +112,6 @@ def fewest(capacities: Sequence[int], needed: int) -> int:
     raise ValueError("the zones do not hold that many hosts")
 
 
-def lower_bound(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    incumbent: int,
-    seeds: Iterable[Pattern],
-    most_rounds: int,
-) -> int:
-    """The best doubled bound that `most_rounds` pricing rounds prove, at most `incumbent`.
-
-    `incumbent`: a doubled cut that is attained. `seeds`: patterns to start from.
-    """
-    return _Search(grid, capacities, incumbent, seeds).run(most_rounds)
-
-
 @dataclass(frozen=True, slots=True)
 class _Node:
     """Ranges of the counters that are bounded here, and the parent's last prices."""
@@ -134,13 +121,15 @@ class _Node:
     price: Mapping[Counter, float]
 
 
-class _Search:
+class Prover:
+    """Proves lower bounds on the doubled cut of a grid over zones of given capacities."""
+
     def __init__(
-        self, grid: BlockGrid, capacities: Sequence[int], incumbent: int, seeds: Iterable[Pattern]
+        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern]
     ) -> None:
+        """`seeds`: patterns to start from, say those of a good layout."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
-        self.incumbent = incumbent
         self.classes = sorted(set(self.capacities), reverse=True)
         self.norm = float(max(grid.weights))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
@@ -149,6 +138,10 @@ class _Search:
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale)
         self.pool = dict.fromkeys(seeds)  # patterns in the order found
         self.stairs: dict[Counter, Range] = {}
+        self.heap: list[tuple[int, int, _Node]] = [(0, 0, self._root())]
+        self.leaves: list[int] = []  # bounds of closed nodes
+        self.made = 0
+        self.incumbent = 0
         self.rounds_left = 0
 
     def _price_scale(self) -> int:
@@ -169,31 +162,32 @@ class _Search:
             known[Counter(s, 1)] = (in_row, zones)
         return _Node(known, (0.0,) * g.rows, {})
 
-    def run(self, most_rounds: int) -> int:
-        """Best-first search; ties to the node made first."""
-        self.rounds_left = most_rounds
-        proved_leaves: list[int] = []
-        heap = [(0, 0, self._root())]
-        made = 0
-        while heap and heap[0][0] < self.incumbent and self.rounds_left > 0:
-            floor, _, node = heapq.heappop(heap)
-            proved, children = self._explore(node, floor)
-            if not children:
-                proved_leaves.append(proved)
-            for child in children:
-                made += 1
-                heapq.heappush(heap, (proved, made, child))
-        return min([self.incumbent, *proved_leaves, *(floor for floor, _, _ in heap)])
+    def prove(self, incumbent: int, rounds: int) -> int:
+        """Spend `rounds` more rounds; the best bound so far, at most `incumbent`.
 
-    def _explore(self, node: _Node, floor: int) -> tuple[int, list[_Node]]:
+        Best-first search; ties to the node made first.
+        """
+        self.incumbent = incumbent
+        self.rounds_left = rounds
+        while self.heap and self.heap[0][0] < incumbent and self.rounds_left > 0:
+            known, _, node = heapq.heappop(self.heap)
+            proved, children = self._explore(node, known)
+            if not children:
+                self.leaves.append(proved)
+            for child in children:
+                self.made += 1
+                heapq.heappush(self.heap, (proved, self.made, child))
+        return min([incumbent, *self.leaves, *(known for known, _, _ in self.heap)])
+
+    def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
         master = _Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
         for pattern in self._promising(node):
             master.add(pattern)
-        proved = floor
+        proved = known
         solution = master.solve()
-        for _ in range(min(ROUNDS, self.rounds_left)):
-            if solution is None:
+        for _ in range(ROUNDS):
+            if solution is None or self.rounds_left <= 0:
                 break
             self.rounds_left -= 1
             value, found = self._price(master, solution)
@@ -202,10 +196,15 @@ class _Search:
                 return proved, []
             fresh = [pattern for pattern in found if master.add(pattern)]
             self.pool.update(dict.fromkeys(fresh))
-            if not fresh and not self._cut(master, solution):
+            is_settled = not fresh or proved >= self._ceiling(solution)
+            if is_settled and not self._cut(master, solution):
                 break
             solution = master.solve()
         return proved, self._split(node, master, solution) if solution else []
+
+    def _ceiling(self, solution: LpSolution) -> int:
+        """What the node's bound can reach at most: the master's own cost."""
+        return attainable(self.grid, floor(solution.cost * self.norm + 1e-6) - self.grid.offset)
 
     def _promising(self, node: _Node) -> list[Pattern]:
         """The pool's cheapest patterns at the parent's prices: a small master is fast."""
@@ -225,8 +224,8 @@ class _Search:
     def _price(self, master: _Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
         """The Lagrangian bound at the LP's duals, and patterns that pay."""
         g = self.grid
-        duals = np.array(solution.duals) * self.norm * self.scale
-        prices = np.rint(np.clip(duals, -self.highest, self.highest)).astype(np.int64)
+        scaled = np.array(solution.duals) * self.norm * self.scale
+        prices = np.rint(np.clip(scaled, -self.highest, self.highest)).astype(np.int64)
         slot = np.maximum(0, prices[: g.rows])
         slots = np.arange(g.width + 1, dtype=np.int64)
         cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
@@ -277,11 +276,11 @@ class _Search:
             return []
         price = dict(zip(master.ranges, solution.duals[self.grid.rows :], strict=True))
         low, high = node.ranges.get(counter, (0, len(self.capacities)))
-        floor = int(np.floor(value))
+        below = floor(value)
         slot_price = solution.duals[: self.grid.rows]
         return [
             _Node({**node.ranges, counter: half}, slot_price, price)
-            for half in ((low, floor), (floor + 1, high))
+            for half in ((low, below), (below + 1, high))
             if half[0] <= half[1]
         ]
 

@@ -32,7 +32,7 @@ class ColumnLp:
     feasible from the start.
     """
 
-    ARTIFICIAL = 1e4
+    ARTIFICIAL = 1e3
 
     def __init__(self, least: Sequence[float]) -> None:
         """Rows with lower bounds only; more come with `add_row`."""

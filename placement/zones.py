@@ -10,13 +10,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.bounds import lower_bound
+from placement.bounds import Prover
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts
 from placement.request import Limits
 from placement.slicing import Tree, random_tree, slice_grid
-
-ROOT_ROUNDS = 40  # pricing rounds before more effort goes into layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +36,17 @@ def solve_zones(
     The zones must hold the grid, and no single zone can.
     """
     best = _search(grid, capacities, reserved, limits.trees // 4, 0)
-    bound = _prove(grid, capacities, best, min(ROOT_ROUNDS, limits.rounds))
+    if not best.cost or not limits.rounds:
+        return ZoneStep(best.layout, best.cost, 0)
+    zones = counts(best.layout, len(capacities))
+    seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
+    prover = Prover(grid, capacities, seeds)
+    bound = prover.prove(best.cost, limits.rounds // 4)
     if bound < best.cost:
         more = _search(grid, capacities, reserved, limits.trees, bound)
         best = min(best, more, key=lambda step: step.cost)
-    if bound < best.cost and limits.rounds > ROOT_ROUNDS:
-        bound = max(bound, _prove(grid, capacities, best, limits.rounds))
-    return ZoneStep(best.layout, best.cost, min(bound, best.cost))
+        bound = prover.prove(best.cost, limits.rounds - limits.rounds // 4)
+    return ZoneStep(best.layout, best.cost, bound)
 
 
 def _search(
@@ -79,12 +81,3 @@ def _comb(zones: Sequence[int], *, is_across_rows: bool) -> Tree:
     for zone in reversed(zones[:-1]):
         tree = Tree(first=Tree(zone=zone), second=tree, is_across_rows=is_across_rows, lean=2)
     return tree
-
-
-def _prove(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int) -> int:
-    """A doubled bound, at most the cost of `best`."""
-    if not rounds or not best.cost:
-        return 0
-    zones = counts(best.layout, len(capacities))
-    seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
-    return lower_bound(grid, capacities, best.cost, seeds, rounds)
