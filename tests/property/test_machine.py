@@ -166,6 +166,8 @@ def check_state(state: State) -> None:
     queued = [job for job in jobs if job.state is JobState.QUEUED]
     assert list(state.queue) == [j.name for j in sorted(queued, key=lambda j: j.order)]
     assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
+    stopped = [job.name for job in jobs if job.state is JobState.INTERRUPTED]
+    assert sorted(state.stopped) == sorted(stopped)
     # only a gang keeps a host draining
     assert state.unhealthy == hostset.of(state.hosts)
     for index, host in state.hosts.items():
