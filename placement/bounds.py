@@ -44,6 +44,7 @@ Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 STAIRS = 9
+CLASSES = 8  # capacity classes that get a pattern each round
 SMALL = 160  # columns that a node starts with
 WHOLE_GANG = -1
 
@@ -244,7 +245,7 @@ class Prover:
         per_zone = sum(min(0, int(best[c])) for c in self.capacities)
         value = -(-(fixed + per_zone) // self.scale) - g.offset
         paying = [c for c in self.classes if best[c] < 0]
-        chosen = sorted({paying[0], paying[len(paying) // 2], paying[-1]}) if paying else []
+        chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = [self.pricer.pattern(c) for c in chosen]
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 

@@ -149,7 +149,7 @@ class Limits:
     forbids any search, and a request then ends *undecided*.
     """
 
-    rounds: int = 120
+    rounds: int = 150
     trees: int = 1500
 
 

@@ -20,6 +20,9 @@ from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
 
 Region = npt.NDArray[np.bool_]
+SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
+SWAP, TURN, LEAN, REGROW = range(4)
+MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, REGROW)  # tuned on ragged zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,8 @@ def mutate(tree: Tree, rng: random.Random) -> Tree:
     zones = leaves(tree)
     if len(zones) < 2:
         return tree
-    kind = rng.randrange(4)
-    if kind == 0:
+    kind = rng.choice(MOVES)
+    if kind == SWAP:
         a, b = rng.sample(zones, 2)
         return _relabel(tree, {a: b, b: a})
     return _change(tree, rng.randrange(len(zones) - 1), kind, rng)[0]
@@ -160,14 +163,14 @@ def _change(tree: Tree, index: int, kind: int, rng: random.Random) -> tuple[Tree
 
 
 def _changed(tree: Tree, kind: int, rng: random.Random) -> Tree:
-    if kind == 1:
+    if kind == TURN:
         return Tree(
             first=tree.first,
             second=tree.second,
             is_across_rows=not tree.is_across_rows,
             lean=tree.lean,
         )
-    if kind == 2:
+    if kind == LEAN:
         return Tree(
             first=tree.first,
             second=tree.second,
@@ -187,34 +190,28 @@ def slice_grid(
     target: int,
     region: Region | None = None,
 ) -> tuple[int, Layout]:
-    """The best layout of `tries` trees, and its doubled cut; stops at `target`.
+    """The best layout met, and its doubled cut; `tries` trees, stops at `target`.
 
-    Threshold accepting: a neighbour is kept when it is not much worse than the current
-    tree, and "much" shrinks to nothing.
+    Threshold accepting from the best start: a neighbour is kept when it is not much
+    worse than the current tree, and "much" shrinks to nothing.
     """
     if region is None:
         region = np.ones((grid.rows, grid.width), dtype=np.bool_)
     slicer = Slicer(grid, capacities, region)
     rng = random.Random(f"{grid.rows}x{grid.width}:{sorted(capacities)}")
-    best: tuple[int, Layout] | None = None
-    rounds = max(1, len(starts))
-    for start in starts:
-        now = start
-        layout = slicer.layout(now)
-        cost = layout_cost(grid, layout)
-        if best is None or cost < best[0]:
-            best = (cost, layout)
-        steps = tries // rounds
-        for step in range(steps):
-            if best[0] <= target:
-                return best
-            other = mutate(now, rng)
-            layout = slicer.layout(other)
-            other_cost = layout_cost(grid, layout)
-            slack = 0.06 * (1 - step / steps) ** 2
-            if other_cost <= cost * (1 + slack):
-                now, cost = other, other_cost
-            if other_cost < best[0]:
-                best = (other_cost, layout)
-    assert best is not None
-    return best
+    layouts = [slicer.layout(start) for start in starts]
+    costs = [layout_cost(grid, layout) for layout in layouts]
+    first = int(np.argmin(costs))
+    now, cost = starts[first], costs[first]
+    best, best_cost = layouts[first], cost
+    for step in range(tries):
+        if best_cost <= target:
+            break
+        other = mutate(now, rng)
+        layout = slicer.layout(other)
+        other_cost = layout_cost(grid, layout)
+        if other_cost <= cost * (1 + SLACK * (1 - step / tries) ** 2):
+            now, cost = other, other_cost
+        if other_cost < best_cost:
+            best, best_cost = layout, other_cost
+    return best_cost, best

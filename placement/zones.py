@@ -6,15 +6,15 @@ growing effort, until the two meet or the work allowed is done.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placement.bands import band_trees
 from placement.bounds import Prover
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts
 from placement.request import Limits
-from placement.slicing import Tree, random_tree, slice_grid
+from placement.slicing import slice_grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +57,8 @@ def _search(
     for room in (reserved, capacities):
         if sum(room) < grid.size or (found and found[0].cost <= target):
             continue
-        cost, layout = slice_grid(grid, room, _starts(grid, room), tries, target)
+        cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
         found.append(ZoneStep(layout, cost, target))
         if list(reserved) == list(capacities):
             break
     return min(found, key=lambda step: step.cost)
-
-
-def _starts(grid: BlockGrid, capacities: Sequence[int]) -> list[Tree]:
-    """Whole replicas, whole stages, and a tree at random: different valleys."""
-    largest = sorted((i for i, c in enumerate(capacities) if c), key=lambda i: (-capacities[i], i))
-    rng = random.Random(f"start {grid.rows}x{grid.width}")
-    return [
-        _comb(largest, is_across_rows=False),
-        _comb(largest, is_across_rows=True),
-        random_tree(largest, rng),
-    ]
-
-
-def _comb(zones: Sequence[int], *, is_across_rows: bool) -> Tree:
-    """One zone after the other, each as full as straight lines allow."""
-    tree = Tree(zone=zones[-1])
-    for zone in reversed(zones[:-1]):
-        tree = Tree(first=Tree(zone=zone), second=tree, is_across_rows=is_across_rows, lean=2)
-    return tree

@@ -1,0 +1,107 @@
+"""The cases with known answers of the problem's definition (placement, section 8).
+
+Cuts are counted in block edges; with eight ranks a host the bytes are eight times that.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from placement import hostset
+from placement.check import violations
+from placement.fabric import Fabric, from_spec, preset
+from placement.hostset import HostSet
+from placement.parallelism import Parallelism
+from placement.place import place
+from placement.request import NO_SPARES, Limits, Placement, Request
+
+SIX_EQUAL = [384] * 6 + [0, 0]
+PATIENT = Limits(rounds=300, trees=6000)  # some proofs take more than the default effort
+RAGGED = [384, 380, 350, 301, 290, 190, 97, 56]
+
+
+def free_in_zones(fabric: Fabric, counts: list[int]) -> HostSet:
+    """The first hosts of each zone, as many as `counts` says."""
+    zone = fabric.tiers[0].domain_by_host
+    chosen: list[int] = []
+    for number, count in enumerate(counts):
+        chosen += [h for h in range(fabric.host_count) if zone[h] == number][:count]
+    return hostset.of(chosen)
+
+
+def solved(fabric: Fabric, free: HostSet, request: Request) -> Placement:
+    answer = place(fabric, free, request, PATIENT)
+    assert isinstance(answer, Placement)
+    assert violations(fabric, free, request, answer) == []
+    return answer
+
+
+def zones_of(*sizes: int) -> Fabric:
+    """One tier of zones with these numbers of hosts, 8 GPUs each."""
+    domains = [{"name": f"z{i}", "hosts": n} for i, n in enumerate(sizes)]
+    tiers = [{"name": "zone"}, {"name": "host"}]
+    return from_spec({"name": "t", "gpus_per_host": 8, "tiers": tiers, "domains": domains})
+
+
+@pytest.mark.parametrize(
+    ("free", "dp", "w_dp", "w_pp", "at_most", "at_least"),
+    [
+        (SIX_EQUAL, 128, 10, 3, 864, 861),
+        (RAGGED, 64, 150, 9, 1152, 1152),
+        (RAGGED, 120, 10, 100, 1120, 1120),
+        (RAGGED, 64, 10, 3, 384, 384),
+        (RAGGED, 120, 10, 3, 910, 885),
+        (RAGGED, 120, 150, 9, 6687, 6423),
+        (RAGGED, 128, 10, 3, 1020, 998),  # 1013 is known
+    ],
+)
+def test_sixteen_stages(
+    free: list[int], dp: int, w_dp: int, w_pp: int, at_most: int, at_least: int
+) -> None:
+    fabric = preset("roce-24k")
+    request = Request(
+        Parallelism(tp=8, pp=16, dp=dp), traffic=(("dp", w_dp), ("pp", w_pp)), spares=NO_SPARES
+    )
+    answer = solved(fabric, free_in_zones(fabric, free), request)
+    assert answer.cut <= 8 * at_most
+    assert answer.lower_bound >= 8 * at_least
+    assert answer.is_optimal == (at_most == at_least)
+
+
+def test_ten_ranks_in_a_ring_over_three_racks() -> None:
+    fabric = from_spec(
+        {
+            "name": "three-racks",
+            "gpus_per_host": 1,
+            "tiers": [{"name": "rack", "count": 3}, {"name": "host", "count": 4}],
+        }
+    )
+    request = Request(Parallelism(dp=10), traffic=(("dp", 1),), spares=NO_SPARES)
+    answer = solved(fabric, hostset.full(12), request)
+    assert (answer.cut, answer.is_optimal) == (3, True)
+
+
+def test_tensor_groups_of_two_hosts_stay_whole() -> None:
+    """DLRover 1746: PP=2 with slots of two hosts on segments of 4, 2 and 2."""
+    request = Request(
+        Parallelism(tp=16, pp=2, dp=2), traffic=(("tp", 1000), ("pp", 1)), spares=NO_SPARES
+    )
+    answer = solved(zones_of(4, 2, 2), hostset.full(8), request)
+    pairs_of_hosts = 2
+    assert answer.cuts[0].by_axis == (("pp", 8 * pairs_of_hosts),)
+    assert answer.is_optimal
+
+
+def test_pipelines_of_two_hosts_on_even_segments() -> None:
+    request = Request(Parallelism(tp=8, pp=2, dp=5), traffic=(("pp", 1),), spares=NO_SPARES)
+    assert solved(zones_of(6, 2, 2), hostset.full(10), request).cut == 0
+
+
+def test_a_thousand_hosts_in_racks_of_ten_at_once() -> None:
+    request = Request(Parallelism(tp=8, pp=10, dp=100), traffic=(("pp", 1),), spares=NO_SPARES)
+    fabric = zones_of(*[10] * 100)
+    started = time.perf_counter()
+    assert solved(fabric, hostset.full(1000), request).cut == 0
+    assert time.perf_counter() - started < 20  # not a benchmark: "at once" against "never"
