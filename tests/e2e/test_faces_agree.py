@@ -1,0 +1,313 @@
+"""One scheduler, three faces: served, simulated and dry run leave the same decisions.
+
+A script of commands is sent to a running server over gRPC, each command after the
+decisions on the one before have settled, and run through the simulator. With the clock
+and the ids given, the two logs are equal event by event. What each job of the log was
+given when it started is then what `muster place` answers for the hosts free at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from placement import hostset
+from placement.request import AUTO
+from scheduler import writer
+from scheduler.cli import app
+from scheduler.convert import spec_from_proto, spec_to_proto
+from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
+from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.events import Event, JobStarted
+from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import SIGNALS, HostMove
+from scheduler.jobfile import job_to_mapping
+from scheduler.v1 import job_pb2, service_pb2
+from simulator.run import run_script
+from tests.build import (
+    HOUR_NS,
+    cancel,
+    cordon,
+    drain,
+    end,
+    exactly,
+    fabric,
+    fail,
+    hosts_of,
+    repair,
+    submit,
+    uncordon,
+)
+from tests.serving import START_NS, Served, logged, serving
+
+FABRIC = fabric(2, 4, 2)  # 16 hosts
+H = 3_600  # seconds
+REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS,
+)
+Script = Sequence[tuple[int, Command]]
+Step = Callable[[State], Command]
+
+
+# --- scripts -----------------------------------------------------------------
+
+
+def block(job: str, number: int) -> Callable[[State], str]:
+    """The host that carries this block of the job when the step is taken."""
+    return lambda state: hosts_of(state, job)[number]
+
+
+def free(state: State) -> str:
+    return FABRIC.hosts[hostset.members(state.free)[0]]
+
+
+def failed(state: State) -> str:
+    return FABRIC.hosts[hostset.members(state.unhealthy)[0]]
+
+
+def on(make: Callable[[str], Command], where: Callable[[State], str]) -> Step:
+    return lambda state: make(where(state))
+
+
+def plain(command: Command) -> Step:
+    return lambda _: command
+
+
+STORY: list[Step] = [
+    plain(submit("long", 6, pp=2, limit_s=10 * H, spares=exactly(1))),
+    plain(submit("wide", 12, limit_s=H)),  # waits for long, and is promised its hosts
+    plain(submit("tardy", 5, limit_s=20 * H)),  # would fit, but would break the promise
+    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # backfills
+    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # a retry: the same job
+    on(cordon, free),
+    on(fail, block("long", 0)),  # swaps its spare in
+    on(lambda host: fail(host, "nic-down"), block("long", 3)),  # swaps a free host in
+    on(lambda host: ReportHost(host, "thermal", "88 C"), block("long", 2)),
+    on(drain, block("long", 1)),
+    plain(cancel("tardy")),
+    plain(end("brief")),
+    plain(end("long", JobState.FAILED)),
+    on(repair, failed),
+    on(uncordon, lambda state: FABRIC.hosts[hostset.members(state.unhealthy)[0]]),
+    on(repair, failed),
+    plain(submit("rest", 3, priority=5)),  # takes what wide leaves
+    plain(submit("last", 1, spares=AUTO)),
+    on(fail, block("wide", 7)),  # nothing to swap in: requeued, and waits again
+    plain(end("wide", attempt=1)),  # a late word: refused
+    plain(end("rest")),  # room for wide: its second attempt
+    on(drain, block("wide", 2)),
+    on(repair, failed),
+    plain(submit("nowhere", 17)),  # infeasible: refused
+    plain(end("wide")),
+    plain(cancel("last")),
+]
+
+
+def written(steps: Sequence[Step]) -> Script:
+    """The commands of a story, each chosen on the state that those before it lead to."""
+    script: list[tuple[int, Command]] = []
+    for number, step in enumerate(steps):
+        state = replay(run_script(FABRIC, script)) if script else State.empty()
+        script.append((START_NS + number * HOUR_NS // 10, arriving(step(state))))
+    return script
+
+
+def arriving(command: Command) -> Command:
+    """The command with its job as every reader gives it: axes in the order of the fields."""
+    if not isinstance(command, SubmitJob):
+        return command
+    return replace(command, spec=spec_from_proto(spec_to_proto(command.spec)))
+
+
+def random_script(seed: int, length: int = 60) -> Script:
+    """Commands as they come: many wait, some are refused."""
+    rng = random.Random(seed)
+    time_ns, script, names = START_NS, [], ["nobody"]
+    for number in range(length):
+        time_ns += rng.randrange(1, 3 * H) * SECOND_NS
+        kind = rng.choices(["submit", "end", "cancel", "move", "report"], [9, 6, 1, 3, 6])[0]
+        name, host = rng.choice(names[-8:]), rng.choice(FABRIC.hosts)
+        command: Command
+        match kind:
+            case "submit":
+                names.append(f"job-{number}")
+                command = random_job(names[-1], rng)
+            case "end":
+                outcome = rng.choice([JobState.COMPLETED, JobState.COMPLETED, JobState.FAILED])
+                command = EndJob(name, outcome)
+            case "cancel":
+                command = CancelJob(name, "a change of mind")
+            case "move":
+                moves = [HostMove.CORDON, HostMove.UNCORDON, HostMove.DRAIN]
+                command = MoveHost(host, rng.choice(moves), "maintenance")
+            case _:
+                command = ReportHost(host, rng.choice([*SIGNALS, *["repaired"] * 9]))
+        script.append((time_ns, arriving(command)))
+    return script
+
+
+def random_job(name: str, rng: random.Random) -> SubmitJob:
+    pp, dp = rng.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (4, 2), (2, 5), (4, 3)])
+    return submit(
+        name,
+        pp * dp,
+        pp=pp,
+        priority=rng.choice([0, 0, 0, 5]),
+        limit_s=rng.choice([None, H, 6 * H, 30 * H]),
+        spares=rng.choice([AUTO, exactly(0), exactly(1)]),
+        request_id=rng.choice(["", f"request-{name}"]),
+    )
+
+
+# --- the live face -----------------------------------------------------------
+
+
+class Decisions:
+    """Stands where the writer calls decide, to know when there is nothing left to decide."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settled = 0  # the newest version on which the plan was to do nothing
+        monkeypatch.setattr(writer, "decide", self)
+
+    def __call__(self, state: State, now_ns: int, limits: Limits) -> Plan:
+        plan = decide(state, now_ns, limits)
+        if not plan.actions:
+            self.settled = state.version
+        return plan
+
+    async def settle(self, served: Served) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                answer = await served.stub.ListHosts(service_pb2.ListHostsRequest(page_size=1))
+                if answer.version == self.settled:
+                    return
+                await asyncio.sleep(0.001)
+
+
+async def lived(
+    folder: Path, script: Script, decisions: Decisions, limits: Limits, restart_after: int = -1
+) -> list[Event]:
+    """The log of a server that was sent the script; one restart on the way if wished."""
+    now_ns = [script[0][0]]
+    uids = iter([c.uid for _, c in script if isinstance(c, SubmitJob)])
+    settings: dict[str, Any] = {
+        "fabric_spec": FABRIC.spec,
+        "clock": lambda: now_ns[0],
+        "new_uid": lambda: next(uids),
+        "limits": limits,
+    }
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serving(folder, **settings))
+        for number, (time_ns, command) in enumerate(script):
+            now_ns[0] = time_ns
+            await send(served, command)
+            await decisions.settle(served)
+            if number == restart_after:
+                await stack.aclose()
+                served = await stack.enter_async_context(serving(folder, **settings))
+    return logged(folder)
+
+
+async def send(served: Served, command: Command) -> None:
+    """One call. A refusal is an answer like any other: it leaves no trace."""
+    stub, pb = served.stub, service_pb2
+    try:
+        match command:
+            case SubmitJob(spec, _, request_id):
+                message = spec_to_proto(spec)
+                await stub.CreateJob(pb.CreateJobRequest(spec=message, request_id=request_id))
+            case CancelJob(name, reason):
+                await stub.CancelJob(pb.CancelJobRequest(name=name, reason=reason))
+            case EndJob(name, outcome, attempt, reason):
+                how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.name}")
+                await stub.EndJob(
+                    pb.EndJobRequest(name=name, outcome=how, attempt=attempt, reason=reason)
+                )
+            case MoveHost(host, HostMove.CORDON, reason):
+                await stub.CordonHost(pb.CordonHostRequest(name=host, reason=reason))
+            case MoveHost(host, HostMove.UNCORDON, reason):
+                await stub.UncordonHost(pb.UncordonHostRequest(name=host, reason=reason))
+            case MoveHost(host, _, reason):
+                await stub.DrainHost(pb.DrainHostRequest(name=host, reason=reason))
+            case ReportHost(host, signal, detail):
+                await stub.ReportHost(pb.ReportHostRequest(name=host, signal=signal, detail=detail))
+    except grpc.aio.AioRpcError as error:
+        if error.code() not in REFUSED:
+            raise
+
+
+# --- they agree --------------------------------------------------------------
+
+
+def kinds(log: Sequence[Event]) -> Counter[str]:
+    return Counter(type(event).__name__ for event in log)
+
+
+@pytest.mark.parametrize("restart_after", [-1, 9, 18])
+async def test_served_and_simulated_leave_the_same_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_after: int
+) -> None:
+    script = written(STORY)
+    simulated = run_script(FABRIC, script)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), Limits(), restart_after)
+    assert live == simulated
+    seen = kinds(simulated)
+    assert (seen["GangSwapped"], seen["JobRequeued"], seen["HostSignalled"]) == (4, 1, 1)
+    started = [e.name for e in simulated if isinstance(e, JobStarted)]
+    assert started == ["long", "brief", "wide", "rest", "last", "wide"]
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("seed", range(3))
+async def test_so_they_do_on_whatever_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: Policy
+) -> None:
+    script, limits = random_script(seed), Limits(policy=policy)
+    simulated = run_script(FABRIC, script, limits)
+    assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
+    assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
+
+
+def test_a_dry_run_gives_what_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = State.empty()
+    for event in run_script(FABRIC, written(STORY)):
+        if isinstance(event, JobStarted):
+            answer = dry_run(tmp_path, state, event.name, capsys)
+            assert answer["hosts"] == list(event.hosts)
+            assert answer["spares"] == list(event.spares)
+            told = {tier: cut["by_axis"] for tier, cut in answer["cut"].items()}
+            assert told == {cut.tier: dict(cut.by_axis) for cut in event.cuts}
+        state = replay([event], state)
+
+
+def dry_run(
+    folder: Path, state: State, name: str, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """What `muster place` answers for a job on the hosts that are free in `state`."""
+    job, cluster, busy = (folder / f"{what}.yaml" for what in ("job", "fabric", "busy"))
+    job.write_text(yaml.safe_dump(job_to_mapping(state.jobs[name].spec)))
+    cluster.write_text(yaml.safe_dump(dict(FABRIC.spec)))
+    taken = hostset.full(FABRIC.host_count) & ~state.free
+    busy.write_text("\n".join(FABRIC.names(hostset.members(taken))))
+    arguments = ["place", str(job), "--fabric", str(cluster), "--busy", str(busy)]
+    with pytest.raises(SystemExit) as finished:
+        app([*arguments, "--format", "json"])
+    assert finished.value.code == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
