@@ -121,8 +121,8 @@ def _bind(
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT")
+    if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
+        raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
     try:
         bound = server.add_insecure_port(listen)
     except RuntimeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -54,9 +55,18 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Form
     typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
 
 
+def quiet_grpc() -> None:
+    """Keep gRPC's own log off stderr, where muster says the same in one sentence.
+
+    Before gRPC is imported; who wants that log sets GRPC_VERBOSITY.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 @contextmanager
 def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
     """A client whose errors end the command in one sentence."""
+    quiet_grpc()
     from scheduler.client import Client, ServiceError
 
     with Client(address) as client:

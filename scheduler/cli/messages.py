@@ -123,7 +123,10 @@ def _placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]
 
 
 def _certificate(placement: placement_pb2.Placement) -> str:
-    return ", optimal" if placement.optimal else f", at most {placement.gap:.1%} above the optimum"
+    if placement.optimal:
+        return ", proved optimal"
+    bound = placement.lower_bound_bytes_per_step
+    return f", lower bound {bytes_text(bound)}, gap {placement.gap:.2%}" if bound else ""
 
 
 def _some(names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from scheduler.cli import hosts, jobs
-from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end
+from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
     from scheduler.server import Ready, Settings
@@ -41,6 +41,7 @@ def serve(
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
     import logging
 
+    quiet_grpc()
     from scheduler.core import Limits, Policy
     from scheduler.server import Settings
 

@@ -183,6 +183,7 @@ def test_no_server_is_one_sentence() -> None:
         (["--store", "postgresql://db/x"], "give sqlite:///FILE"),
         (["--store", "sqlite:////no/such/folder/x.db"], "there is no folder /no/such/folder"),
         (["--listen", "here"], "give HOST:PORT"),
+        (["--listen", "127.0.0.1:65536"], "a port up to 65535"),
         (["--fabric", "nowhere"], "'nowhere' is neither a preset"),
     ],
 )
