@@ -164,9 +164,10 @@ class Prover:
         return _Node(known, (0.0,) * g.rows, {})
 
     def prove(self, incumbent: int, rounds: int) -> int:
-        """Spend `rounds` more rounds; the best bound so far, at most `incumbent`.
+        """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
 
-        Best-first search; ties to the node made first.
+        Best-first search; ties to the node made first. A node once begun is finished:
+        half of its columns prove next to nothing.
         """
         self.incumbent = incumbent
         self.rounds_left = rounds
@@ -188,7 +189,7 @@ class Prover:
         proved = known
         solution = master.solve()
         for _ in range(ROUNDS):
-            if solution is None or self.rounds_left <= 0:
+            if solution is None:
                 break
             self.rounds_left -= 1
             value, found = self._price(master, solution)

@@ -39,6 +39,8 @@ def cut_by_axis(
     request: Request, gpus_per_host: int, domain_by_block: Ints
 ) -> tuple[tuple[str, int], ...]:
     """(axis, bytes) of the axes that cross at all, in rank order."""
+    if (domain_by_block == domain_by_block[0]).all():
+        return ()
     grid = _grid(request, np.repeat(domain_by_block, gpus_per_host))
     crossing = []
     for traffic in axis_traffic(request):

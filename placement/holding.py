@@ -47,11 +47,13 @@ def hold_spares(
     zones, then in the zones with most room. Order: zone by zone, then by host.
     """
     gang = np.asarray(hosts, dtype=np.int64)
-    left = np.setdiff1d(free, gang, assume_unique=True)
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     zones = len(fabric.tiers[0].domains) if fabric.tiers else 1
     used = np.bincount(zone_of[gang], minlength=zones)
     wishes = _wishes(request, used, len(hosts))
+    if not sum(wishes):
+        return Holding((), 0, 0)
+    left = np.setdiff1d(free, gang, assume_unique=True)
     total = min(sum(wishes), most_spares)
     left_in = np.bincount(zone_of[left], minlength=zones)
     held = _shared(wishes, total, used, left_in)

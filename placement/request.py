@@ -149,8 +149,8 @@ class Limits:
     forbids any search, and a request then ends *undecided*.
     """
 
-    rounds: int = 150
-    trees: int = 1500
+    rounds: int = 100
+    trees: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from placement.bands import band_trees
 from placement.bounds import Prover
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts
 from placement.request import Limits
 from placement.slicing import slice_grid
+
+FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +35,50 @@ def solve_zones(
 ) -> ZoneStep:
     """The least cut over zones with `capacities` free hosts.
 
-    `reserved`: the same, less the spares one would like to keep in each zone. Among
-    layouts of equal cut one that respects these wins; the bound is over `capacities`.
-    The zones must hold the grid, and no single zone can.
+    `reserved`: the same, less the spares one would like to keep in each zone; kept where
+    that costs no cut. The zones must hold the grid, and no single zone can.
     """
-    best = _search(grid, capacities, reserved, limits.trees // 4, 0)
-    if not best.cost or not limits.rounds:
-        return ZoneStep(best.layout, best.cost, 0)
-    zones = counts(best.layout, len(capacities))
-    seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
-    prover = Prover(grid, capacities, seeds)
-    bound = prover.prove(best.cost, limits.rounds // 4)
-    if bound < best.cost:
-        more = _search(grid, capacities, reserved, limits.trees, bound)
-        best = min(best, more, key=lambda step: step.cost)
-        bound = prover.prove(best.cost, limits.rounds - limits.rounds // 4)
-    return ZoneStep(best.layout, best.cost, bound)
+    best = _search(grid, capacities, limits.trees // 4, 0)
+    bound = 0
+    if best.cost and limits.rounds:
+        zones = counts(best.layout, len(capacities))
+        seeds = [tuple(int(n) for n in rows) for rows in zones if rows.any()]
+        prover = Prover(grid, capacities, seeds)
+        bound = prover.prove(best.cost, 1)
+        if bound < best.cost:
+            more = _search(grid, capacities, limits.trees, bound)
+            best = min(best, more, key=lambda step: step.cost)
+            bound = prover.prove(best.cost, limits.rounds)
+    layout = _with_spares(grid, capacities, reserved, best)
+    return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
 
 
-def _search(
-    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], tries: int, target: int
-) -> ZoneStep:
-    """The better of two searches; with spares kept if that costs no cut."""
-    found: list[ZoneStep] = []
-    for room in (reserved, capacities):
-        if sum(room) < grid.size or (found and found[0].cost <= target):
-            continue
-        cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
-        found.append(ZoneStep(layout, cost, target))
-        if list(reserved) == list(capacities):
-            break
-    return min(found, key=lambda step: step.cost)
+def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:
+    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
+    return ZoneStep(layout, cost, target)
+
+
+def _with_spares(
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], best: ZoneStep
+) -> Layout:
+    """A layout of the same cut that fills as few zones as it can to the last host."""
+    used = np.bincount(best.layout.ravel(), minlength=len(capacities))
+    filled = [int(z) for z in np.argsort(-used, kind="stable") if used[z] > reserved[z]]
+    room = list(reserved)
+    for zone in filled:
+        if sum(room) >= grid.size:
+            step = _search(grid, room, FEW_TREES, best.cost)
+            if step.cost <= best.cost:
+                return step.layout
+        room[zone] = capacities[zone]
+    return best.layout
+
+
+def _in_name_order(layout: Layout, capacities: Sequence[int]) -> Layout:
+    """Among zones of equal capacity the first ones by name are used."""
+    used = np.bincount(layout.ravel(), minlength=len(capacities))
+    name = np.arange(len(capacities))
+    for capacity in set(capacities):
+        alike = [z for z, c in enumerate(capacities) if c == capacity]
+        name[sorted(alike, key=lambda z: (-used[z], z))] = alike
+    return np.asarray(name[layout])

@@ -16,7 +16,7 @@ from placement.hostset import HostSet
 from placement.place import place
 from placement.request import Limits as PlaceLimits
 from placement.request import Placement
-from placement.spares import choose_swaps
+from placement.swaps import choose_swaps
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.plan import Action, Move, Plan, Requeue, Start, Swap

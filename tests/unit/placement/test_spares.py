@@ -11,7 +11,8 @@ from placement import hostset
 from placement.cut import cut
 from placement.fabric import Fabric
 from placement.request import Request
-from placement.spares import Swaps, choose_swaps, size_spares
+from placement.spares import size_spares
+from placement.swaps import Swaps, choose_swaps
 from tests.build import fabric, flat, gang, request, two_tiers
 
 HOUR = 1 / 24

@@ -1,0 +1,137 @@
+"""The swap that adds the least cut: a host for each block that lost its own.
+
+Only the edges of the moved block change, so a domain's price is what those edges cut
+with the block there. Domains without a partner of the block all cost the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placement import hostset
+from placement.cut import cut
+from placement.fabric import Fabric, Ints
+from placement.hostset import HostSet
+from placement.request import Request, TierCut
+from placement.traffic import AxisTraffic, Pattern, axis_traffic
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Swaps:
+    """(block, host that takes it over) per failed block, and the cuts that result."""
+
+    joined: tuple[tuple[int, int], ...]
+    cuts: tuple[TierCut, ...]
+
+
+def choose_swaps(
+    fabric: Fabric,
+    request: Request,
+    hosts: Sequence[int],
+    blocks: Sequence[int],
+    own: HostSet,
+    free: HostSet,
+) -> Swaps | None:
+    """Hosts for the `blocks` that lost theirs, or None when too few can be had.
+
+    Order: the least cut over the outermost tier, then a spare of one's own before a
+    free host, then the least cut over the inner tiers, then the lowest host number.
+    Blocks are served one after the other. Cost: under a millisecond a block.
+    """
+    now = np.array(hosts, dtype=np.int64)
+    joined = []
+    for block in blocks:
+        best = _best_host(fabric, request, now, block, own, free)
+        if best is None:
+            return None
+        now[block] = best
+        joined.append((block, best))
+        own &= ~(1 << best)
+        free &= ~(1 << best)
+    return Swaps(tuple(joined), cut(fabric, request, now.tolist()))
+
+
+def _best_host(
+    fabric: Fabric, request: Request, hosts: Ints, block: int, own: HostSet, free: HostSet
+) -> int | None:
+    """Walk down the tree: on each tier keep the hosts in domains of the least cut."""
+    is_own = hostset.to_mask(own, fabric.host_count)
+    candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
+    if not len(candidates):
+        return None
+    for depth, tier in enumerate(fabric.tiers):
+        if depth == 1:
+            candidates = _owned_first(candidates, is_own)
+        cost = added_cut(
+            request, fabric.gpus_per_host, tier.domain_by_host[hosts], block, len(tier.domains)
+        )[tier.domain_by_host[candidates]]
+        candidates = candidates[cost <= cost.min()]
+    return int(_owned_first(candidates, is_own)[0])
+
+
+def _owned_first(candidates: Ints, is_own: npt.NDArray[np.bool_]) -> Ints:
+    owned = candidates[is_own[candidates]]
+    return owned if len(owned) else candidates
+
+
+def added_cut(
+    request: Request, gpus_per_host: int, domain_by_block: Ints, block: int, domains: int
+) -> Floats:
+    """Bytes that the edges of `block` would cut in each domain. Shape: (domains,).
+
+    A hierarchical axis counts what one more domain in its groups would add.
+    """
+    cost = np.zeros(domains)
+    ranks = block * gpus_per_host + np.arange(gpus_per_host)
+    for traffic in axis_traffic(request):
+        for rank in _one_per_group(traffic, ranks):
+            cost += _edges(traffic, rank, gpus_per_host, domain_by_block, block, domains)
+    return cost
+
+
+def _one_per_group(traffic: AxisTraffic, ranks: Ints) -> list[int]:
+    """Ranks whose edges count: all of them, or one of each group where only the set of
+    domains matters."""
+    if traffic.pattern is not Pattern.HIERARCHICAL:
+        return [int(r) for r in ranks]
+    group = _first_of_group(traffic, ranks)
+    return [int(ranks[i]) for i in np.unique(group, return_index=True)[1]]
+
+
+def _first_of_group(traffic: AxisTraffic, ranks: Ints) -> Ints:
+    return np.asarray(ranks - ranks // traffic.stride % traffic.size * traffic.stride)
+
+
+def _edges(
+    traffic: AxisTraffic, rank: int, gpus: int, domain_by_block: Ints, block: int, domains: int
+) -> Floats:
+    """What the edges of one rank along one axis cut, by the domain of its block."""
+    n, w = traffic.size, traffic.edge_bytes
+    at = rank // traffic.stride % n
+    members = rank + (np.arange(n) - at) * traffic.stride
+    others = members // gpus
+    weight = np.zeros(n)
+    match traffic.pattern:
+        case Pattern.RING:
+            np.add.at(weight, [(at - 1) % n, (at + 1) % n], w)
+        case Pattern.CHAIN:
+            near = [i for i in (at - 1, at + 1) if 0 <= i < n]
+            np.add.at(weight, near, w)
+            if at in (0, n - 1):
+                weight[n - 1 - at] += traffic.wrap_bytes
+        case Pattern.ALL_TO_ALL:
+            weight[:] = 2 * w
+        case Pattern.HIERARCHICAL:
+            inside = np.unique(domain_by_block[others[others != block]])
+            cost = np.full(domains, w * n / (n - 1))
+            cost[inside] = 0
+            return cost
+    weight[others == block] = 0
+    inside_bytes = np.bincount(domain_by_block[others], weights=weight, minlength=domains)
+    return np.asarray(weight.sum() - inside_bytes)

@@ -1,0 +1,167 @@
+"""The solver's parts against plain counting, on instances small enough to try them all."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.bands import band_trees
+from placement.bounds import Prover, attainable
+from placement.cut import cut_by_axis
+from placement.grid import BlockGrid, block_grid
+from placement.layout import counts, layout_cost
+from placement.pricing import Pricer, pattern_cost
+from placement.request import Collective, Request
+from placement.slicing import slice_grid
+from placement.swaps import added_cut
+from tests.build import request
+
+WEIGHT = st.integers(0, 12)
+COLLECTIVE = st.sampled_from(list(Collective))
+
+
+@st.composite
+def requests(draw: st.DrawFn, most: int = 24) -> Request:
+    """Up to four axes wider than a host of two GPUs, any order, any pattern."""
+    sizes = draw(
+        st.fixed_dictionaries(
+            {axis: st.integers(1, 6) for axis in ("cp", "ep", "pp", "dp")}
+        ).filter(lambda sizes: 2 <= prod(sizes.values()) <= most)
+    )
+    order = "tp-" + "-".join(draw(st.permutations(["cp", "ep", "pp", "dp"])))
+    return request(
+        tp=2,
+        **sizes,
+        traffic={axis: draw(WEIGHT) for axis in sizes},
+        collectives={"dp": draw(COLLECTIVE), "cp": draw(COLLECTIVE)},
+        order=order,
+    )
+
+
+@given(req=requests(), seed=st.integers(0, 2**32 - 1))
+def test_a_layouts_cost_is_what_the_referee_counts(req: Request, seed: int) -> None:
+    grid = block_grid(req, 2)
+    assert grid is not None
+    layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
+    domain_by_block = np.empty(grid.size, dtype=np.int64)
+    domain_by_block[grid.block] = layout
+    counted = sum(b for _, b in cut_by_axis(req, 2, domain_by_block))
+    # hierarchical axes carry w n/(n-1), which the referee rounds to whole bytes by axis
+    assert abs(float(grid.to_bytes(layout_cost(grid, layout))) - counted) <= 2
+
+
+@given(req=requests(), seed=st.integers(0, 2**32 - 1))
+def test_zones_pay_at_least_what_the_grid_says(req: Request, seed: int) -> None:
+    """The inequality that every bound rests on, for any layout."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
+    paid = sum(pattern_cost(grid, tuple(int(n) for n in rows)) for rows in counts(layout, 3))
+    assert paid - grid.offset <= layout_cost(grid, layout)
+
+
+@given(req=requests(most=9))
+def test_a_slice_costs_at_least_its_step(req: Request) -> None:
+    """Against every subset of one row: step[n] is never above the cheapest n slots."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    for chosen in product((0, 1), repeat=grid.width):
+        layout = np.tile(np.array(chosen), (grid.rows, 1))
+        zones = counts(layout, 2)[:, 0]
+        paid = grid.rows * int(grid.step[zones].sum()) - grid.offset
+        assert paid <= layout_cost(grid, layout)
+
+
+@given(
+    rows=st.integers(1, 4),
+    width=st.integers(1, 4),
+    capacity=st.integers(1, 9),
+    row_weight=st.integers(0, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_prices_of_all_patterns(
+    rows: int, width: int, capacity: int, row_weight: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(-20, 30, (rows, width + 1))
+    size_price = rng.integers(-9, 9, capacity + 1)
+    pricer = Pricer(rows, width, capacity, row_weight)
+    for _ in range(2):  # the tables are used again
+        pricer.price(cost, size_price)
+
+    def price(pattern: tuple[int, ...]) -> int:
+        moves = sum(abs(a - b) for a, b in pairwise(pattern))
+        slots = sum(int(cost[s, n]) for s, n in enumerate(pattern))
+        return slots + row_weight * moves - int(size_price[sum(pattern)])
+
+    for most in range(1, capacity + 1):
+        patterns = [p for p in product(range(width + 1), repeat=rows) if 1 <= sum(p) <= most]
+        least = min(price(p) for p in patterns)
+        found = pricer.pattern(most)
+        assert pricer.best[most] == least == price(found)
+        assert 1 <= sum(found) <= most
+
+
+def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
+    """The least doubled cut over every layout that the capacities allow."""
+    best = None
+    for zones in product(range(len(capacities)), repeat=grid.size):
+        if all(zones.count(z) <= c for z, c in enumerate(capacities)):
+            cost = layout_cost(grid, np.array(zones).reshape(grid.rows, grid.width))
+            best = cost if best is None else min(best, cost)
+    assert best is not None
+    return best
+
+
+@settings(max_examples=60)
+@given(
+    req=requests(most=8),
+    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
+    rounds=st.sampled_from((1, 5, 200)),
+)
+def test_bound_and_search_enclose_the_optimum(
+    req: Request, capacities: list[int], rounds: int
+) -> None:
+    grid = block_grid(req, 2)
+    assert grid is not None
+    if sum(capacities) < grid.size or not grid.weights:
+        return
+    optimum = cheapest(grid, capacities)
+    cost, layout = slice_grid(grid, capacities, band_trees(grid, capacities), 200, 0)
+    assert np.all(np.bincount(layout.ravel(), minlength=len(capacities)) <= capacities)
+    assert cost == layout_cost(grid, layout) >= optimum
+    if cost:
+        assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
+
+
+@given(req=requests(), doubled=st.integers(0, 500))
+def test_attainable_is_the_next_sum_of_edges(req: Request, doubled: int) -> None:
+    grid = block_grid(req, 2)
+    assert grid is not None
+    weights = sorted({2 * w for w in grid.weights})
+    up = attainable(grid, doubled)
+    assert up >= doubled
+    if not 1 <= len(weights) <= 2:
+        return
+    many = range(600)
+    second = weights[1] if len(weights) == 2 else 0
+    reachable = {i * weights[0] + j * second for i in many for j in many[: 600 if second else 1]}
+    assert up == min(value for value in reachable if value >= doubled)
+
+
+@given(req=requests(), block=st.integers(0, 23), seed=st.integers(0, 2**32 - 1))
+def test_added_cut_is_the_referees_difference(req: Request, block: int, seed: int) -> None:
+    blocks = req.hosts_needed(2)
+    block %= blocks
+    domains = np.random.default_rng(seed).integers(0, 4, blocks)
+    added = added_cut(req, 2, domains, block, 4)
+    cuts = []
+    for domain in range(4):
+        domains[block] = domain
+        cuts.append(sum(b for _, b in cut_by_axis(req, 2, domains)))
+    for a, b in product(range(4), repeat=2):
+        assert abs((added[a] - added[b]) - (cuts[a] - cuts[b])) <= 2

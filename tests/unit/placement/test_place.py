@@ -1,0 +1,210 @@
+"""place(): outcomes, spares beside the gang, and the same answer every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from placement import hostset
+from placement.check import violations
+from placement.errors import BadInput
+from placement.fabric import Fabric, from_spec, preset
+from placement.hostset import HostSet
+from placement.place import place
+from placement.request import (
+    AUTO,
+    NO_SPARES,
+    Infeasible,
+    Insufficient,
+    Limits,
+    Objective,
+    Placement,
+    Request,
+    SpareRule,
+    Undecided,
+)
+from tests.build import LLAMA3_ROWS, fabric, flat, request
+
+
+def placed(on: Fabric, free: HostSet, req: Request, limits: Limits | None = None) -> Placement:
+    answer = place(on, free, req, limits)
+    assert isinstance(answer, Placement), answer
+    assert violations(on, free, req, answer) == []
+    return answer
+
+
+def everything(on: Fabric) -> HostSet:
+    return hostset.full(on.host_count)
+
+
+def llama3(row: int, spares: SpareRule = AUTO) -> Request:
+    parallelism, model, batch = LLAMA3_ROWS[row]
+    return Request(parallelism, model=model, batch=batch, spares=spares)
+
+
+def zones(on: Fabric, hosts: tuple[int, ...]) -> Counter[str]:
+    return Counter(on.domain(host) for host in hosts)
+
+
+def test_a_job_larger_than_the_fabric_is_infeasible() -> None:
+    answer = place(fabric(), everything(fabric()), request(dp=9, tp=8))
+    assert isinstance(answer, Infeasible)
+    assert answer.reason == "needs 9 hosts; small has 8 in all"
+
+
+def test_required_spares_count_as_needed() -> None:
+    req = request(tp=8, dp=8, spares=SpareRule(hosts=1))
+    answer = place(fabric(), everything(fabric()), req)
+    assert isinstance(answer, Infeasible)
+    assert answer.reason == "needs 8 hosts and 1 spare; small has 8 in all"
+
+
+def test_a_job_that_must_wait_is_insufficient() -> None:
+    answer = place(fabric(), hostset.of([0, 1, 6]), request(tp=8, dp=4))
+    assert answer == Insufficient(
+        4, 3, (("z0", 2), ("z1", 1)), "needs 4 hosts; 3 are free, 1 too few"
+    )
+
+
+def test_no_effort_is_undecided() -> None:
+    limits = Limits(rounds=0, trees=0)
+    answer = place(fabric(), everything(fabric()), request(tp=8, dp=2), limits)
+    assert isinstance(answer, Undecided)
+
+
+def test_half_a_host_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="do not fill whole hosts of 8 GPUs"):
+        place(fabric(), everything(fabric()), request(dp=12))
+
+
+def test_objectives_that_are_not_offered_are_refused() -> None:
+    req = replace(request(tp=8, dp=2), objective=Objective.BOTTLENECK)
+    with pytest.raises(BadInput, match="bottleneck"):
+        place(fabric(), everything(fabric()), req)
+
+
+def test_one_host_takes_the_smallest_gap() -> None:
+    """A lone free host in the fuller zone, rather than half of an empty rack."""
+    free = everything(fabric()) & ~hostset.of([0, 1, 2])
+    answer = placed(fabric(), free, request(tp=8, spares=NO_SPARES))
+    assert fabric().names(answer.hosts) == ("z0-r1-h1",)
+
+
+def test_a_gang_that_fits_a_rack_stays_in_it() -> None:
+    free = everything(fabric()) & ~hostset.of([0, 2])
+    answer = placed(fabric(), free, request(tp=8, dp=2, traffic={"dp": 5}, spares=NO_SPARES))
+    assert fabric().names(answer.hosts) == ("z1-r0-h0", "z1-r0-h1")
+    assert [cut.bytes_per_step for cut in answer.cuts] == [0, 0]
+
+
+def test_blocks_of_a_rack_are_neighbours() -> None:
+    """Four replicas of two stages in one zone: pairs along the heavier axis share a rack."""
+    heavy_dp = request(tp=8, pp=2, dp=2, traffic={"pp": 1, "dp": 9}, spares=NO_SPARES)
+    answer = placed(fabric(), hostset.full(4), heavy_dp)
+    assert [cut.by_axis for cut in answer.cuts] == [(), (("pp", 16),)]
+    heavy_pp = request(tp=8, pp=2, dp=2, traffic={"pp": 9, "dp": 1}, spares=NO_SPARES)
+    answer = placed(fabric(), hostset.full(4), heavy_pp)
+    assert [cut.by_axis for cut in answer.cuts] == [(), (("dp", 32),)]
+
+
+def test_spares_stand_in_the_gangs_zones_under_different_switches() -> None:
+    roce = preset("roce-24k")
+    answer = placed(roce, everything(roce), llama3(1))
+    # Sixteen stages of 64 hosts on zones of six: one zone must be full to cut but twice.
+    assert zones(roce, answer.hosts) == {"z0": 384, "z1": 320, "z2": 320}
+    assert set(zones(roce, answer.spares)) == {"z1", "z2"}
+    assert max(Counter(roce.domain(host, 1) for host in answer.spares).values()) == 1
+    assert answer.is_optimal
+
+
+def test_spares_never_cost_cut() -> None:
+    """Two full zones hold the gang exactly: its spares then stand elsewhere."""
+    on = fabric(zones=3, racks=4, hosts=2)
+    req = request(tp=8, pp=2, dp=8, traffic={"pp": 1, "dp": 9}, spares=AUTO)
+    answer = placed(on, everything(on), req)
+    assert answer.cut == placed(on, everything(on), replace(req, spares=NO_SPARES)).cut == 64
+    assert zones(on, answer.hosts) == {"z0": 8, "z1": 8}
+    assert zones(on, answer.spares) == {"z2": 2}
+    assert answer.notes == ("2 spares are in zones that the gang does not use",)
+
+
+def test_auto_spares_never_keep_a_job_waiting() -> None:
+    req = request(tp=8, dp=8, traffic={"dp": 1}, spares=AUTO)
+    answer = placed(fabric(), everything(fabric()), req)
+    assert answer.spares == ()
+    assert answer.notes == ("0 of 2 spares held: no more hosts are free",)
+
+
+@pytest.mark.parametrize(("rule", "held"), [(SpareRule(hosts=3), 3), (SpareRule(share=0.5), 2)])
+def test_an_exact_number_is_held(rule: SpareRule, held: int) -> None:
+    answer = placed(fabric(), everything(fabric()), request(tp=8, dp=4, spares=rule))
+    assert len(answer.spares) == held
+
+
+def test_an_axis_without_bytes_is_pointed_out() -> None:
+    answer = placed(fabric(), everything(fabric()), request(tp=8, pp=2, dp=2, traffic={"dp": 1}))
+    assert "axis pp spans hosts and has no traffic: it was placed as if silent" in answer.notes
+
+
+def test_ranks_that_form_no_grid_are_placed_in_order() -> None:
+    """tp 6 does not divide hosts of 8: no certificate, but a valid answer."""
+    on = flat(2, 2, gpus=8, tier="zone")
+    req = request(tp=6, dp=4, traffic={"tp": 9, "dp": 1}, spares=NO_SPARES)
+    answer = placed(on, everything(on), req)
+    assert not answer.is_optimal
+    assert answer.lower_bound == 0
+
+
+def test_a_fabric_without_tiers() -> None:
+    on = from_spec({"name": "flat", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 4}]})
+    answer = placed(on, everything(on), request(dp=3, spares=NO_SPARES))
+    assert (answer.hosts, answer.cuts, answer.is_optimal) == ((0, 1, 2), (), True)
+
+
+def test_buildings_above_zones() -> None:
+    """The outermost tier is cut least, then the next: stages stay together on both."""
+    on = from_spec(
+        {
+            "name": "campus",
+            "gpus_per_host": 1,
+            "tiers": [
+                {"name": "building", "count": 2},
+                {"name": "zone", "count": 2},
+                {"name": "rack", "count": 2},
+                {"name": "host", "count": 2},
+            ],
+        }
+    )
+    req = request(pp=4, dp=4, traffic={"pp": 1, "dp": 100}, spares=NO_SPARES)
+    answer = placed(on, everything(on), req)
+    cuts = {cut.tier: dict(cut.by_axis) for cut in answer.cuts}
+    assert cuts["building"] == {"pp": 4}
+    assert cuts["zone"] == {"pp": 12}
+    assert answer.is_optimal
+
+
+@pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
+@pytest.mark.parametrize("row", [1, 2, 3])
+def test_llama_3_on_both_clusters(name: str, row: int) -> None:
+    """Certified, and far below consecutive ranks or whatever the gap is, it is stated."""
+    on = preset(name)
+    answer = placed(on, everything(on), llama3(row))
+    assert 0 < answer.lower_bound <= answer.cut
+    assert answer.gap < 0.1
+
+
+def test_busy_hosts_are_never_used_and_answers_repeat() -> None:
+    on = preset("roce-24k")
+    rng = Random(7)
+    for _ in range(4):
+        free = hostset.of(rng.sample(range(on.host_count), 2_000))
+        req = request(
+            tp=8, pp=rng.choice((1, 4, 8)), dp=rng.randrange(2, 200), traffic={"pp": 3, "dp": 10}
+        )
+        limits = Limits(rounds=10, trees=50)
+        first = placed(on, free, req, limits)
+        assert not hostset.of(first.hosts + first.spares) & ~free
+        assert place(on, free, req, limits) == first
