@@ -204,9 +204,10 @@ def fail_a_host(stage: Stage, before: job_pb2.Job, request: Request) -> None:
         before.placement.hosts[0],
     )
     where = fabric.domain(fabric.index_by_name[failed])
+    beside = "with spares" if kept else "without a spare"
     say(
         "At this scale a host fails every few hours, and the whole gang stands still. The"
-        f" spares are there for that. {failed} loses a GPU:"
+        f" spares are there for that. {failed}, {beside} in its zone, loses a GPU:"
     )
     command(f"muster report {failed} --signal gpu-lost")
     stage.client.report_host(failed, "gpu-lost")
@@ -259,9 +260,10 @@ def show_swap(
 
 def fill_up(stage: Stage) -> None:
     heading("5. The next one waits, a small one does not")
-    held = host_pb2.HOST_STATE_HEALTHY
-    free = sum(not host.job for host in stage.client.list_hosts([held]))
-    say(f"{free:,} hosts are free. A job of half the size needs {8192 // 8:,}:")
+    healthy = stage.client.list_hosts([host_pb2.HOST_STATE_HEALTHY])
+    free = sum(not host.job for host in healthy)
+    needs = example(SECOND).request.hosts_needed(stage.fabric.gpus_per_host)
+    say(f"{free:,} hosts are free. A job of half the size needs {needs:,}:")
     waiting = submit(stage, SECOND)
     reason = stage.client.explain_job(SECOND)
     check(waiting.state == job_pb2.JOB_STATE_QUEUED, f"{SECOND} does not wait")
