@@ -125,6 +125,11 @@ def _derived(request: Request) -> dict[str, int]:
         return {}
     if request.batch is None:
         raise BadInput("batch", "is required with a model: bytes per step depend on it")
+    given = {axis for axis, _ in request.traffic}
+    if request.parallelism.ep > 1 and not {"ep", "dp"} <= given:
+        raise BadInput(
+            "model", "is dense and has no experts: give the bytes of ep and dp in traffic"
+        )
     volumes = _dense(request.model, request.batch, request.parallelism)
     return {axis: int(volume) for axis, volume in volumes.items()}
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-
-from scheduler.core.decide import Policy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +41,9 @@ def replay_command(
         str,
         typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
     ],
-    policy: Annotated[Policy, typer.Option(help="How the queue is served.")] = Policy.PRODUCTION,
+    policy: Annotated[
+        Literal["production", "easy", "fifo"], typer.Option(help="How the queue is served.")
+    ] = "production",
     failures: Annotated[
         str | None,
         typer.Option(
@@ -92,6 +92,7 @@ def replay_command(
     launcher replaced. The same trace, options and seed give the same log.
     """
     from scheduler import specs
+    from scheduler.core import Policy
     from simulator.case import Case
     from simulator.work import Costs
 
@@ -99,7 +100,7 @@ def replay_command(
         trace,
         trace_format,
         specs.load_fabric(fabric),
-        policy,
+        Policy(policy),
         failures,
         seed,
         specs.parse_spares(spares),

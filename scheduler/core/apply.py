@@ -51,7 +51,7 @@ def apply(state: State, event: Event) -> State:
     """
     match event:
         case FabricLoaded():
-            after_event = replace(state, fabric=from_spec(event.spec))
+            after_event = _loaded(state, event)
         case JobSubmitted():
             after_event = _submitted(state, event)
         case JobStarted():
@@ -69,6 +69,13 @@ def apply(state: State, event: Event) -> State:
         case _:
             assert_never(event)
     return replace(after_event, version=state.version + 1)
+
+
+def _loaded(state: State, event: FabricLoaded) -> State:
+    """Jobs hold hosts by number, and another fabric numbers them differently."""
+    if state.fabric is not None:
+        raise KeyError("a log has one fabric; this is the second")
+    return replace(state, fabric=from_spec(event.spec))
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:

@@ -61,6 +61,7 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
         JobMove.INTERRUPT: JobState.INTERRUPTED,  # a second host fails before the decision
         JobMove.SWAP: JobState.RUNNING,
         JobMove.REQUEUE: JobState.QUEUED,
+        JobMove.COMPLETE: JobState.COMPLETED,  # it had just ended when the host died
         JobMove.FAIL: JobState.FAILED,
         JobMove.CANCEL: JobState.CANCELLED,
     },

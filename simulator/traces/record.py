@@ -101,10 +101,13 @@ def count(text: str, field: str) -> int:
 def usable(job: TraceJob, run: str, size: str) -> TraceJob:
     """The job itself. `run`, `size`: what its format calls the two fields.
 
-    Raises: FieldError when it ran no time or held nothing.
+    A run of 0 is a job that ended within its first second: it counts. Logs write -1
+    for a run that they do not know.
+
+    Raises: FieldError when its run is unknown or it held nothing.
     """
-    if job.run_ns <= 0:
-        raise FieldError(run, "must be more than 0", f"{job.run_ns / SECOND_NS:g}")
+    if job.run_ns < 0:
+        raise FieldError(run, "must not be negative", f"{job.run_ns / SECOND_NS:g}")
     if job.gpus <= 0 and job.spec is None:
         raise FieldError(size, "must be more than 0", str(job.gpus))
     return job

@@ -64,7 +64,9 @@ def reference(jobs: list[Asked], policy: Policy) -> dict[int, int]:
         for job in starting(waiting, running, now, policy):
             starts[job.number] = now
             running.append((now, job))
-        now += 1
+        # Decisions fall due when a job comes or ends, not when a limit merely passes.
+        due = [job.submit for job in jobs] + [start + job.run for start, job in running]
+        now = min((t for t in due if t > now), default=now + 1)
     return starts
 
 

@@ -173,11 +173,10 @@ def test_the_same_end_twice_is_harmless() -> None:
     [
         (A_ENDED, end("a", JobState.FAILED)),
         (run(EMPTY, submit("a")), end("a")),
-        (A_STOPPED, end("a")),
         (A_RUNS, end("a", attempt=2)),
         (A_ENDED, end("a", attempt=2)),
     ],
-    ids=["other outcome", "queued", "interrupted", "attempt to come", "ended before"],
+    ids=["other outcome", "queued", "attempt to come", "ended before"],
 )
 def test_an_end_that_cannot_be(state: State, command: EndJob) -> None:
     assert refused(state, command).code is Code.PRECONDITION

@@ -249,7 +249,6 @@ def test_a_draining_host_that_is_still_held_drains_on() -> None:
         (submitted("a"), begun("a", 0, 1), begun("a", 2, 3)),
         (submitted("a"), JobEnded(0, "a", JobState.COMPLETED)),
         (submitted("a"), JobEnded(0, "a", JobState.QUEUED)),
-        (*STRUCK, JobEnded(0, "a", JobState.COMPLETED)),
         (moved(0, HostMove.REPAIR),),
         (moved(0, HostMove.EMPTY),),
         (moved(0, HostMove.FAIL), moved(0, HostMove.CORDON)),
@@ -274,3 +273,16 @@ def test_apply_leaves_its_argument_alone() -> None:
 def test_exact_spares_count_as_needed() -> None:
     state = after(JobSubmitted(0, "u", spec("a", 2, spares=exactly(3))))
     assert state.jobs["a"].needed == 5
+
+
+def test_a_log_has_one_fabric() -> None:
+    with pytest.raises(KeyError, match="one fabric"):
+        apply(EMPTY, FabricLoaded(0, fabric_spec()))
+
+
+def test_a_gang_that_had_just_ended_when_its_host_died_is_completed() -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.FAIL))
+    assert state.jobs["a"].state is JobState.INTERRUPTED
+    ended = apply(state, JobEnded(9, "a", JobState.COMPLETED))
+    assert ended.ended["uid-a"].state is JobState.COMPLETED
+    assert not ended.held

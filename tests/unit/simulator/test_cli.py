@@ -35,10 +35,10 @@ def app() -> typer.Typer:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Holds m.yaml and t.swf: five jobs, one of which ran no time and one too large."""
+    """Holds m.yaml and t.swf: five jobs, one of which ran for an unknown time and one too large."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.yaml").write_text(FABRIC)
-    sizes = [(1, 0, 100, 8), (2, 5, 60, 3), (3, 6, 0, 1), (4, 7, 30, 99), (5, 8, 20, 1)]
+    sizes = [(1, 0, 100, 8), (2, 5, 60, 3), (3, 6, -1, 1), (4, 7, 30, 99), (5, 8, 20, 1)]
     (tmp_path / "t.swf").write_text("; Version: 2.2\n" + "".join(ROW.format(*s) for s in sizes))
     return tmp_path
 
@@ -79,7 +79,7 @@ class TestTotals:
         found = totals()
 
         assert found["rejected_by_reason"] == {"infeasible": 1}
-        assert found["skipped_by_reason"] == {"run must be more than 0": 1}
+        assert found["skipped_by_reason"] == {"run must not be negative": 1}
         assert found["completed"] + found["rejected"] + found["skipped"] == 5
 
     def test_what_they_depend_on_is_on_record(self) -> None:
@@ -123,7 +123,7 @@ class TestMessages:
     def test_bad_records_are_told_by_line_and_field(self) -> None:
         errors = replay().stderr.splitlines()
 
-        assert "t.swf:4: run: must be more than 0, not '0'; skipped" in errors
+        assert "t.swf:4: run: must not be negative, not '-1'; skipped" in errors
         assert any(line.startswith("t.swf:5: job: needs 50 hosts") for line in errors)
 
     def test_only_the_first_are_told(self, folder: Path) -> None:
@@ -134,7 +134,7 @@ class TestMessages:
         assert errors[-1] == "... and 5 more"
 
     def test_strict_refuses_the_first_bad_record(self) -> None:
-        assert refusal(replay("--strict")) == "t.swf:4: run: must be more than 0, not '0'"
+        assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative, not '-1'"
 
     def test_an_unknown_format_names_those_there_are(self) -> None:
         told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))

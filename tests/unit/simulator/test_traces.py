@@ -85,10 +85,9 @@ def test_swf_decimals_extra_fields_and_empty_lines_are_read(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ("1 0 -1 0 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1", "5: run: must be more than 0, not '0'"),
         (
             "1 0 -1 -1 4 -1 -1 4 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: run: must be more than 0, not '-1'",
+            "5: run: must not be negative, not '-1'",
         ),
         (
             "1 0 -1 9 -1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
@@ -175,7 +174,7 @@ def test_philly_columns_are_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ("2017-10-09 07:01:55,0,1,0,a", "2: duration: must be more than 0, not '0'"),
+        ("2017-10-09 07:01:55,-1,1,0,a", "2: duration: must not be negative, not '-1'"),
         ("2017-10-09 07:01:55,5,0,0,a", "2: num_gpus: must be more than 0, not '0'"),
         ("2017-10-09 07:01:55,5,1.5,0,a", "2: num_gpus: must be a whole number, not '1.5'"),
         ("2017-10-09,5,1,0,a", "2: timestamp: must be YYYY-MM-DD HH:MM:SS, not '2017-10-09'"),
@@ -232,7 +231,7 @@ def test_a_nameless_muster_job_is_named_by_its_line(tmp_path: Path) -> None:
         ("[1]", "1: line: must be a JSON object"),
         (f'{{"run_s": 1, {GANG}}}', "1: submit_s: must be a number of seconds, not 'None'"),
         (f'{{"submit_s": -1, "run_s": 1, {GANG}}}', "1: submit_s: must not be negative"),
-        (f'{{"submit_s": 0, "run_s": 0, {GANG}}}', "1: run_s: must be more than 0"),
+        (f'{{"submit_s": 0, "run_s": -1, {GANG}}}', "1: run_s: must not be negative"),
         (f'{{"submit_s": 0, "run_s": NaN, {GANG}}}', "1: run_s: must be a finite number"),
         ('{"submit_s": 0, "run_s": 1}', "1: parallelism: is required"),
         ('{"submit_s": 0, "run_s": 1, "parallelism": {"dp": 0}}', "1: parallelism.dp: "),
