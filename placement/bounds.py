@@ -37,7 +37,7 @@ import numpy.typing as npt
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.hostset import Mask
-from placement.milp import ColumnLp, LpSolution
+from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
 from placement.pricing import Pricer, pattern_cost
 
 Pattern = tuple[int, ...]
@@ -146,10 +146,9 @@ class Prover:
         self.rounds_left = 0
 
     def _price_scale(self) -> int:
-        """How many price units make one cost unit: as fine as int64 has room for."""
-        g = self.grid
-        pattern = g.rows * int(g.step.max()) + 2 * g.row_weight * g.width
-        return max(1, min(1 << 24, self.highest // max(1, pattern)))
+        """How many price units make one cost unit: as fine as int64 has room for, with
+        the prices of the master's artificial columns still below `highest`."""
+        return max(1, min(1 << 24, int(self.highest / (2 * ARTIFICIAL * self.norm))))
 
     def _root(self) -> _Node:
         """What is known of the counters before any decision."""

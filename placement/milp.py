@@ -14,6 +14,7 @@ from typing import Any
 from ortools.linear_solver import pywraplp
 
 INFINITY = pywraplp.Solver.infinity()
+ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,6 @@ class ColumnLp:
     Every row has artificial columns at a prohibitive price, so that the program is
     feasible from the start.
     """
-
-    ARTIFICIAL = 1e3
 
     def __init__(self, least: Sequence[float]) -> None:
         """Rows with lower bounds only; more come with `add_row`."""
@@ -64,7 +63,7 @@ class ColumnLp:
         row = self._solver.Constraint(low, high)
         for sign in (1.0, -1.0):
             artificial = self._solver.NumVar(0.0, INFINITY, "")
-            self._objective.SetCoefficient(artificial, self.ARTIFICIAL)
+            self._objective.SetCoefficient(artificial, ARTIFICIAL)
             row.SetCoefficient(artificial, sign)
         self._rows.append(row)
         return row
