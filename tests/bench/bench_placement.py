@@ -4,40 +4,128 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.bench import own, report
+from tests.bench import arnold_setting, duel, own, page
 from tests.bench.instances import instance
+from tests.bench.peers import PEERS, Score, absent
+
+ZONES = (4, 8, 16, 32, 64)
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything measured."""
+
+    seed: int
+    rows: list[own.Own] = field(default_factory=list)
+    small: list[own.Own] = field(default_factory=list)
+    refusals: dict[str, list[float]] = field(default_factory=dict)
+    scaling: dict[int, list[float]] = field(default_factory=dict)
+    peak_bytes: int = 0
+    spreads: list[arnold_setting.Spread] = field(default_factory=list)
+    scores: dict[int, list[Score]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def duels(self) -> list[duel.Duel]:
+        return duel.duels(self.rows, self.scores)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "own": [r.to_json() for r in self.rows],
+            "small": [r.to_json() for r in self.small],
+            "refusals": self.refusals,
+            "scaling": self.scaling,
+            "peak_bytes": self.peak_bytes,
+            "spreads": [asdict(s) for s in self.spreads],
+            "peers": [asdict(s) for some in self.scores.values() for s in some],
+            "absent": self.absent,
+            "wrong_bounds": [asdict(d.score) for d in duel.wrong_bounds(self.duels)],
+            "seconds": self.seconds,
+        }
+
+
+def measure(options: argparse.Namespace) -> Run:
+    """muster first and alone, so that its times and memory are its own; then the peers."""
+    began = time.perf_counter()
+    seed, traces = options.seed, options.traces
+    run = Run(seed)
+    for i in range(options.instances):
+        run.rows.append(own.solve(instance(i, seed, traces))[0])
+    _say(f"{len(run.rows)} instances solved", began)
+    extra = 8 if options.quick else 200
+    run.small = own.small_jobs(extra, seed, traces)
+    run.refusals = own.refusals(extra, seed)
+    run.peak_bytes = own.peak_memory_bytes()
+    if not options.quick:
+        run.scaling = own.scaling(ZONES, 9, seed)
+        run.spreads = arnold_setting.run(5, seed)
+        _say("small jobs, refusals, scaling and spread measured", began)
+    names = _peers(options.peers)
+    if names:
+        run.absent = {p: why for p, why in absent().items() if p in names}
+        for peer, why in run.absent.items():
+            print(f"{peer} is skipped: {why} is not installed", file=sys.stderr)
+        names = [n for n in names if n not in run.absent]
+        run.scores = duel.scores(run.rows, names, traces, options.jobs)
+    run.seconds = time.perf_counter() - began
+    _say("done", began)
+    return run
+
+
+def _say(what: str, began: float) -> None:
+    print(f"[{time.perf_counter() - began:5.0f} s] {what}", file=sys.stderr)
+
+
+def _peers(text: str) -> list[str]:
+    if text in ("all", "none"):
+        return list(PEERS) if text == "all" else []
+    names = text.split(",")
+    unknown = [n for n in names if n not in PEERS]
+    if unknown:
+        raise SystemExit(f"unknown peers {', '.join(unknown)}; known are {', '.join(PEERS)}")
+    return names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
-    began = time.perf_counter()
-    rows = [
-        own.solve(instance(i, options.seed, options.traces))[0] for i in range(options.instances)
-    ]
-    print(report.own_tables(rows, every_family=options.families))
-    print("\nwhere the gap is worst:\n")
-    print(report.worst_table(rows))
-    for row in report.worst(rows):
-        print(f"{row.seed}:{row.index}", instance(row.index, row.seed, options.traces).describe())
-    memory = own.peak_memory_bytes()
-    print(f"\npeak memory {memory / 2**20:.0f} MiB, {time.perf_counter() - began:.0f} s in all")
+    run = measure(options)
+    print(page.text(run, every_family=options.families))
     if options.json:
-        result: dict[str, Any] = {"own": [r.to_json() for r in rows], "peak_bytes": memory}
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
-    return 0
+        Path(options.json).write_text(json.dumps(run.to_json(), indent=1) + "\n")
+    if options.docs:
+        page.write(run, Path(options.docs))
+    if options.plot:
+        from tests.bench import plot
+
+        plot.write(run, Path(options.plot))
+    wrong = duel.wrong_bounds(run.duels)
+    for d in wrong:
+        print(f"WRONG BOUND {d.row.seed}:{d.row.index}: {d.row.bound} > {d.theirs} by {d.score}")
+    return 1 if wrong else 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench", description=__doc__)
-    parser.add_argument("--instances", type=int, default=336)
+    parser.add_argument("--instances", type=int, help="336, or 12 with --quick")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--peers", default="all", help="all, none, or names with commas")
+    parser.add_argument("--peers", default="", help="all, none, or names with commas")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for the peers")
+    parser.add_argument("--quick", action="store_true", help="a handful, no peers")
     parser.add_argument("--traces", default="", help="folder of the real traces")
     parser.add_argument("--families", action="store_true", help="a row for every family")
     parser.add_argument("--json", default="", help="write every number to this file")
-    return parser.parse_args(argv)
+    parser.add_argument("--docs", default="", help="renew the tables of this page")
+    parser.add_argument("--plot", default="", help="draw into this PNG")
+    options = parser.parse_args(argv)
+    options.instances = options.instances or (12 if options.quick else 336)
+    options.peers = options.peers or ("none" if options.quick else "all")
+    return options

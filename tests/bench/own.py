@@ -16,6 +16,7 @@ from placement.parallelism import Parallelism
 from placement.place import place
 from placement.request import Infeasible, Insufficient, Limits, Placement, Request
 from tests.bench.fabrics import FABRICS, bench_fabric, flat_zones
+from tests.bench.graph import deciding_tier
 from tests.bench.instances import GPUS, Instance, small_instance
 from tests.build import request
 
@@ -29,6 +30,7 @@ class Own:
     family: str
     gang: int
     is_trivial: bool  # one outermost domain holds the whole gang
+    tier: int | None  # the outermost tier that has to be cut
     seconds: float
     cuts: tuple[int, ...]
     bound: int
@@ -37,6 +39,11 @@ class Own:
     @property
     def cut(self) -> int:
         return self.cuts[0]
+
+    @property
+    def deciding_cut(self) -> int:
+        """Over the outermost tier that has to be cut: what peers are compared on."""
+        return 0 if self.tier is None else self.cuts[self.tier]
 
     @property
     def gap(self) -> float:
@@ -65,7 +72,8 @@ def solve(inst: Instance, limits: Limits | None = None) -> tuple[Own, Placement]
         seed=inst.seed,
         family=inst.family,
         gang=inst.gang,
-        is_trivial=int(inst.free_by_domain().max()) >= inst.gang,
+        is_trivial=deciding_tier(inst) != 0,
+        tier=deciding_tier(inst),
         seconds=seconds,
         cuts=tuple(c.bytes_per_step for c in answer.cuts),
         bound=answer.lower_bound,

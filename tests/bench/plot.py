@@ -1,0 +1,62 @@
+"""Two pictures: how far from proved optimal, and what each peer cuts beside us."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tests.bench.bench_placement import Run
+
+
+def write(run: Run, path: Path) -> None:
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib is not installed", file=sys.stderr)
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    _gaps(left, run)
+    _ratios(right, run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _gaps(axes, run: Run) -> None:  # type: ignore[no-untyped-def]
+    """Share of instances with at most this gap, by fabric."""
+    hard = [r for r in run.rows if not r.is_trivial]
+    for fabric in sorted({r.family.split("/")[0] for r in hard}):
+        gaps = sorted(100 * r.gap for r in hard if r.family.startswith(fabric))
+        share = np.arange(1, len(gaps) + 1) / len(gaps)
+        axes.step([0, *gaps], [share[0], *share], where="post", label=fabric)
+    axes.set_xscale("symlog", linthresh=0.5)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("gap between cut and bound, %")
+    axes.set_ylabel("share of instances")
+    axes.set_title("Certificate (gangs that need several domains)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _ratios(axes, run: Run) -> None:  # type: ignore[no-untyped-def]
+    """Peer's cut over muster's."""
+    by_peer: dict[str, list[float]] = {}
+    for d in run.duels:
+        by_peer.setdefault(d.score.peer, []).append(min(max(d.ratio, 0.1), 100))
+    names = sorted(by_peer, key=lambda p: float(np.median(by_peer[p])), reverse=True)
+    if names:
+        axes.boxplot(
+            [by_peer[n] for n in names], orientation="horizontal", tick_labels=names, whis=(1, 99)
+        )
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("peer's cut / muster's cut (box: quartiles, whiskers: 1 % and 99 %)")
+    axes.set_title("Against each peer: right of 1 muster cuts less")
+    axes.grid(alpha=0.3, axis="x")

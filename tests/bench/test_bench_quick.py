@@ -1,0 +1,64 @@
+"""The benchmark itself: a dozen instances, answers checked, the page in shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.bench_placement import main
+from tests.bench.graph import block_edges, tasks
+from tests.bench.instances import families, instance
+from tests.bench.page import BEGIN, END
+from tests.bench.rank_order import best_fit, fewest_domains, randomly
+from tests.bench.repair import fitted
+from tests.build import request
+
+
+def test_a_quick_run_is_valid_and_renews_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
+    page.write_text(f"above\n{BEGIN}\nSTALE\n{END}\nbelow\n")
+    assert main(["--quick", "--json", str(numbers), "--docs", str(page)]) == 0
+    found = json.loads(numbers.read_text())
+    assert len(found["own"]) == 12
+    assert all(row["bound"] <= row["cut"] for row in found["own"])
+    text = page.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "STALE" not in text
+    assert "### Targets" in text
+    assert capsys.readouterr().out in text
+
+
+def test_instances_are_rebuilt_from_their_numbers() -> None:
+    one, other = instance(5, seed=3), instance(5, seed=3)
+    assert (one.free, one.request) == (other.free, other.request)
+    assert (one.free, one.request) != (instance(5, seed=4).free, instance(5, seed=4).request)
+
+
+@pytest.mark.parametrize("index", range(0, len(families()), 9))
+def test_every_gang_fits_what_is_free(index: int) -> None:
+    inst = instance(index)
+    assert 1 <= inst.gang <= min(3_000, inst.free.bit_count())
+
+
+def test_block_edges_of_two_by_three() -> None:
+    gang = request(tp=8, pp=2, dp=3, traffic={"dp": 10, "pp": 3})
+    heads, tails, weights = block_edges(gang, 8, 6)
+    found = dict(zip(zip(heads.tolist(), tails.tolist(), strict=True), weights, strict=True))
+    ring = {(0, 2), (2, 4), (0, 4), (1, 3), (3, 5), (1, 5)}
+    assert found == dict.fromkeys(ring, 80) | dict.fromkeys([(0, 1), (2, 3), (4, 5)], 24)
+
+
+def test_peers_of_rank_order_keep_capacities_and_repair_makes_others_keep_them() -> None:
+    task = tasks(instance(9))[0]
+    for peer in (best_fit, fewest_domains, randomly):
+        for part in peer(task):
+            assert not fitted(task, part)[1]
+    part, is_repaired = fitted(task, np.zeros(task.blocks, dtype=np.int64))
+    assert is_repaired
+    assert (np.bincount(part, minlength=len(task.capacities)) <= np.array(task.capacities)).all()
