@@ -32,56 +32,30 @@ from itertools import pairwise
 from math import floor
 
 import numpy as np
-import numpy.typing as npt
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.hostset import Mask
-from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
-from placement.pricing import Pricer, pattern_cost
+from placement.master import (
+    WHOLE_GANG,
+    Counter,
+    Floats,
+    Master,
+    Pattern,
+    Pool,
+    Range,
+    rectangles,
+    staircase,
+)
+from placement.milp import ARTIFICIAL, LpSolution
+from placement.pricing import Pricer
 
-Pattern = tuple[int, ...]
-Floats = npt.NDArray[np.float64]
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 STAIRS = 9
 CLASSES = 8  # capacity classes that get a pattern each round
 SMALL = 160  # columns that a node starts with
-WHOLE_GANG = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), or, with `stairs` = k, of the steps of a staircase on a row's slots.
-
-    Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
-    n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
-    """
-
-    row: int
-    least: int = 1
-    stairs: int = 0
-
-    def values(self, length: int, width: int) -> Ints:
-        """f(n) for n = 0 .. length - 1."""
-        return self._f(np.arange(length), width)
-
-    def of(self, patterns: Ints, width: int) -> Ints:
-        """What each pattern counts. Shape: (patterns,)."""
-        held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
-        return self._f(held, width)
-
-    def _f(self, n: Ints, width: int) -> Ints:
-        return (
-            staircase(n, self.stairs, width) if self.stairs else (n >= self.least).astype(n.dtype)
-        )
-
-
-def staircase(slots: Ints, stairs: int, width: int) -> Ints:
-    return np.where(slots > 0, slots * stairs // width + 1, 0)
-
-
-Range = tuple[int, int]
+HANDFUL = 24  # columns taken from the pool between two pricing rounds
+SHORTCUTS = 12  # times in a row
 
 
 def attainable(grid: BlockGrid, doubled: int) -> int:
@@ -137,9 +111,12 @@ class Prover:
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale)
-        self.pool = dict.fromkeys(seeds)  # patterns in the order found
+        self.pool = Pool(grid, self.norm)
+        self.pool.add(seeds)
+        spaced = self.classes[:: max(1, len(self.classes) // 4)]
+        self.pool.add(rectangles(grid, spaced))
         self.stairs: dict[Counter, Range] = {}
-        self.heap: list[tuple[int, int, _Node]] = [(0, 0, self._root())]
+        self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
         self.incumbent = 0
@@ -160,7 +137,9 @@ class Prover:
         in_row = fewest([min(c, g.width) for c in self.capacities], g.width)
         for s in range(g.rows):
             known[Counter(s, 1)] = (in_row, zones)
-        return _Node(known, (0.0,) * g.rows, {})
+        # Slots at an equal share of a good layout's cost: a first guess at the prices.
+        share = (self.incumbent + g.offset) / g.size / self.norm
+        return _Node(known, (share,) * g.rows, {})
 
     def prove(self, incumbent: int, rounds: int) -> int:
         """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
@@ -170,6 +149,9 @@ class Prover:
         """
         self.incumbent = incumbent
         self.rounds_left = rounds
+        if not self.made:
+            self.made = 1
+            self.heap.append((0, 0, self._root()))
         while self.heap and self.heap[0][0] < incumbent and self.rounds_left > 0:
             known, _, node = heapq.heappop(self.heap)
             proved, children = self._explore(node, known)
@@ -182,11 +164,11 @@ class Prover:
 
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
-        master = _Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
-        for pattern in self._promising(node):
+        master = Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
+        for pattern in self.pool.cheapest(node.slot_price, node.price, SMALL, np.inf):
             master.add(pattern)
         proved = known
-        solution = master.solve()
+        solution = self._solved(master)
         for _ in range(ROUNDS):
             if solution is None:
                 break
@@ -196,33 +178,33 @@ class Prover:
             if proved >= self.incumbent:
                 return proved, []
             fresh = [pattern for pattern in found if master.add(pattern)]
-            self.pool.update(dict.fromkeys(fresh))
+            self.pool.add(fresh)
             is_settled = not fresh or proved >= self._ceiling(solution)
             if is_settled and not self._cut(master, solution):
                 break
-            solution = master.solve()
+            solution = self._solved(master)
         return proved, self._split(node, master, solution) if solution else []
+
+    def _solved(self, master: Master) -> LpSolution | None:
+        """The master over its columns and those of the pool that pay: cheaper than a
+        pricing round, and most of what one would find has been met before."""
+        solution = master.solve()
+        for _ in range(SHORTCUTS):
+            if solution is None:
+                break
+            slot_price, price = master.prices(solution)
+            paying = self.pool.cheapest(slot_price, price, HANDFUL, -1e-7)
+            fresh = [pattern for pattern in paying if master.add(pattern)]
+            if not fresh:
+                break
+            solution = master.solve()
+        return solution
 
     def _ceiling(self, solution: LpSolution) -> int:
         """What the node's bound can reach at most: the master's own cost."""
         return attainable(self.grid, floor(solution.cost * self.norm + 1e-6) - self.grid.offset)
 
-    def _promising(self, node: _Node) -> list[Pattern]:
-        """The pool's cheapest patterns at the parent's prices: a small master is fast."""
-        pool = list(self.pool)
-        if len(pool) <= SMALL:
-            return pool
-        patterns = np.array(pool, dtype=np.int64)
-        reduced = self._costs(patterns) / self.norm - patterns @ np.array(node.slot_price)
-        for counter, price in node.price.items():
-            reduced -= price * counter.of(patterns, self.grid.width)
-        return [pool[i] for i in np.argsort(reduced, kind="stable")[:SMALL]]
-
-    def _costs(self, patterns: Ints) -> Ints:
-        moves = np.abs(np.diff(patterns, axis=1)).sum(axis=1)
-        return np.asarray(self.grid.step[patterns].sum(axis=1) + self.grid.row_weight * moves)
-
-    def _price(self, master: _Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
+    def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
         """The Lagrangian bound at the LP's duals, and patterns that pay."""
         g = self.grid
         scaled = np.array(solution.duals) * self.norm * self.scale
@@ -249,7 +231,7 @@ class Prover:
         found = [self.pricer.pattern(c) for c in chosen]
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
-    def _cut(self, master: _Master, solution: LpSolution) -> bool:
+    def _cut(self, master: Master, solution: LpSolution) -> bool:
         """Open the most violated staircase of each row; False when none is violated."""
         patterns, share = master.support(solution)
         opened = False
@@ -270,63 +252,19 @@ class Prover:
                 worst, stairs = missing, k
         return Counter(row, stairs=stairs) if stairs else None
 
-    def _split(self, node: _Node, master: _Master, solution: LpSolution) -> list[_Node]:
+    def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
         counter, value = _most_fractional(*master.support(solution))
         if counter is None:
             return []
-        price = dict(zip(master.ranges, solution.duals[self.grid.rows :], strict=True))
+        slot_price, price = master.prices(solution)
         low, high = node.ranges.get(counter, (0, len(self.capacities)))
         below = floor(value)
-        slot_price = solution.duals[: self.grid.rows]
         return [
             _Node({**node.ranges, counter: half}, slot_price, price)
             for half in ((low, below), (below + 1, high))
             if half[0] <= half[1]
         ]
-
-
-class _Master:
-    """The LP of one node: covering rows, then one row for each counter."""
-
-    def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
-        self.grid = grid
-        self.ranges: dict[Counter, Range] = {}
-        self._norm = norm
-        self._patterns: dict[Pattern, None] = {}
-        self._values: list[list[float]] = []  # f(n) of each counter
-        self._lp = ColumnLp([float(grid.width)] * grid.rows)
-        for counter, bounds in ranges.items():
-            self.open(counter, bounds)
-
-    def open(self, counter: Counter, bounds: Range) -> None:
-        """Give `counter` a row."""
-        self.ranges[counter] = bounds
-        table = counter.values(self.grid.size + 1, self.grid.width)
-        self._values.append(table.astype(float).tolist())
-        patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
-        self._lp.add_row(*bounds, counter.of(patterns, self.grid.width).tolist())
-
-    def add(self, pattern: Pattern) -> bool:
-        """Make `pattern` a column; False when it is one already."""
-        if pattern in self._patterns:
-            return False
-        self._patterns[pattern] = None
-        held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
-        entries = [float(n) for n in pattern]
-        entries += [table[held[c.row]] for c, table in zip(self.ranges, self._values, strict=True)]
-        self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
-        return True
-
-    def solve(self) -> LpSolution | None:
-        return self._lp.solve()
-
-    def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
-        """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
-        share = np.array(solution.columns)
-        used = np.flatnonzero(share > 1e-7)
-        columns = list(self._patterns)
-        return np.array([columns[i] for i in used], dtype=np.int64), share[used]
 
 
 def _most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, float]:

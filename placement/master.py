@@ -1,0 +1,149 @@
+"""The master program of column generation, and the patterns it chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric import Ints
+from placement.grid import BlockGrid
+from placement.milp import ColumnLp, LpSolution
+from placement.pricing import pattern_cost
+
+Pattern = tuple[int, ...]
+Floats = npt.NDArray[np.float64]
+WHOLE_GANG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
+    the whole gang), or, with `stairs` = k, of the steps of a staircase on a row's slots.
+
+    Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
+    n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
+    """
+
+    row: int
+    least: int = 1
+    stairs: int = 0
+
+    def values(self, length: int, width: int) -> Ints:
+        """f(n) for n = 0 .. length - 1."""
+        return self._f(np.arange(length), width)
+
+    def of(self, patterns: Ints, width: int) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
+        return self._f(held, width)
+
+    def _f(self, n: Ints, width: int) -> Ints:
+        return (
+            staircase(n, self.stairs, width) if self.stairs else (n >= self.least).astype(n.dtype)
+        )
+
+
+def staircase(slots: Ints, stairs: int, width: int) -> Ints:
+    return np.where(slots > 0, slots * stairs // width + 1, 0)
+
+
+Range = tuple[int, int]
+
+
+class Master:
+    """The LP of one node: covering rows, then one row for each counter."""
+
+    def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
+        self.grid = grid
+        self.ranges: dict[Counter, Range] = {}
+        self._norm = norm
+        self._patterns: dict[Pattern, None] = {}
+        self._values: list[list[float]] = []  # f(n) of each counter
+        self._lp = ColumnLp([float(grid.width)] * grid.rows)
+        for counter, bounds in ranges.items():
+            self.open(counter, bounds)
+
+    def open(self, counter: Counter, bounds: Range) -> None:
+        """Give `counter` a row."""
+        self.ranges[counter] = bounds
+        table = counter.values(self.grid.size + 1, self.grid.width)
+        self._values.append(table.astype(float).tolist())
+        patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
+        self._lp.add_row(*bounds, counter.of(patterns, self.grid.width).tolist())
+
+    def add(self, pattern: Pattern) -> bool:
+        """Make `pattern` a column; False when it is one already."""
+        if pattern in self._patterns:
+            return False
+        self._patterns[pattern] = None
+        held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
+        entries = [float(n) for n in pattern]
+        entries += [table[held[c.row]] for c, table in zip(self.ranges, self._values, strict=True)]
+        self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
+        return True
+
+    def solve(self) -> LpSolution | None:
+        return self._lp.solve()
+
+    def prices(self, solution: LpSolution) -> tuple[tuple[float, ...], dict[Counter, float]]:
+        """Duals of the covering rows, and of the counters."""
+        rows = self.grid.rows
+        return solution.duals[:rows], dict(zip(self.ranges, solution.duals[rows:], strict=True))
+
+    def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
+        """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
+        share = np.array(solution.columns)
+        used = np.flatnonzero(share > 1e-7)
+        columns = list(self._patterns)
+        return np.array([columns[i] for i in used], dtype=np.int64), share[used]
+
+
+class Pool:
+    """Every pattern met, as arrays, so that the cheapest at given prices come fast."""
+
+    def __init__(self, grid: BlockGrid, norm: float) -> None:
+        """Costs are divided by `norm`, as in the master."""
+        self._grid = grid
+        self._norm = norm
+        self._seen: dict[Pattern, None] = {}
+        self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
+        self._cost: Floats = np.empty(0)
+
+    def __contains__(self, pattern: Pattern) -> bool:
+        return pattern in self._seen
+
+    def add(self, patterns: Iterable[Pattern]) -> None:
+        fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
+        if not fresh:
+            return
+        self._seen.update(dict.fromkeys(fresh))
+        array = np.array(fresh, dtype=np.int64)
+        moves = np.abs(np.diff(array, axis=1)).sum(axis=1)
+        cost = self._grid.step[array].sum(axis=1) + self._grid.row_weight * moves
+        self._array = np.concatenate([self._array, array])
+        self._cost = np.concatenate([self._cost, cost / self._norm])
+
+    def cheapest(
+        self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
+    ) -> list[Pattern]:
+        """At most `most` patterns of reduced cost under `below`, the cheapest first."""
+        reduced = self._cost - self._array @ np.array(slot_price)
+        for counter, dual in price.items():
+            if dual:
+                reduced -= dual * counter.of(self._array, self._grid.width)
+        order = np.argsort(reduced, kind="stable")[:most]
+        return [tuple(self._array[i].tolist()) for i in order if reduced[i] < below]
+
+
+def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
+    """Bands of consecutive rows of one width, as wide as each capacity allows."""
+    for capacity in capacities:
+        for first in range(grid.rows):
+            for height in range(1, grid.rows - first + 1):
+                width = min(grid.width, capacity // height)
+                if width:
+                    after = grid.rows - first - height
+                    yield (0,) * first + (width,) * height + (0,) * after
