@@ -121,6 +121,10 @@ class Prover:
         self.made = 0
         self.incumbent = 0
         self.rounds_left = 0
+        self.last_prices: tuple[tuple[float, ...], Mapping[Counter, float]] = (
+            (0.0,) * grid.rows,
+            {},
+        )
 
     def _price_scale(self) -> int:
         """How many price units make one cost unit: as fine as int64 has room for, with
@@ -162,6 +166,10 @@ class Prover:
                 heapq.heappush(self.heap, (proved, self.made, child))
         return min([incumbent, *self.leaves, *(known for known, _, _ in self.heap)])
 
+    def good_patterns(self, most: int) -> list[Pattern]:
+        """The cheapest patterns at the last prices: what a whole cover is made of."""
+        return self.pool.cheapest(*self.last_prices, most, np.inf)
+
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
         master = Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
@@ -192,8 +200,8 @@ class Prover:
         for _ in range(SHORTCUTS):
             if solution is None:
                 break
-            slot_price, price = master.prices(solution)
-            paying = self.pool.cheapest(slot_price, price, HANDFUL, -1e-7)
+            self.last_prices = master.prices(solution)
+            paying = self.pool.cheapest(*self.last_prices, HANDFUL, -1e-7)
             fresh = [pattern for pattern in paying if master.add(pattern)]
             if not fresh:
                 break

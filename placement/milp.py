@@ -1,8 +1,9 @@
 """The linear and integer programs that placement needs, on OR-Tools.
 
 The only module that imports ortools. pywraplp is used for both, because the CP-SAT
-model builder pulls in pandas (0.8 s of start-up) and this does not. GLOP can stop
-"abnormal" on degenerate masters: callers take prices from here, never bounds.
+model builder pulls in pandas (0.4 to 0.9 s of start-up) and this does not. Linear
+programs go to CLP: GLOP stops "abnormal" on degenerate masters. Callers take prices from
+here, never bounds.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class ColumnLp:
         self._rows[row].SetBounds(low, high)
 
     def solve(self) -> LpSolution | None:
-        """None when GLOP gives up; then neither values nor prices can be read."""
+        """None when the solver gives up; then neither values nor prices can be read."""
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         return LpSolution(

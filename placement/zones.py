@@ -13,11 +13,13 @@ import numpy as np
 
 from placement.bands import band_trees
 from placement.bounds import Prover
+from placement.cover import cover_layout
 from placement.grid import BlockGrid
-from placement.layout import Layout, counts
+from placement.layout import Layout, counts, layout_cost
 from placement.request import Limits
 from placement.slicing import slice_grid
 
+FEW_PATTERNS = 120  # columns of the integer master
 FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
@@ -46,11 +48,25 @@ def solve_zones(
         prover = Prover(grid, capacities, seeds)
         bound = prover.prove(best.cost, 1)
         if bound < best.cost:
-            more = _search(grid, capacities, limits.trees, bound)
-            best = min(best, more, key=lambda step: step.cost)
+            best = _better(best, _search(grid, capacities, limits.trees, bound))
+            best = _better(best, _covered(grid, capacities, prover, best))
             bound = prover.prove(best.cost, limits.rounds)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
+
+
+def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
+    return other if other.cost < best.cost else best
+
+
+def _covered(
+    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep
+) -> ZoneStep:
+    """What the integer master makes of the prover's patterns, if anything."""
+    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS))
+    if layout is None:
+        return best
+    return ZoneStep(layout, layout_cost(grid, layout), best.bound)
 
 
 def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:

@@ -1,0 +1,74 @@
+"""Layouts from the integer master: whole patterns, one a zone, that cover every row.
+
+The column generation behind the bound leaves patterns that are good in fractions. This
+picks whole ones at least cost with CP-SAT, gives each to a zone that it fits, trims what
+is covered twice, and lays every row out in one order of the zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.grid import BlockGrid
+from placement.layout import Layout
+from placement.master import Pattern
+from placement.milp import INFINITY, solve_integer
+from placement.pricing import pattern_cost
+
+WORK = 0.3  # deterministic time of CP-SAT, about as many seconds
+
+
+def cover_layout(
+    grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]
+) -> Layout | None:
+    """A layout out of these patterns; None when CP-SAT finds no cover in its time."""
+    chosen = _chosen(grid, capacities, patterns)
+    if chosen is None:
+        return None
+    zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
+    slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)
+    for zone, pattern in zip(zones, sorted(chosen, key=lambda p: (-sum(p), p)), strict=False):
+        slots[zone] = pattern
+    return _laid_out(grid, _trimmed(grid, slots))
+
+
+def _chosen(
+    grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]
+) -> list[Pattern] | None:
+    """Patterns with repetition: rows covered, and at most as many large ones as there are
+    large zones."""
+    classes = sorted({c for c in capacities if c}, reverse=True)
+    smaller = [*classes[1:], 0]
+    rows = [(float(grid.width), INFINITY)] * grid.rows
+    rows += [(-INFINITY, float(sum(c >= size for c in capacities))) for size in classes]
+    columns = []
+    for pattern in patterns:
+        entries = [(s, n) for s, n in enumerate(pattern) if n]
+        entries += [(grid.rows + j, 1) for j, c in enumerate(smaller) if sum(pattern) > c]
+        columns.append((pattern_cost(grid, pattern), entries))
+    copies = solve_integer(rows, columns, len(capacities), WORK)
+    if copies is None:
+        return None
+    return [p for p, n in zip(patterns, copies, strict=True) for _ in range(n)]
+
+
+def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
+    """What a row has too much comes off the zone that holds least of it."""
+    for s in range(grid.rows):
+        excess = int(slots[:, s].sum()) - grid.width
+        for zone in np.argsort(slots[:, s], kind="stable"):
+            cut = min(excess, int(slots[zone, s]))
+            slots[zone, s] -= cut
+            excess -= cut
+    return slots
+
+
+def _laid_out(grid: BlockGrid, slots: Ints) -> Layout:
+    """Every row in the same order of zones: those that begin higher up come first."""
+    first_row = np.where(slots.any(axis=1), np.argmax(slots > 0, axis=1), grid.rows)
+    order = np.lexsort((np.arange(len(slots)), -slots.max(axis=1), first_row))
+    rows = [np.repeat(order, slots[order, s]) for s in range(grid.rows)]
+    return np.array(rows, dtype=np.int64)
