@@ -6,8 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TRACES ?=
 READY := $(VENV)/.ready
+PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench bench-placement lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -51,11 +52,26 @@ stub-drift: $(READY)
 validate: $(READY) ## run the real traces: make validate TRACES=folder
 	$(BIN)/python scripts/validate.py "$(TRACES)"
 
-bench: $(READY) ## measure; prints ratios and asserts counts
-	$(BIN)/python -m tests.bench
+bench: $(READY) ## measure a handful of placements; checks every answer
+	$(BIN)/python -m tests.bench --quick
+
+bench-placement: $(PEERS)/.ready ## 336 placements against ten peers: 15 minutes on two cores
+	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
+	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
+
+# Peers one by one: one that cannot be installed here is skipped, and the page says so.
+$(PEERS)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@pins=$$($(PEERS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['bench'])"); \
+	for pin in $$pins; do \
+	  $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$$pin" || echo "skipped: $$pin"; \
+	done
+	@command -v scotch_gmap > /dev/null || echo "skipped: Scotch (Debian: apt install scotch)"
+	@touch $@
 
 lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --group dev --generate-hashes pyproject.toml -o requirements.lock
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

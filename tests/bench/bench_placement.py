@@ -23,6 +23,7 @@ class Run:
     """Everything measured."""
 
     seed: int
+    traces: str = ""
     rows: list[own.Own] = field(default_factory=list)
     small: list[own.Own] = field(default_factory=list)
     refusals: dict[str, list[float]] = field(default_factory=dict)
@@ -57,7 +58,7 @@ def measure(options: argparse.Namespace) -> Run:
     """muster first and alone, so that its times and memory are its own; then the peers."""
     began = time.perf_counter()
     seed, traces = options.seed, options.traces
-    run = Run(seed)
+    run = Run(seed, traces)
     for i in range(options.instances):
         run.rows.append(own.solve(instance(i, seed, traces))[0])
     _say(f"{len(run.rows)} instances solved", began)
@@ -100,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run = measure(options)
     print(page.text(run, every_family=options.families))
     if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
         Path(options.json).write_text(json.dumps(run.to_json(), indent=1) + "\n")
     if options.docs:
         page.write(run, Path(options.docs))

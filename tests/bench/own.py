@@ -60,7 +60,11 @@ class Invalid(AssertionError):
 def solve(inst: Instance, limits: Limits | None = None) -> tuple[Own, Placement]:
     """Raises: Invalid on anything but a placement that the referee accepts."""
     began = time.perf_counter()
-    answer = place(inst.fabric, inst.free, inst.request, limits)
+    try:
+        answer = place(inst.fabric, inst.free, inst.request, limits)
+    except Exception as error:
+        error.add_note(f"instance {inst.name} {inst.family}: {inst.describe()}")
+        raise
     seconds = time.perf_counter() - began
     if not isinstance(answer, Placement):
         raise Invalid(f"{inst.name} {inst.family}: {answer}")

@@ -35,7 +35,7 @@ def text(run: Run, *, every_family: bool = False) -> str:
     worst = report.worst(run.rows)
     if worst:
         parts += ["### Where the gap is worst", report.worst_table(run.rows)]
-        parts.append("\n".join(_described(r) for r in worst))
+        parts.append("\n".join(_described(r, run.traces) for r in worst))
     return "\n\n".join(parts) + "\n"
 
 
@@ -60,6 +60,7 @@ def _headline(run: Run) -> str:
         f"Engine at commit {_commit()}; {len(run.rows)} instances of seed {run.seed};"
         f" {run.seconds / 60:.0f} minutes in all; peak memory of the engine"
         f" {run.peak_bytes / 2**20:.0f} MiB. Every placement was accepted by the referee."
+        f" Lingjun is {'its real host tree' if run.traces else 'the generated equivalent'}."
     ]
     lines += [f"{peer} was skipped: {why} is not installed." for peer, why in run.absent.items()]
     return "\n".join(lines)
@@ -86,15 +87,48 @@ def targets(run: Run) -> str:
     for name, seconds in run.refusals.items():
         rows.append([f"proved {name}, p99", "50 ms", millis(quantile(seconds, 0.99))])
     rows.append(["peak memory", "1 GB", f"{run.peak_bytes / 2**20:.0f} MiB"])
+    rows += [*_growth_target(run), *_spread_target(run), *_peer_targets(run)]
+    return table(("measure", "target", "measured"), rows)
+
+
+def _growth_target(run: Run) -> list[list[object]]:
+    """The steepest growth from any number of zones to any larger one."""
+    median = {zones: quantile(s, 0.5) for zones, s in run.scaling.items()}
+    growth = [median[b] / median[a] / (b / a) for a in median for b in median if a < b]
+    what = "growth of time over growth of zones, steepest"
+    return [[what, "1", f"{max(growth):.2f}"]] if growth else []
+
+
+def _spread_target(run: Run) -> list[list[object]]:
+    ratios = [
+        min(v for w, v in s.spread.items() if w not in ("muster", "Arnold-MIP"))
+        / s.spread["muster"]
+        for s in run.spreads
+    ]
+    if not ratios:
+        return []
+    worse = f"{sum(r < 1 for r in ratios)} of {len(ratios)}"
+    best = max(v / s.spread["muster"] for s in run.spreads for v in s.spread.values())
+    return [
+        ["Arnold's setting: larger spread than a baseline's", "0", worse],
+        ["Arnold's setting: best case over any baseline", "1.5x", f"{best:.1f}x"],
+        ["Arnold's setting: best case over the best baseline", "-", f"{max(ratios):.2f}x"],
+    ]
+
+
+def _peer_targets(run: Run) -> list[list[object]]:
+    rows: list[list[object]] = []
     if run.scores:
-        lost = duel.lost(run.duels)
+        beaten = [d for d in run.duels if d.score.peer == "bands alone" and d.ratio < 1]
+        rows.append(["instances where bands alone cut less", "0", len(beaten)])
+        lost = duel.lost([d for d in run.duels if d.score.peer != "bands alone"])
         at_top = [d for d in lost if d.row.tier == 0]
         rows.append(
             ["instances where any peer cuts less", "0", f"{len(lost)} ({len(at_top)} outermost)"]
         )
         wrong = len(duel.wrong_bounds(run.duels))
         rows.append(["bounds above a peer's feasible cut", "0", wrong])
-    return table(("measure", "target", "measured"), rows)
+    return rows
 
 
 def _optimal(rows: Sequence[Own]) -> str:
@@ -172,5 +206,5 @@ def _cell(ratios: Sequence[float]) -> str:
     return f"{quantile(ratios, 0.5):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def _described(row: Own) -> str:
-    return f"- {row.seed}:{row.index} {instance(row.index, row.seed).describe()}"
+def _described(row: Own, traces: str) -> str:
+    return f"- {row.seed}:{row.index} {instance(row.index, row.seed, traces).describe()}"
