@@ -106,7 +106,7 @@ class Prover:
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
-        self.norm = float(max(grid.weights))
+        self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()

@@ -188,10 +188,10 @@ def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
     step = np.zeros(width + 1, dtype=np.int64)
     if len(dearest) >= 2:
         first, second = dearest[:2]
-        step += _copies(_plane(first, second), width // (first.size * second.size))
+        step += spread(_plane(first, second), width // (first.size * second.size))
         dearest = dearest[2:]
     for axis in dearest:
-        step += _copies(_line(axis), width // axis.size)
+        step += spread(_line(axis), width // axis.size)
     offset = sum(
         2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
     )
@@ -208,11 +208,11 @@ def _line(axis: BlockAxis) -> Ints:
     return np.asarray(2 * axis.weight * (m % axis.size != 0))  # a ring is cut twice or not
 
 
-def _copies(cost: Ints, copies: int) -> Ints:
+def spread(cost: Ints, copies: int) -> Ints:
     """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
     if copies == 1:
         return cost
-    half = _copies(cost, copies // 2)
+    half = spread(cost, copies // 2)
     whole = _min_plus(half, half)
     return _min_plus(whole, cost) if copies % 2 else whole
 

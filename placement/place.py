@@ -19,6 +19,7 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grid
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
+from placement.ragged import solve_ragged
 from placement.request import (
     Answer,
     Infeasible,
@@ -31,7 +32,7 @@ from placement.request import (
     Undecided,
 )
 from placement.traffic import axis_traffic
-from placement.zones import ZoneStep, solve_zones
+from placement.zones import solve_zones
 
 
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
@@ -113,23 +114,24 @@ class _Placer:
         if inside is not None:
             return self._inside(*inside), None
         grid = block_grid(self.request, self.fabric.gpus_per_host)
-        shape = grid or BlockGrid.shapeless(self.gang)
-        step = self._zones(shape, most_spares)
-        descent = Descent(self.fabric, shape, self.limits.trees)
-        descent.into_zones(step.layout, self.free)
-        hosts = _by_block(shape, descent.host)
+        capacities = self._free_by_zone()
         if grid is None:
-            return hosts, Fraction(0)
-        return hosts, None if step.bound == step.cost else grid.to_bytes(step.bound)
+            grid, step = solve_ragged(
+                self.request, self.fabric.gpus_per_host, capacities, self.limits
+            )
+        else:
+            wanted = reserve_by_zone(self.request, capacities, self.gang, most_spares)
+            reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
+            step = solve_zones(grid, capacities, reserved, self.limits)
+        descent = Descent(self.fabric, grid, self.limits.trees)
+        descent.into_zones(step.layout, self.free)
+        bound = None if step.bound == step.cost else grid.to_bytes(step.bound)
+        return _by_block(grid, descent.host), bound
 
-    def _zones(self, grid: BlockGrid, most_spares: int) -> ZoneStep:
+    def _free_by_zone(self) -> list[int]:
         tier = self.fabric.tiers[0]
-        capacities = np.bincount(
-            tier.domain_by_host[self.free], minlength=len(tier.domains)
-        ).tolist()
-        wanted = reserve_by_zone(self.request, capacities, self.gang, most_spares)
-        reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
-        return solve_zones(grid, capacities, reserved, self.limits)
+        free = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
+        return [int(n) for n in free]
 
     def _smallest_domain(self, most_spares: int) -> tuple[Ints, int] | None:
         """Free hosts of one domain that holds the whole gang, and the tier below it.
