@@ -71,41 +71,61 @@ def kahip(task: Task) -> Iterator[Ints]:
                 ones, start, weight, neighbour, count, max(slack, 1e-6), True, 0, mode
             )
             yield _in_all(task, few, part)
-    for seed in range(2):
+    for seed, split in product(range(SEEDS), (_even, _in_line)):
         part = np.empty(few.blocks, dtype=np.int64)
-        _bisect(few, np.arange(few.blocks), list(range(count)), part, _kahip_halves(seed))
+        _bisect(few, np.arange(few.blocks), list(range(count)), part, _kahip_halves(seed), split)
         yield _in_all(task, few, part)
 
 
 Halves = Callable[[Task, Ints, int, int, int, int], Ints]
+Sides = tuple[list[int], list[int]]
 
 
-def _bisect(task: Task, blocks: Ints, domains: list[int], part: Ints, halves: Halves) -> None:
+def _even(task: Task, domains: list[int]) -> Sides:
+    """As near to half as any subset comes: sums that are reached, as bits of an integer."""
+    reached = [1]
+    for d in domains:
+        reached.append(reached[-1] | reached[-1] << task.capacities[d])
+    half = sum(task.capacities[d] for d in domains) // 2
+    left = (reached[-1] & ((2 << half) - 1)).bit_length() - 1
+    sides: Sides = ([], [])
+    for i in range(len(domains) - 1, -1, -1):
+        is_left = not reached[i] >> left & 1
+        sides[0 if is_left else 1].append(domains[i])
+        left -= task.capacities[domains[i]] * is_left
+    return sides
+
+
+def _in_line(task: Task, domains: list[int]) -> Sides:
+    """The largest on one side, as near to half as can be."""
+    order = sorted(domains, key=lambda d: -task.capacities[d])
+    sums = np.cumsum([task.capacities[d] for d in order])[:-1]
+    first = 1 + int(np.argmin(np.abs(2 * sums - sum(task.capacities[d] for d in order))))
+    return order[:first], order[first:]
+
+
+def _bisect(
+    task: Task,
+    blocks: Ints,
+    domains: list[int],
+    part: Ints,
+    halves: Halves,
+    split: Callable[[Task, list[int]], Sides] = _even,
+) -> None:
     """Dual recursive bipartition: domains and blocks are halved together."""
     if len(domains) == 1:
         part[blocks] = domains[0]
         return
-    left, right = _halved(task, domains)
+    left, right = split(task, domains)
     room = [sum(task.capacities[d] for d in side) for side in (left, right)]
     wish = min(room[0], max(len(blocks) - room[1], round(len(blocks) * room[0] / sum(room))))
     wish = min(max(wish, 0), len(blocks))
     if wish in (0, len(blocks)):
-        _bisect(task, blocks, left if wish else right, part, halves)
+        _bisect(task, blocks, left if wish else right, part, halves, split)
         return
     in_left = halves(task, blocks, wish, len(blocks) - wish, *room)
-    _bisect(task, blocks[in_left], left, part, halves)
-    _bisect(task, blocks[~in_left], right, part, halves)
-
-
-def _halved(task: Task, domains: list[int]) -> tuple[list[int], list[int]]:
-    """Largest first, each to the side with less so far."""
-    sides: tuple[list[int], list[int]] = ([], [])
-    sums = [0, 0]
-    for d in sorted(domains, key=lambda d: -task.capacities[d]):
-        side = int(sums[1] < sums[0])
-        sides[side].append(d)
-        sums[side] += task.capacities[d]
-    return sides
+    _bisect(task, blocks[in_left], left, part, halves, split)
+    _bisect(task, blocks[~in_left], right, part, halves, split)
 
 
 def _subgraph(task: Task, blocks: Ints) -> tuple[Ints, Ints, Ints]:
