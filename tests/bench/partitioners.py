@@ -67,13 +67,19 @@ def kahip(task: Task) -> Iterator[Ints]:
     if slack >= 0:
         for mode in (1, 2):
             ones = [1] * few.blocks
-            _, part = library.kaffpa(
-                ones, start, weight, neighbour, count, max(slack, 1e-6), True, 0, mode
-            )
+            _, part = library.kaffpa(ones, start, weight, neighbour, count, slack, True, 0, mode)
             yield _in_all(task, few, part)
-    for seed, split in product(range(SEEDS), (_even, _in_line)):
+    # With an imbalance of exactly 0 it balances by negative cycles, far better than by 1e-6.
+    for seed, use_slack, split in product((0, 1), (False, True), (_even, _in_line)):
         part = np.empty(few.blocks, dtype=np.int64)
-        _bisect(few, np.arange(few.blocks), list(range(count)), part, _kahip_halves(seed), split)
+        _bisect(
+            few,
+            np.arange(few.blocks),
+            list(range(count)),
+            part,
+            _kahip_halves(seed, use_slack),
+            split,
+        )
         yield _in_all(task, few, part)
 
 
@@ -136,7 +142,7 @@ def _subgraph(task: Task, blocks: Ints) -> tuple[Ints, Ints, Ints]:
     return number[task.heads[kept]], number[task.tails[kept]], task.weights[kept]
 
 
-def _kahip_halves(seed: int) -> Halves:
+def _kahip_halves(seed: int, use_slack: bool) -> Halves:
     import kahip as library
 
     def halves(
@@ -148,8 +154,8 @@ def _kahip_halves(seed: int) -> Halves:
         ends = np.concatenate([heads, tails])
         order = np.lexsort((np.concatenate([tails, heads]), ends))
         start = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))])
-        slack = max(0, min(room_left - left, room_right - right))
-        eps = max(1e-6, slack / max(left, right))
+        slack = max(0, min(room_left - left, room_right - right)) if use_slack else 0
+        eps = slack / max(left, right)
         _, part = library.kaffpa(
             [1] * len(blocks) + [dummy] * (dummy > 0),
             start.tolist(),
