@@ -55,7 +55,7 @@ validate: $(READY) ## run the real traces: make validate TRACES=folder
 bench: $(READY) ## measure a handful of placements; checks every answer
 	$(BIN)/python -m tests.bench --quick
 
-bench-placement: $(PEERS)/.ready ## 336 placements against ten peers: 15 minutes on two cores
+bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 15 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
 

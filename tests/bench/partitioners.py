@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -231,10 +232,10 @@ def mt_kahypar(task: Task) -> Iterator[Ints]:
             yield _in_all(task, some, graph.partition(context).get_partition())
 
 
-_KIT: list[object] = []
+_KIT: list[Any] = []
 
 
-def _mt_kahypar_once():  # type: ignore[no-untyped-def]
+def _mt_kahypar_once() -> Any:
     """Mt-KaHyPar may be initialised once in a process."""
     import mtkahypar
 

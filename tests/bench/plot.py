@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def write(run: Run, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _gaps(axes, run: Run) -> None:  # type: ignore[no-untyped-def]
+def _gaps(axes: Any, run: Run) -> None:
     """Share of instances with at most this gap, by fabric."""
     hard = [r for r in run.rows if not r.is_trivial]
     for fabric in sorted({r.family.split("/")[0] for r in hard}):
@@ -45,7 +45,7 @@ def _gaps(axes, run: Run) -> None:  # type: ignore[no-untyped-def]
     axes.legend()
 
 
-def _ratios(axes, run: Run) -> None:  # type: ignore[no-untyped-def]
+def _ratios(axes: Any, run: Run) -> None:
     """Peer's cut over muster's."""
     by_peer: dict[str, list[float]] = {}
     for d in run.duels:
