@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -24,6 +25,8 @@ import numpy as np
 from placement.fabric import Ints
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
+
+MUCH = np.int64(1) << 60  # no such set of slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +185,47 @@ def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
     """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
 
     The two axes that are dearest to part are bounded together, for a set of slots cannot
-    be aligned with both; every further axis adds the bound it has by itself.
+    be aligned with both; every further axis stacks layers of what is bounded so far.
     """
     dearest = sorted(axes, key=lambda a: (-_per_slot(a), a.axis))
-    step = np.zeros(width + 1, dtype=np.int64)
-    if len(dearest) >= 2:
-        first, second = dearest[:2]
-        step += spread(_plane(first, second), width // (first.size * second.size))
-        dearest = dearest[2:]
-    for axis in dearest:
-        step += spread(_line(axis), width // axis.size)
+    if not dearest:
+        step = np.zeros(width + 1, dtype=np.int64)
+    elif len(dearest) == 1:
+        step = _line(dearest[0])
+    else:
+        step = _plane(*dearest[:2])
+        for axis in dearest[2:]:
+            step = _stack(step, axis)
     offset = sum(
         2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
     )
     return step, offset
+
+
+def _stack(base: Ints, axis: BlockAxis) -> Ints:
+    """Least cost of n slots in `axis.size` layers, each bounded by `base`.
+
+    Layers that hold between lo and hi slots have at least hi - lo lines of the axis in
+    part, or hi lines touched if it is hierarchical. lo and hi range over a few intervals
+    instead of all values, which only lowers the bound.
+    """
+    cells = len(base) - 1
+    marks = sorted({0, 1, cells // 4, cells // 2, cells - 1, cells} - {-1})
+    intervals = [(a, b - 1) for a, b in pairwise([*marks, cells + 1])]
+    line = _line(axis)
+    touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
+    best = np.full(cells * axis.size + 1, MUCH)
+    for low in intervals:
+        for high in intervals:
+            if high[1] < low[0]:
+                continue
+            allowed = base.copy()
+            allowed[: low[0]] = MUCH
+            allowed[high[1] + 1 :] = MUCH
+            lines = max(0, high[0] - low[1])
+            extra = touch * high[0] if touch else part * lines
+            np.minimum(best, spread(allowed, axis.size) + extra, out=best)
+    return np.minimum(best, MUCH)
 
 
 def _line(axis: BlockAxis) -> Ints:
@@ -213,8 +243,8 @@ def spread(cost: Ints, copies: int) -> Ints:
     if copies == 1:
         return cost
     half = spread(cost, copies // 2)
-    whole = _min_plus(half, half)
-    return _min_plus(whole, cost) if copies % 2 else whole
+    whole = np.minimum(_min_plus(half, half), MUCH)
+    return np.minimum(_min_plus(whole, cost), MUCH) if copies % 2 else whole
 
 
 def _min_plus(a: Ints, b: Ints) -> Ints:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,9 @@ class Slicer:
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], region: Region) -> None:
         self._grid = grid
         self._capacities = capacities
-        self._grain = grid.slice_axes[0].size if len(grid.slice_axes) > 1 else 1
+        # Slots that belong together: whole groups of the first axes, the most first.
+        sizes = [axis.size for axis in grid.slice_axes[:-1]]
+        self._grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
         self._region = region
         self._layout: Layout = np.empty(region.shape, dtype=np.int64)
 
@@ -84,10 +87,11 @@ class Slicer:
     ) -> Region:
         """The first `least` to `most` cells, ended by a straight line if one is in reach."""
         lines = np.cumsum(region.sum(axis=1 if is_across_rows else 0))
-        coarse = lines if is_across_rows else lines[self._grain - 1 :: self._grain]
-        size = _nearest(coarse, least, most, wish)
-        if size is None:
-            size = _nearest(lines, least, most, wish)
+        size = None
+        for grain in [1] if is_across_rows else self._grains:
+            size = _nearest(lines[grain - 1 :: grain], least, most, wish)
+            if size is not None:
+                break
         if size is None:
             size = min(max(wish, least), most)
         part = np.zeros(region.shape, dtype=np.bool_)
