@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,14 +25,24 @@ def scores(
     indices = [(r.index, r.seed) for r in rows if r.tier is not None]
     work = partial(_one, names=tuple(names), traces=traces)
     if jobs <= 1:
-        found = [work(i) for i in indices]
+        found = _told(map(work, indices), len(indices))
         for peer in _RUNNING.values():
             peer.close()
         _RUNNING.clear()
     else:
         with ProcessPoolExecutor(jobs) as pool:
-            found = list(pool.map(work, indices))
+            found = _told(pool.map(work, indices), len(indices))
     return {i: some for (i, _), some in zip(indices, found, strict=True)}
+
+
+def _told(results: Iterable[list[Score]], count: int) -> list[list[Score]]:
+    """All of them; says now and then how far it is."""
+    done = []
+    for result in results:
+        done.append(result)
+        if len(done) % 50 == 0:
+            print(f"peers: {len(done)} of {count} instances", file=sys.stderr)
+    return done
 
 
 def _one(which: tuple[int, int], names: tuple[str, ...], traces: str) -> list[Score]:
