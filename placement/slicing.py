@@ -85,22 +85,37 @@ class Slicer:
     def _part(
         self, region: Region, is_across_rows: bool, least: int, most: int, wish: int
     ) -> Region:
-        """The first `least` to `most` cells, ended by a straight line if one is in reach."""
+        """The first `least` to `most` cells: whole groups if that goes, and ended by a
+        straight line if one is in reach."""
         lines = np.cumsum(region.sum(axis=1 if is_across_rows else 0))
-        size = None
-        for grain in [1] if is_across_rows else self._grains:
-            size = _nearest(lines[grain - 1 :: grain], least, most, wish)
+        for grain in self._grains:
+            straight = lines if is_across_rows else lines[grain - 1 :: grain]
+            size = _nearest(straight, least, most, wish)
+            if size is None:
+                size = _multiple(grain, least, most, wish)
             if size is not None:
-                break
-        if size is None:
-            size = min(max(wish, least), most)
-        part = np.zeros(region.shape, dtype=np.bool_)
+                return self._first_cells(region, is_across_rows, size)
+        raise AssertionError("a grain of 1 always fits")
+
+    def _first_cells(self, region: Region, is_across_rows: bool, size: int) -> Region:
+        """`size` cells in reading order, or group of slots by group of slots."""
+        rows, width = region.shape
         if is_across_rows:
-            part.ravel()[np.flatnonzero(region.ravel())[:size]] = True
-            return part
-        flat = np.zeros(region.size, dtype=np.bool_)
-        flat[np.flatnonzero(region.T.ravel())[:size]] = True
-        return np.asarray(flat.reshape(region.shape[::-1]).T)
+            cells = np.flatnonzero(region)
+        else:
+            grain = self._grains[0]
+            number = np.arange(rows * width).reshape(rows, width // grain, grain)
+            order = number.transpose(1, 0, 2).ravel()
+            cells = order[region.ravel()[order]]
+        part = np.zeros(rows * width, dtype=np.bool_)
+        part[cells[:size]] = True
+        return part.reshape(rows, width)
+
+
+def _multiple(grain: int, least: int, most: int, wish: int) -> int | None:
+    """The multiple of `grain` in [least, most] closest to `wish`."""
+    low, high = -(-least // grain) * grain, most // grain * grain
+    return min(max(wish // grain * grain, low), high) if low <= high else None
 
 
 def _nearest(sizes: npt.NDArray[np.int64], least: int, most: int, wish: int) -> int | None:
