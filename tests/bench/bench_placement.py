@@ -3,62 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.bench import arnold_setting, duel, own, page
 from tests.bench.instances import instance
-from tests.bench.peers import PEERS, Score, absent
+from tests.bench.numbers import Run, engine_commit, read, write
+from tests.bench.peers import PEERS, absent
 
 ZONES = (4, 8, 16, 32, 64)
-
-
-@dataclass(slots=True)
-class Run:
-    """Everything measured."""
-
-    seed: int
-    traces: str = ""
-    rows: list[own.Own] = field(default_factory=list)
-    small: list[own.Own] = field(default_factory=list)
-    refusals: dict[str, list[float]] = field(default_factory=dict)
-    scaling: dict[int, list[float]] = field(default_factory=dict)
-    peak_bytes: int = 0
-    spreads: list[arnold_setting.Spread] = field(default_factory=list)
-    scores: dict[int, list[Score]] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def duels(self) -> list[duel.Duel]:
-        return duel.duels(self.rows, self.scores)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "own": [r.to_json() for r in self.rows],
-            "small": [r.to_json() for r in self.small],
-            "refusals": self.refusals,
-            "scaling": self.scaling,
-            "peak_bytes": self.peak_bytes,
-            "spreads": [asdict(s) for s in self.spreads],
-            "peers": [asdict(s) for some in self.scores.values() for s in some],
-            "absent": self.absent,
-            "wrong_bounds": [asdict(d.score) for d in duel.wrong_bounds(self.duels)],
-            "seconds": self.seconds,
-        }
 
 
 def measure(options: argparse.Namespace) -> Run:
     """muster first and alone, so that its times and memory are its own; then the peers."""
     began = time.perf_counter()
     seed, traces = options.seed, options.traces
-    run = Run(seed, traces)
+    run = Run(seed, traces, engine_commit())
     for i in range(options.instances):
         run.rows.append(own.solve(instance(i, seed, traces))[0])
     _say(f"{len(run.rows)} instances solved", began)
@@ -98,11 +60,10 @@ def _peers(text: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
-    run = measure(options)
+    run = read(Path(options.read)) if options.read else measure(options)
     print(page.text(run, every_family=options.families))
     if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps(run.to_json(), indent=1) + "\n")
+        write(run, Path(options.json))
     if options.docs:
         page.write(run, Path(options.docs))
     if options.plot:
@@ -125,6 +86,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--traces", default="", help="folder of the real traces")
     parser.add_argument("--families", action="store_true", help="a row for every family")
     parser.add_argument("--json", default="", help="write every number to this file")
+    parser.add_argument("--from", dest="read", default="", help="numbers of an earlier --json")
     parser.add_argument("--docs", default="", help="renew the tables of this page")
     parser.add_argument("--plot", default="", help="draw into this PNG")
     options = parser.parse_args(argv)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tests.bench import duel, report
 from tests.bench.arnold_setting import Spread
 from tests.bench.instances import instance
+from tests.bench.numbers import Run
 from tests.bench.own import Own
 from tests.bench.report import millis, percent, quantile, table
-
-if TYPE_CHECKING:
-    from tests.bench.bench_placement import Run
 
 BEGIN = "<!-- measured: begin -->"
 END = "<!-- measured: end -->"
@@ -46,18 +42,9 @@ def write(run: Run, path: Path) -> None:
     path.write_text(f"{before}{BEGIN}\n\n{text(run)}\n{END}{after}")
 
 
-def _commit() -> str:
-    """The newest commit that touched the engine, marked when the tree differs from it."""
-    log = ["git", "log", "-1", "--format=%h", "--", "placement"]
-    found = subprocess.run(log, capture_output=True, text=True, check=False).stdout.strip()
-    diff = ["git", "status", "--porcelain", "--", "placement"]
-    changed = subprocess.run(diff, capture_output=True, text=True, check=False).stdout.strip()
-    return (found or "unknown") + (" with changes" if changed else "")
-
-
 def _headline(run: Run) -> str:
     lines = [
-        f"Engine at commit {_commit()}; {len(run.rows)} instances of seed {run.seed};"
+        f"Engine at commit {run.commit}; {len(run.rows)} instances of seed {run.seed};"
         f" {run.seconds / 60:.0f} minutes in all; peak memory of the engine"
         f" {run.peak_bytes / 2**20:.0f} MiB. Every placement was accepted by the referee."
         f" Lingjun is {'its real host tree' if run.traces else 'the generated equivalent'}."
@@ -92,11 +79,12 @@ def targets(run: Run) -> str:
 
 
 def _growth_target(run: Run) -> list[list[object]]:
-    """The steepest growth from any number of zones to any larger one."""
-    median = {zones: quantile(s, 0.5) for zones, s in run.scaling.items()}
-    growth = [median[b] / median[a] / (b / a) for a in median for b in median if a < b]
-    what = "growth of time over growth of zones, steepest"
-    return [[what, "1", f"{max(growth):.2f}"]] if growth else []
+    if not run.scaling:
+        return []
+    few, many = min(run.scaling), max(run.scaling)
+    growth = quantile(run.scaling[many], 0.5) / quantile(run.scaling[few], 0.5)
+    what = f"growth of time from {few} to {many} zones"
+    return [[what, f"{many / few:.0f}x", f"{growth:.1f}x"]]
 
 
 def _spread_target(run: Run) -> list[list[object]]:
@@ -126,7 +114,7 @@ def _peer_targets(run: Run) -> list[list[object]]:
         rows.append(
             ["instances where any peer cuts less", "0", f"{len(lost)} ({len(at_top)} outermost)"]
         )
-        wrong = len(duel.wrong_bounds(run.duels))
+        wrong = len({d.row.index for d in duel.wrong_bounds(run.duels)})
         rows.append(["bounds above a peer's feasible cut", "0", wrong])
     return rows
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tests.bench.bench_placement import Run
+from tests.bench.numbers import Run
 
 
 def write(run: Run, path: Path) -> None:

@@ -31,7 +31,10 @@ def test_a_quick_run_is_valid_and_renews_its_page(
     assert text.endswith("below\n")
     assert "STALE" not in text
     assert "### Targets" in text
-    assert capsys.readouterr().out in text
+    printed = capsys.readouterr().out
+    assert printed in text
+    assert main(["--from", str(numbers)]) == 0
+    assert capsys.readouterr().out == printed
 
 
 def test_instances_are_rebuilt_from_their_numbers() -> None:
