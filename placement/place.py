@@ -105,7 +105,7 @@ class _Placer:
             cuts=cuts,
             lower_bound=lower,
             is_optimal=lower == top,
-            notes=(*self._silent_axes(cuts), *_spare_notes(held)),
+            notes=(*self._silent_axes(cuts), *self._spare_notes(held)),
         )
 
     def _gang(self, most_spares: int) -> tuple[tuple[int, ...], Fraction | None]:
@@ -178,20 +178,21 @@ class _Placer:
             if not axis.edge_bytes and axis.stride * axis.size > gpus
         ]
 
+    def _spare_notes(self, held: Holding) -> list[str]:
+        notes = []
+        if len(held.spares) < held.wished:
+            notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")
+        if held.elsewhere:
+            spares = "1 spare is" if held.elsewhere == 1 else f"{held.elsewhere} spares are"
+            tier = self.fabric.tiers[0].name
+            notes.append(f"{spares} in {tier}s that the gang does not use")
+        return notes
+
 
 def _by_block(grid: BlockGrid, host: Ints) -> tuple[int, ...]:
     hosts = np.empty(grid.size, dtype=np.int64)
     hosts[grid.block] = host
     return tuple(hosts.tolist())
-
-
-def _spare_notes(held: Holding) -> list[str]:
-    notes = []
-    if len(held.spares) < held.wished:
-        notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")
-    if held.elsewhere:
-        notes.append(f"{held.elsewhere} spares are in zones that the gang does not use")
-    return notes
 
 
 def _insufficient(fabric: Fabric, free: HostSet, gang: int, required: int) -> Insufficient:

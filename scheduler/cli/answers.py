@@ -9,6 +9,7 @@ import numpy as np
 
 from placement.cut import egress
 from placement.fabric import Fabric
+from placement.hostset import HostSet, to_mask
 from placement.request import (
     Answer,
     Infeasible,
@@ -18,17 +19,19 @@ from placement.request import (
     TierCut,
     Undecided,
 )
+from placement.runnersup import RunnerUp, runners_up
 from placement.traffic import axis_traffic
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked: the job's name and gang, on which fabric."""
+    """What was asked: the job's name and gang, on which fabric, with which hosts free."""
 
     name: str
     fabric: Fabric
     request: Request
+    free: HostSet
 
 
 def outcome(answer: Answer) -> str:
@@ -75,10 +78,23 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
         "traffic": _traffic(asked.request),
         "gpus_per_host": asked.fabric.gpus_per_host,
         "notes": list(answer.notes),
+        "alternatives": [
+            {
+                "layout": other.name,
+                "bytes_per_step": other.cut.bytes_per_step,
+                "by_axis": dict(other.cut.by_axis),
+            }
+            for other in _runners_up(asked, answer)
+        ],
         "domains": _domains(asked, answer),
         "spares": list(asked.fabric.names(answer.spares)),
         "hosts": list(asked.fabric.names(answer.hosts)),
     }
+
+
+def _runners_up(asked: Question, answer: Placement) -> tuple[RunnerUp, ...]:
+    free = np.flatnonzero(to_mask(asked.free, asked.fabric.host_count)).astype(np.int64)
+    return runners_up(asked.fabric, free, asked.request, answer)
 
 
 def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
@@ -148,7 +164,8 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
     )
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
     notes = [f"note: {note}" for note in answer.notes]
-    parts = [head, _domains_text(asked, answer), _cuts_text(answer), *notes, time]
+    parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
+    parts += [_alternatives_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -175,10 +192,27 @@ def _cuts_text(answer: Placement) -> str:
         return ""
     rows = [["crosses", "per step", "lower bound", "", "by axis"]]
     for depth, cut in enumerate(answer.cuts):
-        axes = ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
+        axes = _by_axis(cut)
         bound = bytes_text(answer.lower_bound) if depth == 0 else ""
         proof = _certificate(answer) if depth == 0 else ""
         rows.append([cut.tier, bytes_text(cut.bytes_per_step), bound, proof, axes])
+    return columns(rows, right={1, 2})
+
+
+def _by_axis(cut: TierCut) -> str:
+    return ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
+
+
+def _alternatives_text(asked: Question, answer: Placement) -> str:
+    """What the layouts not taken would have cut over the outermost tier."""
+    others = _runners_up(asked, answer)
+    if not others:
+        return ""
+    rows = [["instead", "per step", "", "by axis"]]
+    for other in others:
+        cut = other.cut
+        ratio = f"{cut.bytes_per_step / answer.cut:.2f} x"
+        rows.append([other.name, bytes_text(cut.bytes_per_step), ratio, _by_axis(cut)])
     return columns(rows, right={1, 2})
 
 

@@ -104,7 +104,7 @@ def _answer(job: JobFile, fabric: Fabric, free: int, output: Format) -> int:
     from placement.place import place
     from scheduler.cli.answers import Question, outcome
 
-    asked = Question(job.spec.name, fabric, job.spec.request)
+    asked = Question(job.spec.name, fabric, job.spec.request, free)
     begin = time.perf_counter()
     try:
         answer = place(fabric, free, asked.request)
