@@ -16,7 +16,7 @@ from placement.errors import BadInput
 from placement.fabric import Ints
 from placement.place import place
 from placement.request import Objective, Placement, Request
-from tests.bench import arnold_mip, partitioners, rank_order
+from tests.bench import arnold_mip, bipartition, partitioners, rank_order
 from tests.bench.fabrics import flat_zones
 from tests.bench.graph import Task, tasks
 from tests.bench.instances import Instance
@@ -95,7 +95,7 @@ def _ours(inst: Instance) -> Ints:
 
 def _bipartition(task: Task) -> Iterator[Ints]:
     scotch = shutil.which("scotch_gmap")
-    return partitioners.scotch(task) if scotch else partitioners.kernighan_lin(task)
+    return partitioners.scotch(task) if scotch else bipartition.kernighan_lin(task)
 
 
 def weighted_spread(gang: Request, gpus: int, domain_by_block: Ints, alpha: float) -> float:

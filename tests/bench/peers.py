@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from placement.fabric import Ints
-from tests.bench import arnold_mip, partitioners, rank_order
+from tests.bench import arnold_mip, bipartition, partitioners, rank_order
 from tests.bench.graph import Task
 from tests.bench.repair import fitted
 
@@ -28,12 +28,12 @@ GRACE = 8.0  # after which the process is killed
 Peer = Callable[[Task], Iterable[Ints]]
 
 PEERS: dict[str, Peer] = {
-    "KaHIP": partitioners.kahip,
+    "KaHIP": bipartition.kahip,
     "Mt-KaHyPar": partitioners.mt_kahypar,
     "KaMinPar": partitioners.kaminpar,
     "METIS": partitioners.metis,
     "Scotch": partitioners.scotch,
-    "Kernighan-Lin": partitioners.kernighan_lin,
+    "Kernighan-Lin": bipartition.kernighan_lin,
     "Arnold-MIP": arnold_mip.arnold,
     "bands alone": partitioners.bands,
     "best-fit": rank_order.best_fit,
@@ -72,8 +72,10 @@ def absent() -> dict[str, str]:
 class Guarded:
     """One peer in its own process."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, solve: Peer | None = None, grace: float = GRACE) -> None:
         self.peer = peer
+        self._solve = solve or PEERS[peer]
+        self._grace = grace
         self._process: Any = None
         self._ours: Connection | None = None
 
@@ -110,13 +112,13 @@ class Guarded:
             self._start()
         assert self._ours is not None
         candidates: list[Ints] = []
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + self._grace
         try:
             self._ours.send(task)
             while True:
                 if not self._ours.poll(max(0.0, deadline - time.monotonic())):
                     self.close()
-                    return candidates, f"killed after {GRACE:g} s"
+                    return candidates, f"killed after {self._grace:g} s"
                 kind, value = self._ours.recv()
                 if kind == "end":
                     return candidates, value
@@ -128,14 +130,14 @@ class Guarded:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self.peer, theirs), daemon=True)
+        self._process = context.Process(target=_serve, args=(self._solve, theirs), daemon=True)
         self._process.start()
         theirs.close()
         if not self._ours.poll(60) or self._ours.recv() != ("ready", ""):
             raise RuntimeError(f"{self.peer} did not start")
 
 
-def _serve(peer: str, theirs: Connection) -> None:
+def _serve(solve: Peer, theirs: Connection) -> None:
     theirs.send(("ready", ""))
     while True:
         try:
@@ -145,7 +147,7 @@ def _serve(peer: str, theirs: Connection) -> None:
         until = time.monotonic() + SECONDS
         trouble = ""
         try:
-            for part in PEERS[peer](task):
+            for part in solve(task):
                 theirs.send(("part", np.asarray(part, dtype=np.int64)))
                 if time.monotonic() > until:
                     break

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from placement.fabric import Ints
 from tests.bench.bench_placement import main
-from tests.bench.graph import block_edges, tasks
+from tests.bench.graph import Task, block_edges, tasks
 from tests.bench.instances import families, instance
 from tests.bench.page import BEGIN, END
+from tests.bench.peers import Guarded
 from tests.bench.rank_order import best_fit, fewest_domains, randomly
 from tests.bench.repair import fitted
 from tests.build import request
@@ -65,3 +70,33 @@ def test_peers_of_rank_order_keep_capacities_and_repair_makes_others_keep_them()
     part, is_repaired = fitted(task, np.zeros(task.blocks, dtype=np.int64))
     assert is_repaired
     assert (np.bincount(part, minlength=len(task.capacities)) <= np.array(task.capacities)).all()
+
+
+def _crashes(task: Task) -> Iterable[Ints]:
+    os._exit(3)
+
+
+def _hangs_after_one(task: Task) -> Iterable[Ints]:
+    yield from fewest_domains(task)[:1]
+    time.sleep(60)
+
+
+def _raises(task: Task) -> Iterable[Ints]:
+    raise ArithmeticError("no")
+
+
+def test_a_peer_that_crashes_hangs_or_raises_is_a_row() -> None:
+    task = tasks(instance(9))[0]
+    crashed, hung, raised = (
+        Guarded("peer", solve, grace=2) for solve in (_crashes, _hangs_after_one, _raises)
+    )
+    try:
+        first, again = crashed.score([task]), crashed.score([task])
+        assert (first.cut, first.why, again.why) == (None, "crashed", "crashed")
+        found = hung.score([task])
+        assert found.cut == task.score(fewest_domains(task)[0])
+        assert found.why == "killed after 2 s"
+        assert raised.score([task]).why == "ArithmeticError: no"
+    finally:
+        for peer in (crashed, hung, raised):
+            peer.close()
