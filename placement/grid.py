@@ -224,7 +224,7 @@ def _stack(base: Ints, axis: BlockAxis) -> Ints:
             allowed[high[1] + 1 :] = MUCH
             lines = max(0, high[0] - low[1])
             extra = touch * high[0] if touch else part * lines
-            np.minimum(best, spread(allowed, axis.size) + extra, out=best)
+            np.minimum(best, min_plus_power(allowed, axis.size) + extra, out=best)
     return np.minimum(best, MUCH)
 
 
@@ -238,11 +238,11 @@ def _line(axis: BlockAxis) -> Ints:
     return np.asarray(2 * axis.weight * (m % axis.size != 0))  # a ring is cut twice or not
 
 
-def spread(cost: Ints, copies: int) -> Ints:
+def min_plus_power(cost: Ints, copies: int) -> Ints:
     """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
     if copies == 1:
         return cost
-    half = spread(cost, copies // 2)
+    half = min_plus_power(cost, copies // 2)
     whole = np.minimum(_min_plus(half, half), MUCH)
     return np.minimum(_min_plus(whole, cost), MUCH) if copies % 2 else whole
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from placement.bounds import Prover
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
-from placement.grid import BlockGrid, spread
+from placement.grid import BlockGrid, min_plus_power
 from placement.request import Limits, Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.zones import ZoneStep
@@ -77,7 +77,7 @@ def _least(traffic: AxisTraffic, blocks: int, gpus: int) -> Ints:
         Pattern.HIERARCHICAL: traffic.edge_bytes,
     }[traffic.pattern]
     if stride >= gpus and span % gpus == 0:
-        partial = spread(_partial_lines(n, stride, gpus), blocks * gpus // span)
+        partial = min_plus_power(_partial_lines(n, stride, gpus), blocks * gpus // span)
     else:
         ranks = np.arange(blocks + 1) * gpus
         partial = (ranks % n != 0).astype(np.int64)  # all groups in whole, or one is not

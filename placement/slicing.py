@@ -10,7 +10,7 @@ better one kept; the sequence of changes comes from a seed, never from the clock
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -208,18 +208,22 @@ def slice_grid(
     tries: int,
     target: int,
     region: Region | None = None,
+    score: Callable[[Layout], float] | None = None,
 ) -> tuple[int, Layout]:
     """The best layout met, and its doubled cut; `tries` trees, stops at `target`.
+
+    `score`: what is minimised, the doubled cut by default.
 
     Threshold accepting from the best start: a neighbour is kept when it is not much
     worse than the current tree, and "much" shrinks to nothing.
     """
     if region is None:
         region = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    value = score or (lambda layout: layout_cost(grid, layout))
     slicer = Slicer(grid, capacities, region)
     rng = random.Random(f"{grid.rows}x{grid.width}:{sorted(capacities)}")
     layouts = [slicer.layout(start) for start in starts]
-    costs = [layout_cost(grid, layout) for layout in layouts]
+    costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))
     now, cost = starts[first], costs[first]
     best, best_cost = layouts[first], cost
@@ -228,9 +232,9 @@ def slice_grid(
             break
         other = mutate(now, rng)
         layout = slicer.layout(other)
-        other_cost = layout_cost(grid, layout)
+        other_cost = value(layout)
         if other_cost <= cost * (1 + SLACK * (1 - step / tries) ** 2):
             now, cost = other, other_cost
         if other_cost < best_cost:
             best, best_cost = layout, other_cost
-    return best_cost, best
+    return layout_cost(grid, best), best

@@ -9,7 +9,6 @@ from typing import assert_never
 
 from placement.errors import BadInput
 from placement.place import impossible
-from placement.request import Objective
 from placement.traffic import axis_traffic
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.events import Event, HostMoved, HostSignalled, JobEnded, JobSubmitted
@@ -83,8 +82,6 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         )
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return _invalid("time_limit_s", "must be at least 1")
-    if spec.request.objective is not Objective.CUT:  # or place() would refuse it at every decision
-        return _invalid("objective", f"{spec.request.objective} is not offered yet; use cut")
     if spec.name in state.jobs:
         return Rejected(
             Code.ALREADY_EXISTS, f"a job {spec.name} is {state.jobs[spec.name].state} already"

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from placement.bands import band_trees
 from placement.bounds import Prover, attainable
-from placement.cut import cut_by_axis
+from placement.cut import cut_by_axis, egress
 from placement.grid import BlockGrid, block_grid
 from placement.layout import counts, layout_cost
+from placement.objective import zone_egress
 from placement.pricing import Pricer, pattern_cost
 from placement.request import Collective, Request
 from placement.slicing import slice_grid
 from placement.swaps import added_cut
-from tests.build import request
+from tests.build import flat, request
 
 WEIGHT = st.integers(0, 12)
 COLLECTIVE = st.sampled_from(list(Collective))
@@ -133,6 +134,19 @@ def test_bound_and_search_enclose_the_optimum(
     assert cost == layout_cost(grid, layout) >= optimum
     if cost:
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
+
+
+@given(req=requests(), seed=st.integers(0, 2**32 - 1))
+def test_egress_of_zones_is_what_the_referee_counts(req: Request, seed: int) -> None:
+    grid = block_grid(req, 2)
+    assert grid is not None
+    layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
+    by_block = np.empty(grid.size, dtype=np.int64)
+    by_block[grid.block] = layout
+    fabric = flat(grid.size, grid.size, grid.size, gpus=2)
+    hosts = (by_block * grid.size + np.arange(grid.size)).tolist()
+    leaving = zone_egress(grid, layout, 3) * float(grid.unit)
+    assert np.allclose(leaving, egress(fabric, req, hosts), atol=2)
 
 
 @given(req=requests(), doubled=st.integers(0, 500))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement.request import Collective, Objective
+from placement.request import Collective
 from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, replay
 from scheduler.core.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
@@ -74,7 +74,6 @@ def test_bad_names(name: str) -> None:
             with_spec(request=request(pp=8, collectives={"pp": Collective.HIERARCHICAL})),
             "collectives.pp",
         ),
-        (with_spec(request=replace(gang(1), objective=Objective.SPREAD)), "objective"),
     ],
 )
 def test_invalid_jobs_name_the_field(command: SubmitJob, field: str) -> None:

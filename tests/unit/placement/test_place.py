@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 
 from placement import hostset
 from placement.check import violations
+from placement.cut import egress
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec, preset
 from placement.hostset import HostSet
@@ -80,10 +82,42 @@ def test_half_a_host_is_bad_input() -> None:
         place(fabric(), everything(fabric()), request(dp=12))
 
 
-def test_objectives_that_are_not_offered_are_refused() -> None:
-    req = replace(request(tp=8, dp=2), objective=Objective.BOTTLENECK)
-    with pytest.raises(BadInput, match="bottleneck"):
-        place(fabric(), everything(fabric()), req)
+def worst_uplink(on: Fabric, answer: Placement, req: Request) -> float:
+    leaving = np.array(egress(on, req, answer.hosts))
+    return float((leaving / on.tiers[0].uplink_bytes_per_s).max())
+
+
+def test_bottleneck_spreads_what_the_cut_concentrates() -> None:
+    """Stages of 128 replicas over zones that bands fit badly: the least cut loads one
+    zone's uplink more than a layout that cuts more in all."""
+    roce = preset("roce-24k")
+    zone = roce.tiers[0].domain_by_host
+    room = (384, 380, 350, 301, 290, 190, 97, 56)
+    free = hostset.of(h for z, n in enumerate(room) for h in np.flatnonzero(zone == z)[:n].tolist())
+    req = request(tp=8, pp=16, dp=128, traffic={"dp": 10, "pp": 3}, spares=NO_SPARES)
+    least_cut = placed(roce, free, req)
+    answer = placed(roce, free, replace(req, objective=Objective.BOTTLENECK))
+    assert worst_uplink(roce, answer, req) < worst_uplink(roce, least_cut, req)
+    assert answer.lower_bound <= least_cut.cut <= answer.cut
+
+
+def test_spread_holds_groups_together() -> None:
+    """Arnold's measure never gets worse when it is what is asked for."""
+    roce = preset("roce-24k")
+    req = request(tp=8, pp=8, dp=100, traffic={"dp": 10, "pp": 3}, spares=NO_SPARES)
+    answers = [
+        placed(roce, everything(roce), replace(req, objective=objective))
+        for objective in (Objective.CUT, Objective.SPREAD)
+    ]
+
+    def most_zones(answer: Placement) -> float:
+        zone = roce.tiers[0].domain_by_host[np.array(answer.hosts)].reshape(100, 8)
+        replicas = max(len(set(row)) for row in zone.tolist())
+        stages = max(len(set(row)) for row in zone.T.tolist())
+        return (replicas + stages) / 2
+
+    assert most_zones(answers[1]) <= most_zones(answers[0])
+    assert any(note.startswith(f"spread {most_zones(answers[1]):g}:") for note in answers[1].notes)
 
 
 def test_one_host_takes_the_smallest_gap() -> None:
