@@ -188,18 +188,18 @@ def test_spares_on_the_command_line_win(place: Muster) -> None:
 
 
 def test_the_objective_on_the_command_line_wins(place: Muster) -> None:
-    plain = place("--format", "json").json()
-    spread = place("--objective", "spread", "--format", "json").json()
+    plain = place("--format", "json").json
+    spread = place("--objective", "spread", "--format", "json").json
     assert spread["outcome"] == "placed"
     assert any(note.startswith("spread ") for note in spread["notes"])
     assert not any(note.startswith("spread ") for note in plain["notes"])
-    worst = place("--objective", "bottleneck", "--format", "json").json()
+    worst = place("--objective", "bottleneck", "--format", "json").json
     uplinks = [max(d["uplink_seconds"] for d in answer["domains"]) for answer in (worst, plain)]
     assert uplinks[0] <= uplinks[1]
 
 
 def test_what_was_not_chosen_is_told(place: Muster) -> None:
-    answer = place("--format", "json").json()
+    answer = place("--format", "json").json
     cut = answer["cut"]["zone"]["bytes_per_step"]
     layouts = {other["layout"]: other for other in answer["alternatives"]}
     assert set(layouts) == {"whole replicas", "whole stages", "hosts by name"}
