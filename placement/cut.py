@@ -8,7 +8,6 @@ lie in different domains.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +89,7 @@ def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
             return w * steps + traffic.wrap_bytes * wraps
         case Pattern.HIERARCHICAL:
             extra = len(_parts(groups)[1]) - len(groups)
-            return round(Fraction(w * extra * n, n - 1))
+            return -(-w * extra * n // (n - 1))  # whole bytes, never fewer than cross
         case Pattern.ALL_TO_ALL:
             return w * int(groups.size * n - np.sum(_parts(groups)[1] ** 2))
 

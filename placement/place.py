@@ -99,7 +99,7 @@ class _Placer:
         cuts = cut(self.fabric, self.request, hosts)
         held = hold_spares(self.fabric, self.request, self.free, hosts, most_spares)
         top = cuts[0].bytes_per_step if cuts else 0
-        lower = top if bound is None else min(top, ceil(bound))
+        lower = min(top, ceil(bound))
         return Placement(
             hosts=hosts,
             spares=held.spares,
@@ -109,11 +109,11 @@ class _Placer:
             notes=(*self._silent_axes(cuts), *self.notes, *self._spare_notes(held)),
         )
 
-    def _gang(self, most_spares: int) -> tuple[tuple[int, ...], Fraction | None]:
-        """Hosts by block, and a bound in bytes; None when the cut is plainly optimal."""
+    def _gang(self, most_spares: int) -> tuple[tuple[int, ...], Fraction]:
+        """Hosts by block, and a bound on the outermost cut in bytes."""
         inside = self._smallest_domain(most_spares)
         if inside is not None:
-            return self._inside(*inside), None
+            return self._inside(*inside), Fraction(0)
         grid = block_grid(self.request, self.fabric.gpus_per_host)
         capacities = self._free_by_zone()
         if grid is None:
@@ -130,8 +130,7 @@ class _Placer:
             self.notes.append(f"spread {spread(grid, step.layout):g}: {SPREAD_MEANS}")
         descent = Descent(self.fabric, grid, self.limits.trees)
         descent.into_zones(step.layout, self.free)
-        bound = None if step.bound == step.cost else grid.to_bytes(step.bound)
-        return _by_block(grid, descent.host), bound
+        return _by_block(grid, descent.host), grid.to_bytes(step.bound)
 
     def _score(self, grid: BlockGrid) -> Score | None:
         """None for the cut itself, which has a search of its own."""
