@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -27,6 +27,7 @@ from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 
 MUCH = np.int64(1) << 60  # no such set of slots
+MOST_ORDERS = 6  # of the slice axes that are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,21 @@ def block_grid(
         unit=unit,
         block=_blocks(chain, rest),
     )
+
+
+def block_grids(request: Request, gpus_per_host: int) -> list[BlockGrid]:
+    """The grid with its slots in every order of the slice axes, the default order first.
+
+    Only the order of slots differs, hence what a straight line keeps together; costs and
+    bounds are the same. Empty when blocks form no grid.
+    """
+    grid = block_grid(request, gpus_per_host)
+    if grid is None:
+        return []
+    axes = tuple(axis.axis for axis in grid.slice_axes)
+    orders = list(permutations(axes))[1:MOST_ORDERS] if len(axes) > 1 else []
+    others = (block_grid(request, gpus_per_host, order) for order in orders)
+    return [grid, *(other for other in others if other is not None)]
 
 
 def _scaled(

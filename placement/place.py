@@ -15,7 +15,7 @@ from placement import hostset
 from placement.cut import cut
 from placement.descend import Descent
 from placement.fabric import Fabric, Ints
-from placement.grid import BlockGrid, block_grid
+from placement.grid import BlockGrid, block_grid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
 from placement.objective import Score, score_of, spread
@@ -32,7 +32,7 @@ from placement.request import (
     Undecided,
 )
 from placement.traffic import axis_traffic
-from placement.zones import solve_zones
+from placement.zones import best_grid, solve_zones
 
 SPREAD_MEANS = "half the most zones of a DP group and half the most zones of a PP group"
 
@@ -114,9 +114,9 @@ class _Placer:
         inside = self._smallest_domain(most_spares)
         if inside is not None:
             return self._inside(*inside), Fraction(0)
-        grid = block_grid(self.request, self.fabric.gpus_per_host)
+        grids = block_grids(self.request, self.fabric.gpus_per_host)
         capacities = self._free_by_zone()
-        if grid is None:
+        if not grids:
             grid, step = solve_ragged(
                 self.request, self.fabric.gpus_per_host, capacities, self.limits
             )
@@ -125,6 +125,7 @@ class _Placer:
         else:
             wanted = reserve_by_zone(self.request, capacities, self.gang, most_spares)
             reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
+            grid = best_grid(grids, capacities)
             step = solve_zones(grid, capacities, reserved, self.limits, self._score(grid))
         if self.request.objective is Objective.SPREAD and grid.slice_axes:
             self.notes.append(f"spread {spread(grid, step.layout):g}: {SPREAD_MEANS}")

@@ -34,6 +34,13 @@ class ZoneStep:
     bound: int
 
 
+def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
+    """The order of slots in which a short search cuts least; the first one on a tie."""
+    if len(grids) == 1:
+        return grids[0]
+    return min(grids, key=lambda grid: _search(grid, capacities, FEW_TREES, 0).cost)
+
+
 def solve_zones(
     grid: BlockGrid,
     capacities: Sequence[int],
