@@ -14,36 +14,52 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from placement.bands import comb
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
-from placement.slicing import Region, random_tree, slice_grid
+from placement.slicing import Region, Tree, random_tree, slice_grid
 
-FEW = 12  # children up to which slicing trees are tried
+FEW = 24  # children up to which slicing trees are tried
 STRIPS = (1, 2, 4, 8)
 
 
-def pack(grid: BlockGrid, region: Region, capacities: Sequence[int], tries: int) -> Layout:
+def pack(
+    grid: BlockGrid,
+    region: Region,
+    chosen: Sequence[tuple[int, int]],
+    room: Sequence[int],
+    tries: int,
+) -> Layout:
     """The child of each block of `region`, -1 elsewhere. Shape: (rows, width).
 
-    `capacities` are what each child may take; they sum to the region's blocks or more.
+    `chosen`: children and hosts to fill one after the other, as `ranked` gives them.
+    `room`: hosts that each child has, for trees that may spread further.
     """
-    best = fill(grid, region, capacities)
-    if 1 < len(capacities) <= FEW and tries:
-        rng = random.Random(f"{capacities}")
-        zones = [i for i, c in enumerate(capacities) if c]
-        if len(zones) > 1:
-            start = random_tree(zones, rng)
-            cost, layout = slice_grid(grid, capacities, [start], tries, 0, region)
-            if cost < layout_cost(grid, best):
-                return layout
-    return best
+    best = fill(grid, region, chosen)
+    if not tries or len(room) > FEW:
+        return best
+    tries = max(10, tries * 4 // len(room))
+    cost, layout = slice_grid(grid, room, _starts(room), tries, 0, region)
+    return layout if cost < layout_cost(grid, best) else best
 
 
-def fill(grid: BlockGrid, region: Region, capacities: Sequence[int]) -> Layout:
-    """The best of the walks, each child filled to capacity in turn."""
-    cells = int(np.count_nonzero(region))
-    labels = np.repeat(np.arange(len(capacities)), capacities)[:cells]
+def _starts(room: Sequence[int]) -> list[Tree]:
+    """One child after the other along the slots, along the rows, and a tree at random."""
+    largest = sorted(range(len(room)), key=lambda child: (-room[child], child))
+    leaves = [Tree(zone=child) for child in largest]
+    rng = random.Random(f"{room}")
+    return [
+        comb(leaves, is_across_rows=False),
+        comb(leaves, is_across_rows=True),
+        random_tree(largest, rng),
+    ]
+
+
+def fill(grid: BlockGrid, region: Region, chosen: Sequence[tuple[int, int]]) -> Layout:
+    """The best of the walks, each child given its hosts' worth in turn."""
+    children, hosts = zip(*chosen, strict=True)
+    labels = np.repeat(np.array(children), hosts)
     best: Layout | None = None
     best_cost = 0
     for walk in walks(grid, region):

@@ -15,7 +15,7 @@ from placement import hostset
 from placement.cut import cut
 from placement.descend import Descent
 from placement.fabric import Fabric, Ints
-from placement.grid import BlockGrid, block_grid, block_grids
+from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
 from placement.objective import Score, score_of, spread
@@ -129,7 +129,7 @@ class _Placer:
             step = solve_zones(grid, capacities, reserved, self.limits, self._score(grid))
         if self.request.objective is Objective.SPREAD and grid.slice_axes:
             self.notes.append(f"spread {spread(grid, step.layout):g}: {SPREAD_MEANS}")
-        descent = Descent(self.fabric, grid, self.limits.trees)
+        descent = Descent(self.fabric, grid, self.limits.trees, grids)
         descent.into_zones(step.layout, self.free)
         return _by_block(grid, descent.host), grid.to_bytes(step.bound)
 
@@ -175,8 +175,9 @@ class _Placer:
         """The whole gang inside one domain: nothing crosses the outermost tier."""
         if tier >= len(self.fabric.tiers):
             return tuple(free[: self.gang].tolist())
-        grid = block_grid(self.request, self.fabric.gpus_per_host) or BlockGrid.shapeless(self.gang)
-        descent = Descent(self.fabric, grid, self.limits.trees)
+        grids = block_grids(self.request, self.fabric.gpus_per_host)
+        grid = grids[0] if grids else BlockGrid.shapeless(self.gang)
+        descent = Descent(self.fabric, grid, self.limits.trees, grids)
         descent.into(np.ones((grid.rows, grid.width), dtype=np.bool_), free, tier)
         return _by_block(grid, descent.host)
 
