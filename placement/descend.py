@@ -53,9 +53,7 @@ class Descent:
         chosen = ranked(free_by_child.astype(np.int64), needed)
         if len(chosen) == 1:
             child = children[chosen[0][0]]
-            self.into(
-                region, free[self._fabric.tiers[tier].domain_by_host[free] == child], tier + 1
-            )
+            self.into(region, free[domain == child], tier + 1)
             return
         layout = self._packed(region, chosen, free_by_child.tolist())
         if tier + 1 == len(self._fabric.tiers):

@@ -69,9 +69,6 @@ class ColumnLp:
         self._rows.append(row)
         return row
 
-    def bound_row(self, row: int, low: float, high: float) -> None:
-        self._rows[row].SetBounds(low, high)
-
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:

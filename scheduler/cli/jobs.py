@@ -10,7 +10,6 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    INFEASIBLE,
     Address,
     Format,
     Output,
@@ -20,8 +19,7 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
-
-DRY_RUN_EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": INFEASIBLE, "undecided": 5}
+from scheduler.cli.place import EXIT_CODES
 
 JobName = Annotated[str, typer.Argument(help="Name of the job.", show_default=False)]
 
@@ -64,7 +62,7 @@ def submit(
     with connected(address, file) as client:
         answer = client.dry_run(file.spec)
     write(answer, messages.answer_text, output)
-    raise typer.Exit(DRY_RUN_EXIT_CODES[messages.outcome(answer)])
+    raise typer.Exit(EXIT_CODES[messages.outcome(answer)])
 
 
 def list_jobs(
