@@ -49,8 +49,8 @@ stubs: $(READY) ## regenerate scheduler/v1 from proto/
 stub-drift: $(READY)
 	$(BIN)/python scripts/stubs.py --check
 
-validate: $(READY) ## run the real traces: make validate TRACES=folder
-	$(BIN)/python scripts/validate.py "$(TRACES)"
+validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
+	$(BIN)/python -m scripts.validate "$(TRACES)"
 
 bench: $(READY) ## measure a handful of placements; checks every answer
 	$(BIN)/python -m tests.bench --quick

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from scheduler.core import Policy
+from scripts.published import Row, exactly
 from simulator.case import Case, run_case
 from simulator.report import Report
 from tests.replays import machine
@@ -32,6 +33,15 @@ def script() -> ModuleType:
     return module
 
 
+def _row(ours: int) -> Row:
+    return Row("1", "two", "2", lambda: ours, exactly(2))
+
+
+@pytest.fixture(autouse=True)
+def _one_published_value(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script.published, "rows", lambda: [_row(2)])
+
+
 @pytest.fixture
 def trial(script: ModuleType, tmp_path: Path) -> Any:
     (tmp_path / "t.swf.gz").write_bytes(gzip.compress(ROWS.encode()))
@@ -47,11 +57,21 @@ def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:
     return list(script._violations(trial, totals, tmp_path / "report"))
 
 
-def test_without_a_folder_it_says_how_it_is_used(
+def test_without_a_folder_the_published_values_are_checked(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert script.main([""]) == 2
-    assert "make validate TRACES=folder" in capsys.readouterr().err
+    assert script.main([""]) == 0
+    said = capsys.readouterr()
+    assert "0 of 1 published values fail" in said.out
+    assert "make validate TRACES=folder" in said.err
+
+
+def test_a_published_value_that_fails_is_an_exit_code(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.published, "rows", lambda: [_row(3)])
+
+    assert script.main([""]) == 1
 
 
 def test_a_missing_file_is_named(

@@ -1,0 +1,63 @@
+"""Every published value that is cheap to compute comes out, and the table can say no."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts import published
+from scripts.published import (
+    Row,
+    Tolerance,
+    Value,
+    at_least,
+    at_most,
+    between,
+    check,
+    exactly,
+    near,
+    table,
+    within,
+)
+
+ROWS = published.rows()
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if not r.slow], ids=lambda r: r.number)
+def test_published(row: Row) -> None:
+    outcome = check(row)
+    assert outcome.passed, f"{row.what}: {row.published} published, {outcome.ours} ours"
+
+
+def test_numbers_are_unique_and_in_order() -> None:
+    numbers = [row.number for row in ROWS]
+    assert len(set(numbers)) == len(numbers)
+    assert numbers.index("1") < numbers.index("1b")
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "right", "wrong"),
+    [
+        (exactly((1, "a")), (1, "a"), (1, "b")),
+        (within(1.229, 0.01), 1.238, 1.24),
+        (near(200.0, 0.01), 202.0, 202.1),
+        (between(1, 2), 1.5, 2.1),
+        (at_least(1.3), 1.3, 1.29),
+        (at_most(10), 10, 10.1),
+    ],
+)
+def test_a_tolerance_tells_right_from_wrong(
+    tolerance: Tolerance, right: Value, wrong: Value
+) -> None:
+    assert tolerance.holds(right)
+    assert not tolerance.holds(wrong)
+
+
+def test_the_table_names_what_fails() -> None:
+    rows = (
+        Row("1", "good", "2", lambda: 2, exactly(2)),
+        Row("2", "bad", "2.50", lambda: 3.25, within(2.5, 0.1)),
+    )
+    head, good, bad = table(check(row) for row in rows).splitlines()
+    assert head.split() == ["row", "what", "published", "ours", "tolerance", "s"]
+    assert good.split()[:6] == ["1", "good", "2", "2", "exact", "pass"]
+    assert bad.split()[:7] == ["2", "bad", "2.50", "3.25", "±", "0.1", "FAIL"]
