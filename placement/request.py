@@ -105,6 +105,7 @@ class SpareRule:
 
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
+EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ class Request:
 
     `traffic`: explicit bytes per step on one edge, by axis; wins over `model`.
     `collectives`: pattern by axis, ring where nothing is said.
+    `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
+    PP group weighs the rest.
     """
 
     parallelism: Parallelism
@@ -122,6 +125,11 @@ class Request:
     batch: Batch | None = None
     spares: SpareRule = AUTO
     objective: Objective = Objective.CUT
+    spread_alpha: float = EVEN_ALPHA
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.spread_alpha <= 1:
+            raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
 
     def hosts_needed(self, gpus_per_host: int) -> int:
         """Blocks of the gang: ranks / GPUs per host.
