@@ -27,7 +27,7 @@ def comb(children: Sequence[Tree], *, is_across_rows: bool) -> Tree:
     """One child after the other, each given as much as straight lines allow."""
     tree = children[-1]
     for child in reversed(children[:-1]):
-        tree = Tree(first=child, second=tree, is_across_rows=is_across_rows, lean=2)
+        tree = Tree(first=child, second=tree, axis=int(is_across_rows), lean=2)
     return tree
 
 

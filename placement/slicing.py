@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -28,16 +28,16 @@ MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, REGROW)  # tuned on ragged zones
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A leaf holds one zone. An inner node cuts across rows or across slots.
+    """A leaf holds one zone. An inner node cuts what it gets in two along one axis.
 
-    `lean`: where the line goes when capacities leave a choice: 0 gives the first
+    `axis`: on a grid, 0 cuts across slots and 1 across rows. `lean`: where the line goes when capacities leave a choice: 0 gives the first
     child as little as they allow, 2 as much, 1 its share by capacity.
     """
 
     zone: int = -1
     first: Tree | None = None
     second: Tree | None = None
-    is_across_rows: bool = False
+    axis: int = 0
     lean: int = 1
 
 
@@ -75,7 +75,7 @@ class Slicer:
         capacity_1, capacity_2 = self.capacity(tree.first), self.capacity(tree.second)
         least, most = max(0, cells - capacity_2), min(capacity_1, cells)
         wish = (least, cells * capacity_1 // (capacity_1 + capacity_2), most)[tree.lean]
-        part = self._part(region, tree.is_across_rows, least, most, wish)
+        part = self._part(region, tree.axis == 1, least, most, wish)
         if part.any():
             self._fill(tree.first, part)
         rest = region & ~part
@@ -128,14 +128,14 @@ def _nearest(sizes: npt.NDArray[np.int64], least: int, most: int, wish: int) -> 
     return int(choices[np.argmin(np.abs(choices - wish))])
 
 
-def random_tree(zones: Sequence[int], rng: random.Random) -> Tree:
+def random_tree(zones: Sequence[int], rng: random.Random, axes: int = 2) -> Tree:
     if len(zones) == 1:
         return Tree(zone=zones[0])
     split = rng.randrange(1, len(zones))
     return Tree(
-        first=random_tree(zones[:split], rng),
-        second=random_tree(zones[split:], rng),
-        is_across_rows=rng.random() < 0.5,
+        first=random_tree(zones[:split], rng, axes),
+        second=random_tree(zones[split:], rng, axes),
+        axis=axes - 1 - int(rng.random() * axes),
         lean=rng.randrange(3),
     )
 
@@ -146,7 +146,7 @@ def leaves(tree: Tree) -> list[int]:
     return leaves(tree.first) + leaves(tree.second)
 
 
-def mutate(tree: Tree, rng: random.Random) -> Tree:
+def mutate(tree: Tree, rng: random.Random, axes: int = 2) -> Tree:
     """A neighbour: two zones swapped, or one inner node turned, shifted or regrown."""
     zones = leaves(tree)
     if len(zones) < 2:
@@ -155,50 +155,35 @@ def mutate(tree: Tree, rng: random.Random) -> Tree:
     if kind == SWAP:
         a, b = rng.sample(zones, 2)
         return _relabel(tree, {a: b, b: a})
-    return _change(tree, rng.randrange(len(zones) - 1), kind, rng)[0]
+    return _change(tree, rng.randrange(len(zones) - 1), kind, rng, axes)[0]
 
 
 def _relabel(tree: Tree, names: dict[int, int]) -> Tree:
     if tree.first is None or tree.second is None:
         return Tree(zone=names.get(tree.zone, tree.zone))
-    return Tree(
-        first=_relabel(tree.first, names),
-        second=_relabel(tree.second, names),
-        is_across_rows=tree.is_across_rows,
-        lean=tree.lean,
-    )
+    return replace(tree, first=_relabel(tree.first, names), second=_relabel(tree.second, names))
 
 
-def _change(tree: Tree, index: int, kind: int, rng: random.Random) -> tuple[Tree, int]:
+def _change(tree: Tree, index: int, kind: int, rng: random.Random, axes: int) -> tuple[Tree, int]:
     """Change inner node number `index` (preorder); returns what is left of the index."""
     if tree.first is None or tree.second is None:
         return tree, index
     if index == 0:
-        return _changed(tree, kind, rng), -1
-    first, left = _change(tree.first, index - 1, kind, rng)
-    second, left = (tree.second, left) if left < 0 else _change(tree.second, left, kind, rng)
-    changed = Tree(first=first, second=second, is_across_rows=tree.is_across_rows, lean=tree.lean)
-    return changed, left
+        return _changed(tree, kind, rng, axes), -1
+    first, left = _change(tree.first, index - 1, kind, rng, axes)
+    second, left = (tree.second, left) if left < 0 else _change(tree.second, left, kind, rng, axes)
+    return replace(tree, first=first, second=second), left
 
 
-def _changed(tree: Tree, kind: int, rng: random.Random) -> Tree:
+def _changed(tree: Tree, kind: int, rng: random.Random, axes: int) -> Tree:
     if kind == TURN:
-        return Tree(
-            first=tree.first,
-            second=tree.second,
-            is_across_rows=not tree.is_across_rows,
-            lean=tree.lean,
-        )
+        further = 1 if axes == 2 else rng.randrange(1, axes)
+        return replace(tree, axis=(tree.axis + further) % axes)
     if kind == LEAN:
-        return Tree(
-            first=tree.first,
-            second=tree.second,
-            is_across_rows=tree.is_across_rows,
-            lean=(tree.lean + rng.randrange(1, 3)) % 3,
-        )
+        return replace(tree, lean=(tree.lean + rng.randrange(1, 3)) % 3)
     zones = leaves(tree)
     rng.shuffle(zones)
-    return random_tree(zones, rng)
+    return random_tree(zones, rng, axes)
 
 
 def slice_grid(
@@ -213,16 +198,28 @@ def slice_grid(
     """The best layout met, and its doubled cut; `tries` trees, stops at `target`.
 
     `score`: what is minimised, the doubled cut by default.
-
-    Threshold accepting from the best start: a neighbour is kept when it is not much
-    worse than the current tree, and "much" shrinks to nothing.
     """
     if region is None:
         region = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    value = score or (lambda layout: layout_cost(grid, layout))
     slicer = Slicer(grid, capacities, region)
     rng = random.Random(f"{grid.rows}x{grid.width}:{sorted(capacities)}")
-    layouts = [slicer.layout(start) for start in starts]
+    value = score or (lambda layout: layout_cost(grid, layout))
+    best = best_of_trees(slicer.layout, value, starts, tries, target, rng)
+    return layout_cost(grid, best), best
+
+
+def best_of_trees(
+    build: Callable[[Tree], Layout],
+    value: Callable[[Layout], float],
+    starts: Sequence[Tree],
+    tries: int,
+    target: float,
+    rng: random.Random,
+    axes: int = 2,
+) -> Layout:
+    """Threshold accepting (Dueck and Scheuer 1990) from the best start: a neighbour is kept
+    when it is not much worse than the current tree, and "much" shrinks to nothing."""
+    layouts = [build(start) for start in starts]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))
     now, cost = starts[first], costs[first]
@@ -230,11 +227,11 @@ def slice_grid(
     for step in range(tries):
         if best_cost <= target:
             break
-        other = mutate(now, rng)
-        layout = slicer.layout(other)
+        other = mutate(now, rng, axes)
+        layout = build(other)
         other_cost = value(layout)
         if other_cost <= cost * (1 + SLACK * (1 - step / tries) ** 2):
             now, cost = other, other_cost
         if other_cost < best_cost:
             best, best_cost = layout, other_cost
-    return layout_cost(grid, best), best
+    return best
