@@ -100,9 +100,10 @@ class Prover:
     """Proves lower bounds on the doubled cut of a grid over zones of given capacities."""
 
     def __init__(
-        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern]
+        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern], lot: int = 1
     ) -> None:
-        """`seeds`: patterns to start from, say those of a good layout."""
+        """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
+        lots, whole hosts of several slots, say; capacities are multiples of it."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
@@ -110,11 +111,13 @@ class Prover:
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
-        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale)
+        self.pricer = Pricer(
+            grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale, lot
+        )
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
-        self.pool.add(rectangles(grid, spaced))
+        self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
         self.stairs: dict[Counter, Range] = {}
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes

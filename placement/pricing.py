@@ -27,7 +27,9 @@ class Pricer:
     once: fresh pages cost more than the arithmetic.
     """
 
-    def __init__(self, rows: int, width: int, capacity: int, row_weight: int) -> None:
+    def __init__(self, rows: int, width: int, capacity: int, row_weight: int, lot: int = 1) -> None:
+        """`lot`: the slots of a pattern number a multiple of it."""
+        self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
         shape = (slots, capacity + 1)
         self._climb = row_weight * np.arange(slots, dtype=np.int64)[:, None]
@@ -54,6 +56,7 @@ class Pricer:
             np.add(self._shifted, row_cost[:, None], out=table)
             np.minimum(table, INFINITE, out=table)
         self._by_used = self._tables[-1].min(axis=0) - size_price
+        self._by_used[self._broken] = INFINITE
         self._by_used[0] = INFINITE  # the empty pattern is the caller's business
         np.minimum.accumulate(self._by_used, out=self.best)
 
