@@ -111,9 +111,8 @@ class Prover:
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
-        self.pricer = Pricer(
-            grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale, lot
-        )
+        slopes = [(weight * self.scale, many) for weight, many in grid.slopes]
+        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, lot)
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]

@@ -8,13 +8,15 @@ one row, so a block is (row s, slot d) with d in [0, width).
 Costs here are *doubled*: every zone pays in full for each cut edge that touches it,
 hence the sum over zones is twice the cut. `unit` turns half of that back into bytes.
 The cost of a zone that holds n slots of a row is at least `step[n]`, whatever slots
-these are, and a chain edge is cut at least |n_s - n_(s+1)| times between two rows:
+these are, and between two rows it pays at least `joint[|n_s - n_(s+1)|]`, which is
+row_weight times that difference for a chain between rows of whole hosts:
 
-    2 cut >= sum over zones of [ sum_s step[n_s] + row_weight sum_s |n_s - n_(s+1)| ] - offset
+    2 cut >= sum over zones of [ sum_s step[n_s] + sum_s joint[|n_s - n_(s+1)|] ] - offset
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise, permutations
@@ -28,6 +30,7 @@ from placement.traffic import AxisTraffic, Pattern, axis_traffic
 
 MUCH = np.int64(1) << 60  # no such set of slots
 MOST_ORDERS = 6  # of the slice axes that are tried
+Slope = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,9 @@ class BlockAxis:
 class BlockGrid:
     """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
 
-    Slots run along `slice_axes` in their order, the first one fastest.
+    Slots run along `slice_axes` in their order, the first one fastest. `slopes`: the
+    joint is convex, so much per slot (first value) for so many slots (second value), one
+    after the other; a difference beyond them all is impossible.
     """
 
     rows: int
@@ -62,16 +67,23 @@ class BlockGrid:
     offset: int
     unit: Fraction
     block: Ints
+    slopes: tuple[Slope, ...]
 
     @staticmethod
     def shapeless(blocks: int) -> BlockGrid:
         """One row of blocks that stay in order, for ranks that form no grid of hosts."""
         nothing = np.zeros(blocks + 1, dtype=np.int64)
-        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), np.arange(blocks)[None, :])
+        number = np.arange(blocks)[None, :]
+        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), number, ((0, blocks),))
 
     @property
     def size(self) -> int:
         return self.rows * self.width
+
+    @property
+    def joint(self) -> Ints:
+        """Doubled cost between two rows that differ by 0 .. width slots."""
+        return joint_cost(self.slopes, self.width)
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -81,6 +93,18 @@ class BlockGrid:
 
     def to_bytes(self, doubled: int) -> Fraction:
         return doubled * self.unit / 2
+
+
+def joint_cost(slopes: Sequence[Slope], most: int) -> Ints:
+    """Of a difference of 0 .. `most` slots."""
+    cost = np.full(most + 1, MUCH)
+    cost[0] = 0
+    reached = total = 0
+    for weight, many in slopes:
+        until = min(most, reached + many)
+        cost[reached : until + 1] = total + weight * np.arange(until - reached + 1)
+        reached, total = until, int(cost[until])
+    return cost
 
 
 def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
@@ -140,6 +164,7 @@ def block_grid(
         offset=offset * rows,
         unit=unit,
         block=_blocks(chain, rest),
+        slopes=((chain.weight if chain else 0, width),),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid
+from placement.grid import MUCH, BlockGrid
 from placement.milp import ColumnLp, LpSolution
 from placement.pricing import pattern_cost
 
@@ -121,8 +121,8 @@ class Pool:
             return
         self._seen.update(dict.fromkeys(fresh))
         array = np.array(fresh, dtype=np.int64)
-        moves = np.abs(np.diff(array, axis=1)).sum(axis=1)
-        cost = self._grid.step[array].sum(axis=1) + self._grid.row_weight * moves
+        between = self._grid.joint[np.abs(np.diff(array, axis=1))].sum(axis=1)
+        cost = self._grid.step[array].sum(axis=1) + between
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
 
@@ -140,10 +140,11 @@ class Pool:
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
     """Bands of consecutive rows of one width, as wide as each capacity allows."""
+    joint = grid.joint
     for capacity in capacities:
         for first in range(grid.rows):
             for height in range(1, grid.rows - first + 1):
                 width = min(grid.width, capacity // height)
-                if width:
+                if width and (height == grid.rows or joint[width] < MUCH):
                     after = grid.rows - first - height
                     yield (0,) * first + (width,) * height + (0,) * after

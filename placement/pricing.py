@@ -2,19 +2,21 @@
 
 A pattern says how many slots of each row a zone holds: n = (n_1 .. n_S). Given a
 price per slot and per row touched, the cheapest pattern is a shortest path over rows
-with state (slots of this row, hosts used so far); the step between rows costs
-row_weight |n - n'|, whose minimum over n' is two running minima (a distance transform).
+with state (slots of this row, hosts used so far). The step between rows costs a convex
+function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
+minima (a distance transform), and slope after slope is transform after transform.
 All arithmetic is in int64: a bound computed here is exact, not a float's word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid
+from placement.grid import BlockGrid, Slope, joint_cost
 
 INFINITE = np.int64(1) << 60
 
@@ -27,12 +29,19 @@ class Pricer:
     once: fresh pages cost more than the arithmetic.
     """
 
-    def __init__(self, rows: int, width: int, capacity: int, row_weight: int, lot: int = 1) -> None:
-        """`lot`: the slots of a pattern number a multiple of it."""
+    def __init__(
+        self, rows: int, width: int, capacity: int, slopes: Sequence[Slope], lot: int = 1
+    ) -> None:
+        """`slopes`: as of a BlockGrid. `lot`: a pattern's slots number a multiple of it."""
         self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
         shape = (slots, capacity + 1)
-        self._climb = row_weight * np.arange(slots, dtype=np.int64)[:, None]
+        self._slopes = [
+            (weight * np.arange(slots, dtype=np.int64)[:, None], min(reach, slots - 1))
+            for weight, reach in slopes
+        ]
+        self._slots = np.arange(slots)
+        self._joint = joint_cost(slopes, slots - 1)
         self._tables = [np.empty(shape, dtype=np.int64) for _ in range(rows)]
         self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
         # Tables shift right by their own n, so that column u - n lands in column u: the
@@ -45,9 +54,9 @@ class Pricer:
 
     def price(self, cost: Ints, size_price: Ints) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
-        a pattern of u hosts. Both in the units of row_weight.
+        a pattern of u hosts. Both in the units of the slopes.
         """
-        self._cost = cost[:, : len(self._climb)]
+        self._cost = cost[:, : len(self._tables[0])]
         self._first_row(self._tables[0])
         for previous, table, row_cost in zip(
             self._tables, self._tables[1:], self._cost[1:], strict=False
@@ -61,21 +70,21 @@ class Pricer:
         np.minimum.accumulate(self._by_used, out=self.best)
 
     def _first_row(self, table: Ints) -> None:
-        slots = np.arange(len(self._climb))
         table.fill(INFINITE)
-        table[slots, slots] = self._cost[0]
+        table[self._slots, self._slots] = self._cost[0]
 
     def _transform(self, table: Ints, out: Ints) -> None:
-        """out[n, u] = min over n' of table[n', u] + row_weight |n - n'|."""
+        """out[n, u] = min over n' of table[n', u] + what |n - n'| costs."""
         first, second, third = self._scratch
-        np.subtract(table, self._climb, out=first)
-        up = _running_min(first, second)
-        up += self._climb
-        spare = second if up is first else first
-        np.add(table, self._climb, out=third)
-        down = _running_min(third[::-1], spare[::-1])[::-1]
-        down -= self._climb
-        np.minimum(up, down, out=out)
+        for climb, reach in self._slopes:
+            np.subtract(table, climb, out=first)
+            up = _running_min(first, second, reach)
+            up += climb
+            spare = second if up is first else first
+            np.add(table, climb, out=third)
+            down = _running_min(third[::-1], spare[::-1], reach)[::-1]
+            down -= climb
+            table = np.minimum(up, down, out=out)
 
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
@@ -86,28 +95,31 @@ class Pricer:
         for row in range(len(self._tables) - 1, 0, -1):
             rest = self._tables[row][n, used] - self._cost[row, n]
             used -= n
-            ways = self._tables[row - 1][:, used] + np.abs(self._climb[:, 0] - self._climb[n, 0])
+            ways = self._tables[row - 1][:, used] + self._joint[np.abs(self._slots - n)]
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
         return tuple(reversed(counts))
 
 
-def _running_min(table: Ints, other: Ints) -> Ints:
-    """Prefix minima along the first axis, in one of the two buffers; both are used up.
+def _running_min(table: Ints, other: Ints, reach: int) -> Ints:
+    """Minima over a row and the `reach` before it, in one of the two buffers; both are
+    used up.
 
     By doubling: a minimum over 2k rows is one over k rows and the k before them. These
     are long vector operations, a third of the time of minimum.accumulate.
     """
-    reach = 1
-    while reach < len(table):
-        np.minimum(table[reach:], table[:-reach], out=other[reach:])
-        other[:reach] = table[:reach]
+    window = 1
+    while window <= reach and window < len(table):
+        step = min(window, reach + 1 - window)
+        np.minimum(table[step:], table[:-step], out=other[step:])
+        other[:step] = table[:step]
         table, other = other, table
-        reach *= 2
+        window += step
     return table
 
 
 def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
     """Doubled cost of one zone, before the constant that the grid subtracts."""
-    moves = sum(abs(a - b) for a, b in pairwise(pattern))
-    return int(sum(grid.step[n] for n in pattern)) + grid.row_weight * moves
+    joint = grid.joint
+    between = sum(int(joint[abs(a - b)]) for a, b in pairwise(pattern))
+    return int(sum(grid.step[n] for n in pattern)) + between

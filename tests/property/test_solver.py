@@ -87,7 +87,7 @@ def test_prices_of_all_patterns(
     rng = np.random.default_rng(seed)
     cost = rng.integers(-20, 30, (rows, width + 1))
     size_price = rng.integers(-9, 9, capacity + 1)
-    pricer = Pricer(rows, width, capacity, row_weight)
+    pricer = Pricer(rows, width, capacity, [(row_weight, width)])
     for _ in range(2):  # the tables are used again
         pricer.price(cost, size_price)
 
