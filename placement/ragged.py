@@ -19,21 +19,23 @@ from math import ceil, gcd
 
 import numpy as np
 
+from placement.bands import band_trees
 from placement.blockgraph import block_graph
 from placement.bounds import Prover
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
-from placement.grid import BlockGrid, block_axes, block_grid
+from placement.grid import BlockGrid, block_axes, block_grid, block_grids
 from placement.layout import counts
 from placement.master import Pattern
 from placement.request import Limits, Request
-from placement.slicing import Tree, best_of_trees
+from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.traffic import Pattern as Talk
 from placement.traffic import axis_traffic
-from placement.zones import ZoneStep
+from placement.zones import ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
+MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 QUICK_STATES = 2_000_000  # up to here a round costs what it does for other jobs
 
@@ -57,17 +59,44 @@ def _bytes(request: Request, gpus: int, zones: Ints) -> int:
 
 
 def _layout(request: Request, gpus: int, capacities: Sequence[int], limits: Limits) -> Ints:
+    """The best of sweeps over single blocks, and of a grid of several hosts at once."""
+    layouts = _swept(request, gpus, capacities, limits.trees)
+    together = _together(request, gpus, capacities, limits.trees)
+    if together is not None:
+        layouts.append(together)
+    return min(layouts, key=lambda layout: _bytes(request, gpus, layout))
+
+
+def _swept(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> list[Ints]:
     orders = _orders(request, gpus)
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
     graph = block_graph(request, gpus)
     if graph is None:
         filled = np.repeat(zones, [capacities[z] for z in zones])[: len(orders[0])]
-        layouts = [_along(order, filled) for order in orders]
-        return min(layouts, key=lambda layout: _bytes(request, gpus, layout))
+        return [_along(order, filled) for order in orders]
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
     rng = random.Random(f"{graph.blocks}:{sorted(capacities)}")
     sweeper = Sweeper(graph, capacities, orders)
-    return best_of_trees(sweeper.layout, graph.cost, starts, limits.trees, 0, rng, len(orders))
+    return [best_of_trees(sweeper.layout, graph.cost, starts, trees, 0, rng, len(orders))]
+
+
+def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> Ints | None:
+    """The fewest neighbouring hosts that form a grid, placed together; None where zones
+    do not hold enough of them."""
+    for hosts in range(2, MOST_TOGETHER + 1):
+        if request.parallelism.world_size % (hosts * gpus):
+            continue
+        grids = block_grids(request, hosts * gpus)
+        if grids:
+            room = [c // hosts for c in capacities]
+            if sum(room) < grids[0].size:
+                return None
+            grid = best_grid(grids, room)
+            _, layout = slice_grid(grid, room, band_trees(grid, room), trees, 0)
+            zone = np.empty(grid.size, dtype=np.int64)
+            zone[grid.block] = layout
+            return np.repeat(zone, hosts)
+    return None
 
 
 def comb(zones: Sequence[int], axis: int, lean: int) -> Tree:
