@@ -118,6 +118,7 @@ class Prover:
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
         self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
         self.stairs: dict[Counter, Range] = {}
+        self.in_use: dict[Pattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
@@ -169,8 +170,10 @@ class Prover:
         return min([incumbent, *self.leaves, *(known for known, _, _ in self.heap)])
 
     def good_patterns(self, most: int) -> list[Pattern]:
-        """The cheapest patterns at the last prices: what a whole cover is made of."""
-        return self.pool.cheapest(*self.last_prices, most, np.inf)
+        """What a whole cover is made of: the patterns in use where nodes ended, the last
+        node first, then the cheapest at the last prices."""
+        cheapest = self.pool.cheapest(*self.last_prices, most, np.inf)
+        return list(dict.fromkeys([*reversed(self.in_use), *cheapest]))[:most]
 
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
@@ -264,7 +267,11 @@ class Prover:
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
-        counter, value = _most_fractional(*master.support(solution))
+        patterns, share = master.support(solution)
+        for pattern in patterns.tolist():
+            self.in_use.pop(tuple(pattern), None)
+            self.in_use[tuple(pattern)] = None
+        counter, value = _most_fractional(patterns, share)
         if counter is None:
             return []
         slot_price, price = master.prices(solution)

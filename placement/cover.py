@@ -13,7 +13,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout
+from placement.layout import Layout, layout_cost
 from placement.master import Pattern
 from placement.milp import INFINITY, solve_integer
 from placement.pricing import pattern_cost
@@ -32,7 +32,9 @@ def cover_layout(
     slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)
     for zone, pattern in zip(zones, sorted(chosen, key=lambda p: (-sum(p), p)), strict=False):
         slots[zone] = pattern
-    return _laid_out(grid, _trimmed(grid, slots))
+    slots = _trimmed(grid, slots)
+    layouts = (_laid_out(grid, slots), _kept(grid, slots))
+    return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 
 def _chosen(
@@ -64,6 +66,25 @@ def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
             slots[zone, s] -= cut
             excess -= cut
     return slots
+
+
+def _kept(grid: BlockGrid, slots: Ints) -> Layout:
+    """Every slot stays in the zone of the row before where the zone's count allows it.
+
+    Exact where the order of slots costs nothing, as with one hierarchical axis: two rows
+    then differ by as many slots as zones give up, no more.
+    """
+    layout = _laid_out(grid, slots)
+    for s in range(1, grid.rows):
+        left = slots[:, s].copy()
+        row = np.full(grid.width, -1)
+        for d, zone in enumerate(layout[s - 1]):
+            if left[zone]:
+                row[d] = zone
+                left[zone] -= 1
+        row[row < 0] = np.repeat(np.arange(len(left)), left)
+        layout[s] = row
+    return layout
 
 
 def _laid_out(grid: BlockGrid, slots: Ints) -> Layout:

@@ -64,7 +64,12 @@ def solve_zones(
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best = _better(best, _covered(grid, capacities, prover, best))
-            bound = prover.prove(best.cost, limits.rounds)
+            bound = prover.prove(best.cost, limits.rounds // 2)
+            if bound < best.cost:
+                best = _better(best, _covered(grid, capacities, prover, best))
+                bound = prover.prove(best.cost, limits.rounds - limits.rounds // 2)
+            if bound < best.cost:
+                best = _better(best, _covered(grid, capacities, prover, best))
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
 
