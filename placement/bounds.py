@@ -226,16 +226,19 @@ class Prover:
         slots = np.arange(g.width + 1, dtype=np.int64)
         cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
         size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
+        link_price = np.zeros(g.rows, dtype=np.int64)
         fixed = g.width * int(slot.sum())
         for (counter, (low, high)), price in zip(
             master.ranges.items(), prices[g.rows :].tolist(), strict=True
         ):
             fixed += price * (low if price > 0 else high)
-            if counter.row == WHOLE_GANG:
+            if counter.is_link:
+                link_price[counter.row] += price
+            elif counter.row == WHOLE_GANG:
                 size_price += price * counter.values(len(size_price), g.width)
             else:
                 cost[counter.row] -= price * counter.values(g.width + 1, g.width)
-        self.pricer.price(cost, size_price)
+        self.pricer.price(cost, size_price, link_price)
         best = self.pricer.best
         per_zone = sum(min(0, int(best[c])) for c in self.capacities)
         value = -(-(fixed + per_zone) // self.scale) - g.offset
@@ -290,7 +293,7 @@ def _most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, flo
     A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
     zones in; only a split on sizes tells them from real ones.
     """
-    for family in (_sizes, _touches, _slots):
+    for family in (_sizes, _touches, _links, _slots):
         best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
         for counter, holds in family(patterns):
             value = float(share[holds].sum())
@@ -313,6 +316,11 @@ def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
 def _touches(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
     for s in range(patterns.shape[1]):
         yield Counter(s, 1), patterns[:, s] > 0
+
+
+def _links(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    for s in range(patterns.shape[1] - 1):
+        yield Counter(s, is_link=True), (patterns[:, s] > 0) & (patterns[:, s + 1] > 0)
 
 
 def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:

@@ -21,7 +21,8 @@ WHOLE_GANG = -1
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), or, with `stairs` = k, of the steps of a staircase on a row's slots.
+    the whole gang), of those that hold some of `row` and some of the next row if it is a
+    link, or, with `stairs` = k, of the steps of a staircase on a row's slots.
 
     Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
     n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
@@ -30,6 +31,7 @@ class Counter:
     row: int
     least: int = 1
     stairs: int = 0
+    is_link: bool = False
 
     def values(self, length: int, width: int) -> Ints:
         """f(n) for n = 0 .. length - 1."""
@@ -37,6 +39,8 @@ class Counter:
 
     def of(self, patterns: Ints, width: int) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
+        if self.is_link:
+            return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
         held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
         return self._f(held, width)
 
@@ -81,7 +85,9 @@ class Master:
         self._patterns[pattern] = None
         held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
         entries = [float(n) for n in pattern]
-        entries += [table[held[c.row]] for c, table in zip(self.ranges, self._values, strict=True)]
+        for counter, table in zip(self.ranges, self._values, strict=True):
+            is_broken = counter.is_link and not pattern[counter.row + 1]
+            entries.append(0.0 if is_broken else table[held[counter.row]])
         self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
         return True
 

@@ -52,16 +52,20 @@ class Pricer:
         self._shifted = np.lib.stride_tricks.as_strided(self._nearest, shape, (down - right, right))
         self.best: Ints = np.empty(capacity + 1, dtype=np.int64)
 
-    def price(self, cost: Ints, size_price: Ints) -> None:
+    def price(self, cost: Ints, size_price: Ints, link_price: Ints) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
-        a pattern of u hosts. Both in the units of the slopes.
+        a pattern of u hosts; `link_price[s]`: off one that holds some of row s and some of
+        row s + 1. All in the units of the slopes.
         """
+        self._link_price = link_price
         self._cost = cost[:, : len(self._tables[0])]
         self._first_row(self._tables[0])
-        for previous, table, row_cost in zip(
-            self._tables, self._tables[1:], self._cost[1:], strict=False
+        for previous, table, row_cost, link in zip(
+            self._tables, self._tables[1:], self._cost[1:], link_price, strict=False
         ):
             self._transform(previous, self._nearest)
+            if link:
+                self._linked(previous, link)
             np.add(self._shifted, row_cost[:, None], out=table)
             np.minimum(table, INFINITE, out=table)
         self._by_used = self._tables[-1].min(axis=0) - size_price
@@ -86,6 +90,15 @@ class Pricer:
             down -= climb
             table = np.minimum(up, down, out=out)
 
+    def _linked(self, table: Ints, link: int) -> None:
+        """As `_transform`, where going from some slots to some is worth `link`."""
+        from_none = table[0].copy()
+        table[0] = INFINITE
+        self._transform(table, self._nearest)
+        table[0] = from_none
+        self._nearest[1:] -= link
+        np.minimum(self._nearest, from_none + self._joint[:, None], out=self._nearest)
+
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
         final = self._tables[-1]
@@ -96,6 +109,7 @@ class Pricer:
             rest = self._tables[row][n, used] - self._cost[row, n]
             used -= n
             ways = self._tables[row - 1][:, used] + self._joint[np.abs(self._slots - n)]
+            ways[1:] -= self._link_price[row - 1] * (n > 0)
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
         return tuple(reversed(counts))
