@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise, permutations
+from functools import lru_cache, reduce
+from itertools import combinations, pairwise, permutations
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -225,34 +226,33 @@ def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
 def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
     """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
 
-    The two axes that are dearest to part are bounded together, for a set of slots cannot
-    be aligned with both; every further axis stacks layers of what is bounded so far.
+    Two axes are bounded together, for a set of slots cannot be aligned with both; every
+    further axis stacks layers of what is bounded so far. Any order gives a bound, and the
+    largest counts.
     """
-    dearest = sorted(axes, key=lambda a: (-_per_slot(a), a.axis))
-    if not dearest:
-        step = np.zeros(width + 1, dtype=np.int64)
-    elif len(dearest) == 1:
-        step = _line(dearest[0])
-    else:
-        step = _plane(*dearest[:2])
-        for axis in dearest[2:]:
-            step = _stack(step, axis)
+    step = np.zeros(width + 1, dtype=np.int64) if len(axes) != 1 else _line(axes[0])
+    for first, second in combinations(axes, 2):
+        rest = [axis for axis in axes if axis not in (first, second)]
+        step = np.maximum(step, reduce(_stack, rest, _plane(first, second)))
     offset = sum(
         2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
     )
     return step, offset
 
 
+FINE = 16  # layers of at most so many cells are told apart by the cell
+
+
 def _stack(base: Ints, axis: BlockAxis) -> Ints:
     """Least cost of n slots in `axis.size` layers, each bounded by `base`.
 
     Layers that hold between lo and hi slots have at least hi - lo lines of the axis in
-    part, or hi lines touched if it is hierarchical. lo and hi range over a few intervals
-    instead of all values, which only lowers the bound.
+    part, or hi lines touched if it is hierarchical. In large layers lo and hi range over a
+    few intervals instead of all values, which only lowers the bound.
     """
     cells = len(base) - 1
-    marks = sorted({0, 1, cells // 4, cells // 2, cells - 1, cells} - {-1})
-    intervals = [(a, b - 1) for a, b in pairwise([*marks, cells + 1])]
+    some = range(cells + 1) if cells <= FINE else (0, 1, cells // 4, cells // 2, cells - 1, cells)
+    intervals = [(a, b - 1) for a, b in pairwise([*sorted(set(some)), cells + 1])]
     line = _line(axis)
     touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
     best = np.full(cells * axis.size + 1, MUCH)
@@ -297,36 +297,27 @@ def _min_plus(a: Ints, b: Ints) -> Ints:
     return total
 
 
+@lru_cache(maxsize=256)
 def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
     """Doubled least cost of n cells of an a.size x b.size plane, n = 0 .. all of them.
 
-    Only how many lines of either axis are touched, and how many are full, is counted;
-    a partial line costs at least its cheapest. Full lines of one axis touch every line
-    of the other, which leaves four cases: no full line, full a-lines, full b-lines, both.
+    Exact. With m_j cells on line j of axis a, lines of b are cut where only some of the
+    a-lines reach, which is in max m - min m places if the a-lines are nested, or wherever
+    one reaches if b is hierarchical. The cost of a line is concave in m (`_line`), so for
+    given least and most m all lines but one hold either.
     """
-    cells = a.size * b.size
-    n = np.arange(cells + 1)
-    least = np.full(cells + 1, np.iinfo(np.int64).max)
-    along_a = np.arange(1, b.size + 1)  # a-lines touched; as full lines, 1 .. all
-    for touched in along_a.tolist():
-        others = -(-n // touched)  # b-lines touched
-        cost = _lines(a, touched, 0) + _lines(b, others, 0)
-        least = np.where(others <= a.size, np.minimum(least, cost), least)
-        missing = -(-(cells - n) // max(1, b.size - touched)) if touched < b.size else 0 * n
-        full = a.size - missing
-        fits = (full > 0) & ((touched < b.size) | (n == cells))
-        cost = _lines(a, b.size, touched) + _lines(b, a.size, np.maximum(full, 0))
-        least = np.where(fits, np.minimum(least, cost), least)
-    for one, other in ((a, b), (b, a)):
-        whole, rest = n // one.size, (n % one.size != 0).astype(np.int64)
-        cost = _lines(one, whole + rest, whole) + _lines(other, one.size, 0)
-        least = np.where(whole > 0, np.minimum(least, cost), least)
-    least[0] = 0
+    if b.pattern is Pattern.ALL_TO_ALL or (a.pattern is not Pattern.ALL_TO_ALL and b.size < a.size):
+        a, b = b, a
+    line = _line(a)
+    across = int(_line(b)[1]) if b.size > 1 else 0
+    is_touch = b.pattern is Pattern.HIERARCHICAL
+    least = np.full(a.size * b.size + 1, MUCH)
+    many = np.arange(b.size)[:, None]
+    for low in range(a.size + 1):
+        for high in range(low, a.size + 1):
+            rest = np.arange(low, high + 1)[None, :]
+            cells = many * high + (b.size - 1 - many) * low + rest
+            cost = many * line[high] + (b.size - 1 - many) * line[low] + line[rest]
+            cost = cost + across * (high if is_touch else high - low)
+            np.minimum.at(least, cells, cost)
     return least
-
-
-def _lines(axis: BlockAxis, touched: Ints | int, full: Ints | int) -> Ints:
-    """Least doubled cost of this many lines touched, `full` of them wholly."""
-    line = _line(axis)
-    partial = int(line[1:-1].min()) if axis.size > 1 else 0
-    return np.asarray(partial * (touched - np.asarray(full)) + int(line[-1]) * np.asarray(full))
