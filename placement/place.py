@@ -18,7 +18,7 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
-from placement.objective import Score, score_of, spread
+from placement.objective import solve_scored
 from placement.ragged import solve_ragged
 from placement.request import (
     Answer,
@@ -31,10 +31,9 @@ from placement.request import (
     TierCut,
     Undecided,
 )
+from placement.spread import spread_note
 from placement.traffic import axis_traffic
-from placement.zones import best_grid, solve_zones
-
-SPREAD_MEANS = "half the most zones of a DP group and half the most zones of a PP group"
+from placement.zones import ZoneStep, best_grid, solve_zones
 
 
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
@@ -126,18 +125,22 @@ class _Placer:
             wanted = reserve_by_zone(self.request, capacities, self.gang, most_spares)
             reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
             grid = best_grid(grids, capacities)
-            step = solve_zones(grid, capacities, reserved, self.limits, self._score(grid))
-        if self.request.objective is Objective.SPREAD and grid.slice_axes:
-            self.notes.append(f"spread {spread(grid, step.layout):g}: {SPREAD_MEANS}")
+            step = self._zones(grid, capacities, reserved)
         descent = Descent(self.fabric, grid, self.limits.trees, grids)
         descent.into_zones(step.layout, self.free)
         return _by_block(grid, descent.host), grid.to_bytes(step.bound)
 
-    def _score(self, grid: BlockGrid) -> Score | None:
-        """None for the cut itself, which has a search of its own."""
+    def _zones(self, grid: BlockGrid, capacities: list[int], reserved: list[int]) -> ZoneStep:
+        """The outermost tier by the request's objective."""
         if self.request.objective is Objective.CUT:
-            return None
-        return score_of(self.request.objective, grid, self.fabric.tiers[0].uplink_bytes_per_s)
+            return solve_zones(grid, capacities, reserved, self.limits)
+        uplink = self.fabric.tiers[0].uplink_bytes_per_s
+        step = solve_scored(self.request, grid, capacities, reserved, self.limits, uplink)
+        if self.request.objective is Objective.SPREAD:
+            zone = self.fabric.tiers[0].name
+            note = spread_note(grid, step.layout, capacities, self.request.spread_alpha, zone)
+            self.notes.append(note)
+        return step
 
     def _free_by_zone(self) -> list[int]:
         tier = self.fabric.tiers[0]
