@@ -18,6 +18,7 @@ from placement.request import (
     TierCut,
     Undecided,
 )
+from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
 from scheduler.core.explain import Cause
@@ -48,6 +49,12 @@ _CAUSES: dict[Cause, service_pb2.WaitCause.ValueType] = _numbers(
 _CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = _numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
+_TRAINING: dict[str, dict[Any, Any]] = {
+    "data_parallel": _numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
+    "sync": _numbers(job_pb2.Sync, "SYNC", Sync),
+    "context_parallel": _numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
+    "recompute": _numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
+}
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in _JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 _COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
@@ -84,6 +91,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     for section in ("parallelism", "model", "batch"):
         if message.HasField(section):
             mapping[section] = {f.name: v for f, v in getattr(message, section).ListFields()}
+    if message.HasField("training"):
+        mapping["training"] = _training(message.training)
     if message.traffic:
         mapping["traffic"] = dict(message.traffic)
     if message.collectives:
@@ -99,6 +108,15 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     return mapping
 
 
+def _training(message: job_pb2.Training) -> dict[str, Any]:
+    found = {field.name: value for field, value in message.ListFields()}
+    for name, numbers in _TRAINING.items():
+        if name in found:
+            named = {number: member.value for member, number in numbers.items()}
+            found[name] = named.get(found[name], found[name])
+    return found
+
+
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     """The message that `spec_from_proto` reads back as `spec`."""
     mapping = job_to_mapping(spec)
@@ -110,6 +128,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
         model=_section(job_pb2.Model, mapping, "model"),
         batch=_section(job_pb2.Batch, mapping, "batch"),
+        training=_section(job_pb2.Training, mapping, "training"),
         spares=str(mapping["spares"]),
         objective=_OBJECTIVES[request.objective],
         priority=spec.priority,
@@ -118,7 +137,9 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
 
 
 def _section(kind: type[Any], mapping: Mapping[str, Any], key: str) -> Any:
-    return kind(**mapping[key]) if key in mapping else None
+    if key not in mapping:
+        return None
+    return kind(**{name: _TRAINING.get(name, {}).get(v, v) for name, v in mapping[key].items()})
 
 
 # --- jobs ----------------------------------------------------------------------
