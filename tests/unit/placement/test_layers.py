@@ -130,11 +130,12 @@ def test_llama3_with_replicas_in_random_order_on_the_same_hosts() -> None:
     """47.5 TB leave a full zone on average, 2.16 s: twenty times the bytes."""
     roce = preset("roce-24k")
     leaving, slowest = [], []
-    for seed in range(20):
+    for seed in range(200):
         replicas = random.Random(seed).sample(range(128), 128)
         hosts = [16 * replica + stage for replica in replicas for stage in range(16)]
         leaving += egress(roce, llama3(2), hosts)[:5]  # of the zones that are full
-        slowest.append(loads(roce, llama3(2), hosts)["dp"].slowest)
+        if seed < 10:
+            slowest.append(loads(roce, llama3(2), hosts)["dp"].slowest)
     mean = sum(leaving) / len(leaving)
     assert mean == pytest.approx(47.5 * TERA, rel=0.01)
     assert mean / float(roce.tiers[0].uplink_bytes_per_s[0]) == pytest.approx(2.16, rel=0.01)
