@@ -36,6 +36,15 @@ def ffn_parameters(model: ModelShape, width: int) -> int:
     return (3 if model.gated else 2) * model.hidden * width
 
 
+def layer_parameters(model: ModelShape, *, has_experts: bool) -> int:
+    """Matrices of one layer but for its routed experts."""
+    attention = attention_parameters(model)
+    if not has_experts:
+        return attention + ffn_parameters(model, model.ffn)
+    shared = model.shared_experts * ffn_parameters(model, model.expert_width)
+    return attention + model.hidden * model.experts + shared
+
+
 def expert_parameters(model: ModelShape) -> int:
     """All routed experts of all layers: what expert parallelism spreads."""
     return model.expert_layers * model.experts * ffn_parameters(model, model.expert_width)
@@ -74,12 +83,11 @@ def training_flops(request: Request, *, causal: bool = True) -> int:
 
 def _multiplied(model: ModelShape, routed: int) -> int:
     """Parameters of all matrices, with `routed` of the experts of each layer."""
-    per_expert = ffn_parameters(model, model.expert_width)
-    per_expert_layer = model.hidden * model.experts + per_expert * (routed + model.shared_experts)
+    experts = routed * ffn_parameters(model, model.expert_width)
+    dense_layers = model.layers - model.expert_layers
     return (
-        model.layers * attention_parameters(model)
-        + (model.layers - model.expert_layers) * ffn_parameters(model, model.ffn)
-        + model.expert_layers * per_expert_layer
+        dense_layers * layer_parameters(model, has_experts=False)
+        + model.expert_layers * (layer_parameters(model, has_experts=True) + experts)
         + model.vocab * model.hidden
     )
 

@@ -160,8 +160,8 @@ class Training:
     reduced, and with ZERO3 parameters gathered. `expert_tp`: ranks that an expert is cut
     over: 0 or tp = all of tp, 1 = whole experts spread over tp as well. A token is sent to
     at most `expert_hosts_per_token` hosts (0: to each of its experts by itself), in
-    `dispatch_dtype` ("": the model's). `gpu_memory_gb` (10^9 bytes): what a GPU must
-    suffice with; 0 = not stated, and nothing is refused for it.
+    `dispatch_dtype` ("": the model's). `dropout`: masks are kept for backward.
+    `gpu_memory_gb` (2^30 bytes): what a GPU has; 0 = not stated, and nothing is refused.
     """
 
     data_parallel: DataParallel = DataParallel.FSDP
@@ -171,6 +171,7 @@ class Training:
     sequence_parallel: bool = True
     context_parallel: ContextParallel = ContextParallel.ALLGATHER
     recompute: Recompute = Recompute.SELECTIVE
+    dropout: bool = False
     expert_tp: int = 0
     expert_hosts_per_token: int = 0
     dispatch_dtype: str = ""

@@ -180,6 +180,7 @@ class _TrainingKeys(Keys):
     sequence_parallel: Flag = True
     context_parallel: ContextParallel = ContextParallel.ALLGATHER
     recompute: Recompute = Recompute.SELECTIVE
+    dropout: Flag = False
     expert_tp: Number = 0
     expert_hosts_per_token: Number = 0
     dispatch_dtype: DispatchDtype = ""

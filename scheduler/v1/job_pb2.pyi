@@ -568,6 +568,7 @@ class Training(_message.Message):
     EXPERT_HOSTS_PER_TOKEN_FIELD_NUMBER: _builtins.int
     DISPATCH_DTYPE_FIELD_NUMBER: _builtins.int
     GPU_MEMORY_GB_FIELD_NUMBER: _builtins.int
+    DROPOUT_FIELD_NUMBER: _builtins.int
     data_parallel: Global___DataParallel.ValueType
     """What data parallel ranks share out. Unspecified means FSDP."""
     shard_group: _builtins.int
@@ -595,7 +596,11 @@ class Training(_message.Message):
     the model.
     """
     gpu_memory_gb: _builtins.int
-    """Memory of a GPU in 10^9 bytes: a job that needs more is refused. 0 means not stated."""
+    """Memory of a GPU in units of 2^30 bytes: a job that needs more is refused. 0 means not
+    stated.
+    """
+    dropout: _builtins.bool
+    """Whether dropout masks are kept for backward."""
     def __init__(
         self,
         *,
@@ -610,10 +615,11 @@ class Training(_message.Message):
         expert_hosts_per_token: _builtins.int = ...,
         dispatch_dtype: _builtins.str = ...,
         gpu_memory_gb: _builtins.int = ...,
+        dropout: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "sequence_parallel", b"sequence_parallel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
     _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015
