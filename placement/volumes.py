@@ -151,6 +151,22 @@ def edge_volumes(request: Request) -> dict[str, int]:
     return {axis: int(volume) for axis, volume in volumes.items()}
 
 
+def state_share(request: Request, axis: str) -> Fraction:
+    """What of an axis' bytes is parameters and gradients, exchanged for the whole step.
+
+    The rest is activations, exchanged for each micro-batch. Bytes given by hand count as
+    state on dp and as activations elsewhere.
+    """
+    work = work_of(request)
+    if axis in ("dp", REPLICATE):
+        return Fraction(1)
+    if work is None or axis not in ("cp", "ep") or axis in dict(request.traffic):
+        return Fraction(0)
+    state = _weights(work)[axis]
+    activations = _context(work) if axis == "cp" else _expert(work)
+    return state / (state + activations) if state else Fraction(0)
+
+
 def is_all_to_all(axis: str, training: Training) -> bool:
     """Every ordered pair of a group exchanges bytes."""
     return axis == "ep" or (axis == "cp" and training.context_parallel is ContextParallel.ULYSSES)
