@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from ortools.graph.python import linear_sum_assignment
 from ortools.linear_solver import pywraplp
+
+from placement.fabric import Ints
 
 INFINITY = pywraplp.Solver.infinity()
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
@@ -107,3 +111,19 @@ def solve_integer(
     if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
         return None
     return tuple(round(v.solution_value()) for v in variables)
+
+
+def assign(cost: Ints) -> Ints:
+    """The column of each row, no column twice, at least total cost.
+
+    Shape: (rows, columns), rows <= columns; costs below 2^48. Cost: 3 ms for 192 x 192.
+    """
+    rows, columns = cost.shape
+    padded = np.zeros((columns, columns), dtype=np.int64)
+    padded[:rows] = cost
+    row, column = np.divmod(np.arange(columns * columns), columns)
+    solver = linear_sum_assignment.SimpleLinearSumAssignment()
+    solver.add_arcs_with_cost(row.astype(np.int32), column.astype(np.int32), padded.ravel())
+    if solver.solve() != solver.OPTIMAL:
+        raise ValueError(f"no assignment of {rows} rows to {columns} columns")
+    return np.array([solver.right_mate(i) for i in range(rows)], dtype=np.int64)

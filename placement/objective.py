@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.bands import band_trees
-from placement.fabric import Ints
-from placement.grid import BlockAxis, BlockGrid
+from placement.cut import egress
+from placement.fabric import Fabric, Ints
+from placement.grid import BlockAxis, BlockGrid, block_grid
 from placement.layout import Layout, layout_cost
-from placement.request import Limits, Objective, Request
+from placement.request import Limits, Objective, Request, TierCut
 from placement.slicing import slice_grid
-from placement.spread import spread, spread_layouts
+from placement.spread import spread, spread_layouts, spread_note
 from placement.traffic import Pattern
 from placement.zones import ZoneStep, solve_zones
 
@@ -36,6 +37,46 @@ def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
             return lambda layout: float((zone_egress(grid, layout, len(uplink)) / uplink).max())
         case Objective.SPREAD:
             return lambda layout: spread(grid, layout, request.spread_alpha)
+
+
+def measure(
+    fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
+) -> float | int:
+    """What the request minimises, by the referee's count; 0 on a fabric without tiers."""
+    if not cuts:
+        return 0
+    if request.objective is Objective.BOTTLENECK:
+        leaving = np.array(egress(fabric, request, hosts))
+        return float((leaving / fabric.tiers[0].uplink_bytes_per_s).max())
+    if request.objective is Objective.SPREAD:
+        grid = block_grid(request, fabric.gpus_per_host)
+        if grid is not None:
+            return spread(grid, _zones(fabric, grid, hosts), request.spread_alpha)
+    return cuts[0].bytes_per_step
+
+
+def like_zones(fabric: Fabric, request: Request) -> Ints:
+    """A number by zone, equal for zones that can be exchanged without a change in what
+    the request minimises."""
+    uplink = fabric.tiers[0].uplink_bytes_per_s
+    if request.objective is Objective.BOTTLENECK:
+        return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
+    return np.zeros(len(uplink), dtype=np.int64)
+
+
+def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
+    """How far groups are spread, when that is what was minimised."""
+    grid = block_grid(request, fabric.gpus_per_host)
+    if request.objective is not Objective.SPREAD or grid is None or not fabric.tiers:
+        return []
+    tier = fabric.tiers[0]
+    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)).tolist()
+    layout = _zones(fabric, grid, hosts)
+    return [spread_note(grid, layout, room, request.spread_alpha, tier.name)]
+
+
+def _zones(fabric: Fabric, grid: BlockGrid, hosts: Sequence[int]) -> Layout:
+    return np.asarray(fabric.tiers[0].domain_by_host[np.asarray(hosts)[grid.block]])
 
 
 def solve_scored(

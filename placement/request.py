@@ -139,7 +139,8 @@ class Placement:
 
     `lower_bound` holds for the outermost tier: no placement of this request on these
     free hosts cuts fewer bytes there. `notes` says in sentences what the caller
-    should know (fewer spares than asked for, an axis without traffic).
+    should know (fewer spares than asked for, an axis without traffic). `moved`: blocks
+    on another host than the hint's, if one was given.
     """
 
     hosts: tuple[int, ...]
@@ -148,6 +149,7 @@ class Placement:
     lower_bound: int = 0
     is_optimal: bool = False
     notes: tuple[str, ...] = field(default=())
+    moved: int | None = None
 
     @property
     def cut(self) -> int:
