@@ -39,6 +39,7 @@ from placement.swaps import choose_swaps
 from placement.traffic import Pattern
 
 MOST_PAIRS = 40  # of zones that are sliced anew
+MOST_ZONES = 1_000  # beyond that they are not exchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ class Near:
     def renamed(self, hosts: Hosts, kind: Ints) -> Hosts:
         """Turned and with zones exchanged, within one `kind` of zones, to meet the old one."""
         zone = self._zone_of[np.asarray(hosts)]
+        if self._zones > MOST_ZONES:
+            return self.seated(zone)
         axes = block_axes(self._request, self._fabric.gpus_per_host) or ()
         kept, best = self._exchanged(zone, kind)
         for axis in sorted(axes, key=lambda a: (-a.size, a.axis)):
@@ -181,7 +184,9 @@ class Near:
         fits = (used[parts, None] <= self._room[None, :]) & (kind[parts, None] == kind[None, :])
         stays = parts[:, None] == np.arange(self._zones)[None, :]
         to = np.arange(self._zones)
-        to[parts] = assign(np.where(fits, -2 * overlap - stays, 2 * len(zone) + 2))
+        chosen = assign(np.where(fits, -2 * overlap - stays, 2 * len(zone) ** 2))
+        if chosen is not None:
+            to[parts] = chosen
         named = to[zone]
         return int((named == self._old_zone).sum()), np.asarray(named)
 
@@ -189,7 +194,7 @@ class Near:
         """Blocks on their old hosts where the zone is the same, the others beside them."""
         stays = self._is_here & (zone_by_block == self._old_zone)
         grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
-        descent = Descent(self._fabric, grid, 0, self._grids)
+        descent = Descent(self._fabric, grid, 0, self._grids, self._request)
         others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
         depth = min(1, len(self._fabric.tiers))
         for zone in np.unique(zone_by_block[~stays]):

@@ -15,7 +15,7 @@ from placement.descend import Descent
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
-from placement.leftover import harm, kindest, rehoused, sparing
+from placement.leftover import broken_below, harm, kindest, rehoused, sparing
 from placement.request import Request
 
 Hosts = tuple[int, ...]
@@ -63,11 +63,13 @@ class Seating:
         size = np.bincount(tier.domain_by_host, minlength=zones)
         free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
         used = np.bincount(layout.ravel(), minlength=zones)
-        return kindest(used, free, size, np.minimum(kept, free - used) * (used > 0), kind)
+        kept = np.minimum(kept, free - used) * (used > 0)
+        inner = broken_below(self._fabric, self._free, used)
+        return kindest(used, free, size, kept, kind, inner)
 
     def _into_zones(self, layout: Layout) -> Callable[[Ints], Hosts]:
         def on(free: Ints) -> Hosts:
-            descent = Descent(self._fabric, self._grid, self._tries, self._grids)
+            descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
             descent.into_zones(layout, free)
             return _by_block(self._grid, descent.host)
 
@@ -76,7 +78,7 @@ class Seating:
     def _into(self, free: Ints, tier: int) -> Hosts:
         if tier >= len(self._fabric.tiers):
             return tuple(free[: self._grid.size].tolist())
-        descent = Descent(self._fabric, self._grid, self._tries, self._grids)
+        descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
         everywhere = np.ones((self._grid.rows, self._grid.width), dtype=np.bool_)
         descent.into(everywhere, free, tier)
         return _by_block(self._grid, descent.host)
