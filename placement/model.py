@@ -6,7 +6,7 @@ three feed-forward matrices, router, experts, two norms a layer, embeddings. No 
 FLOPs: every parameter that a token is multiplied by costs 2 forward and 4 backward
 (Kaplan et al. 2020); scores and the sum over values cost as much as two more matrices of
 `sequence` columns a head. That is the 6 P + 12 L h s of the literature (Narayanan et
-al. 2021, eq. 2 without recomputation), in which a causal mask leaves half of the second
+al. 2021, eq. 3 without recomputation), in which a causal mask leaves half of the second
 term. *Here the mask counts: half*. The input embedding is looked up, not multiplied.
 """
 
