@@ -69,7 +69,7 @@ class Seating:
 
     def _into_zones(self, layout: Layout) -> Callable[[Ints], Hosts]:
         def on(free: Ints) -> Hosts:
-            descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
+            descent = Descent(self._fabric, self._grid, self._tries, self._grids)
             descent.into_zones(layout, free)
             return _by_block(self._grid, descent.host)
 
@@ -78,7 +78,7 @@ class Seating:
     def _into(self, free: Ints, tier: int) -> Hosts:
         if tier >= len(self._fabric.tiers):
             return tuple(free[: self._grid.size].tolist())
-        descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
+        descent = Descent(self._fabric, self._grid, self._tries, self._grids)
         everywhere = np.ones((self._grid.rows, self._grid.width), dtype=np.bool_)
         descent.into(everywhere, free, tier)
         return _by_block(self._grid, descent.host)
