@@ -22,7 +22,8 @@ INFINITE = np.int64(1) << 60
 class Pricer:
     """Prices patterns of a grid, again and again at different prices.
 
-    `best[c]`: least cost of a pattern of 1 to c hosts. Shape: (capacity + 1,).
+    `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes:
+    (capacity + 1,).
     Cost: O(rows x width x capacity), 3 ms for 16 x 128 x 384. The tables are allocated
     once: fresh pages cost more than the arithmetic.
     """
@@ -53,9 +54,9 @@ class Pricer:
             self._transform(previous, self._nearest)
             np.add(self._shifted, row_cost[:, None], out=table)
             np.minimum(table, INFINITE, out=table)
-        self._by_used = self._tables[-1].min(axis=0) - size_price
-        self._by_used[0] = INFINITE  # the empty pattern is the caller's business
-        np.minimum.accumulate(self._by_used, out=self.best)
+        self.by_used = self._tables[-1].min(axis=0) - size_price
+        self.by_used[0] = INFINITE  # the empty pattern is the caller's business
+        np.minimum.accumulate(self.by_used, out=self.best)
 
     def _first_row(self, table: Ints) -> None:
         slots = np.arange(len(self._climb))
@@ -77,7 +78,7 @@ class Pricer:
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
         final = self._tables[-1]
-        used = int(np.argmin(self._by_used[: capacity + 1]))
+        used = int(np.argmin(self.by_used[: capacity + 1]))
         n = int(np.argmin(final[:, used]))
         counts = [n]
         for row in range(len(self._tables) - 1, 0, -1):
