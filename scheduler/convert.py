@@ -22,8 +22,9 @@ from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
 from scheduler.core.explain import Cause
+from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 
 def _numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
@@ -85,7 +86,7 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     """The content of the job file that says the same; what is unset is left out."""
     mapping: dict[str, Any] = {"priority": message.priority}
-    for field in ("name", "spares"):
+    for field in ("name", "spares", "tenant", "priority_class"):
         if text := getattr(message, field):
             mapping[field] = text
     for section in ("parallelism", "model", "batch"):
@@ -133,6 +134,8 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         objective=_OBJECTIVES[request.objective],
         priority=spec.priority,
         time_limit_s=spec.time_limit_s,
+        tenant=spec.tenant,
+        priority_class=spec.priority_class,
     )
 
 
@@ -160,6 +163,9 @@ def job_to_proto(
         placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
         version=version,
         spec=spec_to_proto(job.spec),
+        tenant=job.tenant,
+        priority=job.priority,
+        preemptible=job.is_preemptible,
     )
 
 
@@ -229,6 +235,7 @@ def reason_to_proto(reason: Reason, job: Job, version: int) -> service_pb2.Expla
         start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
         waits_for=reason.waits_for,
         version=version,
+        reserved_in=reason.reserved_in,
     )
 
 
@@ -239,6 +246,26 @@ def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
         change_time=timestamp(change.time_ns),
         change=_CHANGES[change.kind],
         job=job,
+    )
+
+
+# --- tenants -------------------------------------------------------------------
+
+
+def standing_to_proto(standing: Standing) -> tenant_pb2.Tenant:
+    tenant = standing.tenant
+    return tenant_pb2.Tenant(
+        name=tenant.name,
+        parent=tenant.parent,
+        guaranteed_gpus=standing.guaranteed_gpus,
+        limit_gpus=tenant.limit_gpus,
+        weight=tenant.weight,
+        cells=[tenant_pb2.Cell(tier=c.tier, count=c.count, hosts=c.hosts) for c in tenant.cells],
+        held_gpus=standing.held_gpus,
+        queued_gpus=standing.queued_gpus,
+        used_gpu_hours=standing.used_gpu_s / 3600,
+        share=standing.share,
+        kept_hosts=standing.kept_hosts,
     )
 
 

@@ -41,8 +41,16 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     except ValidationError as error:
         found = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
         raise document.error(*found) from None
+    if keys.priority and keys.priority_class:
+        message = f"stands beside priority_class {keys.priority_class}: give one of them"
+        raise document.error(("priority", message))
     return JobSpec(
-        keys.name or default_name, _request(keys, document), keys.priority, keys.time_limit_s
+        keys.name or default_name,
+        _request(keys, document),
+        keys.priority,
+        keys.time_limit_s,
+        keys.tenant,
+        keys.priority_class,
     )
 
 
@@ -109,6 +117,10 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["priority"] = spec.priority
     if spec.time_limit_s is not None:
         mapping["time_limit_s"] = spec.time_limit_s
+    if spec.tenant:
+        mapping["tenant"] = spec.tenant
+    if spec.priority_class:
+        mapping["priority_class"] = spec.priority_class
     return mapping
 
 

@@ -6,7 +6,7 @@ Shapes and types are checked by pydantic, so that every fault is reported at onc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from reprlib import repr as short
@@ -108,6 +108,7 @@ Count = Annotated[int, BeforeValidator(_COUNT)]
 Number = Annotated[int, BeforeValidator(_NUMBER)]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
+Rank = Annotated[int, BeforeValidator(_RANK)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Dtype = Annotated[str, BeforeValidator(partial(_choice, known=DTYPE_BYTES))]
 DispatchDtype = Annotated[str, BeforeValidator(partial(_choice, known=DISPATCH_BYTES))]
@@ -197,8 +198,10 @@ class JobKeys(Keys):
     spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
     training: _TrainingKeys = Field(default_factory=_TrainingKeys)
     objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
-    priority: Annotated[int, BeforeValidator(_RANK)] = 0
+    priority: Rank = 0
     time_limit_s: Count | None = None
+    tenant: Text = ""
+    priority_class: Text = ""
 
 
 _SECTIONS: dict[str, type[Keys]] = {
@@ -216,13 +219,13 @@ def path_of(error: ErrorDetails) -> str:
     return ".".join(str(part) for part in error["loc"])
 
 
-def message_of(error: ErrorDetails) -> str:
-    """pydantic's finding in the words of a job file."""
+def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = None) -> str:
+    """pydantic's finding in the words of a file. `sections`: its keys, by section name."""
     match error["type"]:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return _unknown(error)
+            return _unknown(error, sections or _SECTIONS)
         case "model_type":
             return f"must be a mapping of keys to values, not {short(error['input'])}"
         case "enum":
@@ -230,9 +233,11 @@ def message_of(error: ErrorDetails) -> str:
     return error["msg"]
 
 
-def _unknown(error: ErrorDetails) -> str:
+def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
     *section, key = (str(part) for part in error["loc"])
-    known = list(_SECTIONS[".".join(section)].model_fields)
+    # Parts that name no section are places in a list or names of the user's own.
+    inner = next((part for part in reversed(section) if part in sections), "")
+    known = list(sections[inner].model_fields)
     if known == list(AXES):
         return f"unknown axis {short(key)}; axes are {', '.join(AXES)}"
     near = get_close_matches(key, known, 1)

@@ -286,6 +286,8 @@ class JobSpec(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
     TRAINING_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -302,6 +304,10 @@ class JobSpec(_message.Message):
     """How long the gang runs at most, in seconds, as far as you know. Jobs behind it in the queue
     are let through on the strength of this. Unset: not stated.
     """
+    tenant: _builtins.str
+    """Who answers for the job, one of ListTenants that has no sub-tenants. Empty: the default one."""
+    priority_class: _builtins.str
+    """A class of the tenants file, which sets the priority; `priority` is then 0. Empty: none."""
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
         """Size of each parallelism axis. Required."""
@@ -342,10 +348,12 @@ class JobSpec(_message.Message):
         priority: _builtins.int = ...,
         time_limit_s: _builtins.int | None = ...,
         training: Global___Training | None = ...,
+        tenant: _builtins.str = ...,
+        priority_class: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "spares", b"spares", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
     _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
@@ -643,6 +651,9 @@ class Job(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PREEMPTIBLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -657,6 +668,12 @@ class Job(_message.Message):
     """Number of the current run of the gang, from 1; 0 before the first start."""
     version: _builtins.int
     """Version of the log at which this answer was true. Watch from here to miss nothing."""
+    tenant: _builtins.str
+    """The tenant that answers for it."""
+    priority: _builtins.int
+    """Its priority by itself or by its class, without what waiting adds."""
+    preemptible: _builtins.bool
+    """Whether it may use what is guaranteed to other tenants, until they want it back."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -686,10 +703,13 @@ class Job(_message.Message):
         placement: _placement_pb2.Placement | None = ...,
         version: _builtins.int = ...,
         spec: Global___JobSpec | None = ...,
+        tenant: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        preemptible: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "name", b"name", "placement", b"placement", "reason", b"reason", "spec", b"spec", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
