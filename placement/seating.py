@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from placement.bands import band_trees
 from placement.cut import cut
 from placement.descend import Descent
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout
+from placement.layout import Layout, layout_cost
 from placement.leftover import broken_below, harm, kindest, rehoused, sparing
 from placement.request import Request
+from placement.slicing import slice_grid
 
 Hosts = tuple[int, ...]
+FEW_TREES = 40  # tried for a layout that needs fewer whole zones
 
 
 class Seating:
@@ -47,11 +50,34 @@ class Seating:
         `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
         within one kind. Both of shape (zones,).
         """
-        layouts = [layout]
-        to = self._kindest(layout, kept, kind)
-        if (to[layout] != layout).any():
-            layouts.append(to[layout])
-        return [self._kindly(self._free, self._into_zones(zones)) for zones in layouts]
+        layouts = []
+        for zones in (layout, self._without_whole_zones(layout)):
+            if zones is not None:
+                exchanged = self._kindest(zones, kept, kind)[zones]
+                layouts += [zones, exchanged]
+        found: list[Hosts] = []
+        for i, zones in enumerate(layouts):
+            if not any((zones == other).all() for other in layouts[:i]):
+                found.append(self._kindly(self._free, self._into_zones(zones)))
+        return found
+
+    def _without_whole_zones(self, layout: Layout) -> Layout | None:
+        """A layout of the same cut in broken zones and as few whole ones as these leave
+        necessary; None when a short search finds none, or `layout` is one."""
+        tier = self._fabric.tiers[0]
+        size = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
+        room = np.bincount(tier.domain_by_host[self._free], minlength=len(tier.domains))
+        missing = self._grid.size - int(room[room < size].sum())
+        for zone in np.lexsort((np.arange(len(size)), -size)):
+            if room[zone] == size[zone]:
+                room[zone] = size[zone] if missing > 0 else 0
+                missing -= int(room[zone])
+        if room[np.unique(layout)].all() or np.count_nonzero(room) < 2:
+            return None
+        cost = layout_cost(self._grid, layout)
+        trees = band_trees(self._grid, room.tolist())
+        found, other = slice_grid(self._grid, room.tolist(), trees, FEW_TREES, cost)
+        return other if found <= cost else None
 
     def inside(self, free: Ints, tier: int) -> Hosts:
         """The whole gang on the `free` hosts of one domain with children on `tier`."""
@@ -69,7 +95,7 @@ class Seating:
 
     def _into_zones(self, layout: Layout) -> Callable[[Ints], Hosts]:
         def on(free: Ints) -> Hosts:
-            descent = Descent(self._fabric, self._grid, self._tries, self._grids)
+            descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
             descent.into_zones(layout, free)
             return _by_block(self._grid, descent.host)
 
@@ -78,7 +104,7 @@ class Seating:
     def _into(self, free: Ints, tier: int) -> Hosts:
         if tier >= len(self._fabric.tiers):
             return tuple(free[: self._grid.size].tolist())
-        descent = Descent(self._fabric, self._grid, self._tries, self._grids)
+        descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
         everywhere = np.ones((self._grid.rows, self._grid.width), dtype=np.bool_)
         descent.into(everywhere, free, tier)
         return _by_block(self._grid, descent.host)
