@@ -64,6 +64,8 @@ class Seating:
     def _without_whole_zones(self, layout: Layout) -> Layout | None:
         """A layout of the same cut in broken zones and as few whole ones as these leave
         necessary; None when a short search finds none, or `layout` is one."""
+        if not self._grid.weights:
+            return None
         tier = self._fabric.tiers[0]
         size = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
         room = np.bincount(tier.domain_by_host[self._free], minlength=len(tier.domains))
