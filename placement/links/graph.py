@@ -1,16 +1,18 @@
 """The fabric as a networkx graph, and what max-flow says about it.
 
-Two numbers enclose the bandwidth between two sets of hosts. From above: a maximum flow
-on the graph whose equivalent switches (one domain, rail and layer) are merged, which
-can only gain. From below: real traffic, spread evenly over every shortest path of the
-unmerged fabric and scaled until its fullest cable is full. Where the two meet, the
-merged graph is proved exact at any size.
+The bandwidth between two sets of hosts is enclosed by two cheap numbers. From above: a
+maximum flow on the graph whose equivalent switches (one domain, rail and layer) are
+merged, which can only gain. From below: real traffic, spread evenly over every shortest
+path of the unmerged fabric and scaled until its fullest cable is full. Where the two
+meet, merging is proved exact. Where they do not (uneven cables, failures), the maximum
+flow over every single switch decides, rail by rail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import networkx as nx
 import numpy as np
@@ -24,6 +26,7 @@ from placement.links.wiring import Layer, Links
 
 Node = str | tuple[int, int]
 SAME = 1e-9
+MOST_PAIRS = 10_000_000  # of leaves: 100,000 GPUs in racks of 16
 
 
 def graph(links: Links) -> nx.Graph[str]:
@@ -55,14 +58,22 @@ def _connect(built: nx.Graph[str], links: Links, cables: Iterator[tuple[str, str
         built.add_edge(a, b, cables=count, bytes_per_s=count * links.link_bytes_per_s)
 
 
+class By(StrEnum):
+    """How a bandwidth is proved."""
+
+    SPREADING = "even spreading reaches the cut"
+    MAX_FLOW = "max flow over every switch"
+    CUT = "merged switches, an upper bound"  # a fabric too large for the other two
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """Bandwidth between two sets of hosts. Units: bytes per second, one direction.
 
     `what`: "inside" (one half of the domain to the other) or "out of" the domain.
-    `injection`: what the NICs of the smaller side can send. `flow`: what the fabric
-    carries for certain; `most`: what it cannot exceed. `nominal`: the oversubscription
-    that the fabric file states, of what is measured.
+    `injection`: what the NICs of the smaller side can send. `flow`: what the network
+    carries at most, and does carry. `nominal`: the oversubscription of what is measured
+    that the fabric file states.
     """
 
     what: str
@@ -70,12 +81,8 @@ class Proof:
     domain: str
     injection: float
     flow: float
-    most: float
     nominal: float
-
-    @property
-    def is_exact(self) -> bool:
-        return self.most - self.flow <= SAME * self.most
+    by: By
 
     @property
     def oversubscription(self) -> float:
@@ -146,24 +153,22 @@ def _between(
     injection = float(min(nics[source].sum(), nics[sink].sum()))
     live_source = np.flatnonzero(source & links.live_leaf)
     live_sink = np.flatnonzero(sink & links.live_leaf)
-    most = _most(links, live_source, live_sink, top)
-    flow = min(_carried(links, live_source, live_sink), float(most))
-    return Proof(
-        what, layer.tier, layer.domains[domain], injection * rate, flow * rate, most * rate, nominal
-    )
+    most = _max_flow(links, live_source, live_sink, top, is_merged=True)
+    flow, by = most, By.CUT
+    if len(live_source) * len(live_sink) <= MOST_PAIRS:
+        flow, by = _carried(links, live_source, live_sink), By.SPREADING
+    if most - flow > SAME * most:
+        flow, by = _max_flow(links, live_source, live_sink, top, is_merged=False), By.MAX_FLOW
+    name = layer.domains[domain]
+    return Proof(what, layer.tier, name, injection * rate, min(flow, most) * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:
     """Cables' worth of traffic that even spreading carries. Every pair of a rail talks."""
     rail = np.arange(links.layers[0].switch_count) % links.rails
     nics = links.nics_by_leaf
-    pairs = [
-        np.array(np.meshgrid(source[rail[source] == r], sink[rail[sink] == r])).reshape(2, -1)
-        for r in range(links.rails)
-    ]
-    a, b = np.concatenate(pairs, axis=1)
-    if not len(a):
-        return 0.0
+    a, b = (ends.ravel() for ends in np.meshgrid(source, sink))
+    a, b = a[rail[a] == rail[b]], b[rail[a] == rail[b]]
     sent = np.bincount(rail[source], nics[source], links.rails)
     taken = np.bincount(rail[sink], nics[sink], links.rails)
     sizes = nics[a] * nics[b] / np.maximum(sent, taken)[rail[a]]
@@ -171,29 +176,36 @@ def _carried(links: Links, source: Ints, sink: Ints) -> float:
         loads = spread(links, a, b, sizes)
     except BadInput:  # some pair has no path left
         return 0.0
-    fullest = max((load.max() for load in (*loads.up, *loads.down) if len(load)), default=0.0)
+    fullest = max((load.max(initial=0.0) for load in (*loads.up, *loads.down)), default=0.0)
     return float(sizes.sum() / max(1.0, fullest))
 
 
-def _most(links: Links, source: Ints, sink: Ints, top: int) -> int:
-    """Maximum flow in cables, equivalent switches merged."""
-    merged = _merged(links, top)
-    nics = links.nics_by_leaf
-    merged.add_nodes_from(("source", "sink"))
+def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool) -> float:
+    """In cables. Rails are networks of their own: alike, unless something has failed."""
+    one_for_all = links.is_whole and not is_merged
+    network = _network(links, top, is_merged)
+    network.add_nodes_from(("source", "sink"))
     for leaf in source:
-        merged.add_edge("source", (0, int(leaf)), capacity=int(nics[leaf]))
+        if not (one_for_all and leaf % links.rails):
+            network.add_edge("source", (0, int(leaf)), capacity=int(links.nics_by_leaf[leaf]))
     for leaf in sink:
-        merged.add_edge((0, int(leaf)), "sink", capacity=int(nics[leaf]))
-    return int(nx.maximum_flow_value(merged, "source", "sink"))
+        network.add_edge((0, int(leaf)), "sink", capacity=int(links.nics_by_leaf[leaf]))
+    flow = float(nx.maximum_flow_value(network, "source", "sink"))
+    return flow * links.rails if one_for_all else flow
 
 
-def _merged(links: Links, top: int) -> nx.DiGraph[Node]:
-    """One node for the switches of a layer, domain and rail; capacity in cables."""
+def _network(links: Links, top: int, is_merged: bool) -> nx.DiGraph[Node]:
+    """Switches of all rails up to layer `top`, both directions; capacity in cables.
+
+    Merged: one node for the switches of a layer, domain and rail.
+    """
     built: nx.DiGraph[Node] = nx.DiGraph()
     for low, layer in enumerate(links.layers[:top]):
         ports, high = layer.uplinks, links.layers[low + 1]
-        pairs = np.stack([ports.lower // layer.per_rail, ports.upper // high.per_rail], axis=1)
-        for (a, b), cables in zip(*np.unique(pairs, axis=0, return_counts=True), strict=True):
-            built.add_edge((low, int(a)), (low + 1, int(b)), capacity=int(cables))
-            built.add_edge((low + 1, int(b)), (low, int(a)), capacity=int(cables))
+        sizes = (layer.per_rail, high.per_rail) if is_merged else (1, 1)
+        ends = np.stack([ports.lower // sizes[0], ports.upper // sizes[1]], axis=1)
+        pairs, cables = np.unique(ends, axis=0, return_counts=True)
+        for (a, b), count in zip(pairs.tolist(), cables.tolist(), strict=True):
+            built.add_edge((low, a), (low + 1, b), capacity=count)
+            built.add_edge((low + 1, b), (low, a), capacity=count)
     return built

@@ -140,6 +140,13 @@ class Links:
     def nics_by_leaf(self) -> Ints:
         return np.bincount(self.leaf_by_gpu, minlength=self.layers[0].switch_count)
 
+    def down_ports(self, level: int) -> Ints:
+        """By switch of a layer: cables from below, NICs at the leaves."""
+        if level == 0:
+            return np.where(self.live_leaf, self.nics_by_leaf, 0)
+        upper = self.layers[level - 1].uplinks.upper
+        return np.bincount(upper, minlength=self.layers[level].switch_count)
+
 
 @lru_cache(maxsize=8)
 def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:

