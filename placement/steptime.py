@@ -11,7 +11,7 @@ exposed   an axis' time on its slowest layer (layers.py) but for what hides behi
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
 Bandwidth only: the latency of messages is left out (collectives.py has it). Flows are
-spread perfectly unless `Assumptions.slowdown` says what routing makes of them.
+spread perfectly unless `step_time` is given what a routing makes of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
+from placement.congestion import Congestion
 from placement.fabric import Fabric, Ints
 from placement.layers import SCALE_UP, AxisLoad, axis_loads
 from placement.model import training_flops
@@ -63,7 +64,10 @@ class AxisTime:
 
 @dataclass(frozen=True)
 class StepTime:
-    """A step of one placement. `flops`: of the whole job, 0 when there is no model."""
+    """A step of one placement. `flops`: of the whole job, 0 when there is no model.
+
+    `congestion`: what routing makes of the flows; None when they are spread perfectly.
+    """
 
     compute_s: float
     bubble_s: float
@@ -72,6 +76,7 @@ class StepTime:
     busiest_link_s: float
     flops: int
     peak_flops: float
+    congestion: Congestion | None = None
 
     @cached_property
     def exposed_s(self) -> float:
@@ -117,8 +122,12 @@ def step_time(
     request: Request,
     hosts: Sequence[int],
     assumed: Assumptions = Assumptions(),
+    congestion: Congestion | None = None,
 ) -> StepTime:
     """The step of a gang on the hosts of its blocks.
+
+    `congestion`: of the same gang on the same hosts; each axis then takes as long
+    outside the hosts as its busiest cable.
 
     Raises: BadInput as `axis_traffic`. Cost: 3 ms for 16,384 ranks.
     """
@@ -129,21 +138,33 @@ def step_time(
     pipeline = Pipeline.of(request)
     loads = axis_loads(fabric, request, hosts)
     rule = _Hiding(request, pipeline, compute_s, dict(assumed.hidden))
-    axes = tuple(AxisTime(load, load.seconds, rule.exposed_s(load)) for load in loads)
-    link, link_s = busiest_link(loads)
+    spent = [(load, axis_seconds(load, congestion)) for load in loads]
+    axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
+    link, link_s = busiest_link(loads, congestion)
     bubble_s = compute_s * float(pipeline.bubble)
-    return StepTime(
-        compute_s, bubble_s, axes, link, link_s, flops, ranks * assumed.peak_tflops * 1e12
-    )
+    peak = ranks * assumed.peak_tflops * 1e12
+    return StepTime(compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
 
 
-def busiest_link(loads: Sequence[AxisLoad]) -> tuple[str, float]:
-    """The layer that all axes together keep busy longest: its name and seconds.
+def axis_seconds(load: AxisLoad, congestion: Congestion | None) -> float:
+    """On its slowest layer, or on its busiest cable where flows are routed."""
+    if congestion is None:
+        return load.seconds
+    routed = congestion.axis(load.traffic.axis)
+    return max(load.on(SCALE_UP), routed.seconds if routed else 0.0)
 
-    Each axis counts with its own busiest domain, the same one in a balanced placement.
+
+def busiest_link(loads: Sequence[AxisLoad], congestion: Congestion | None) -> tuple[str, float]:
+    """The layer, or cable, that all axes together keep busy longest: its name and seconds.
+
+    On a layer each axis counts with its own busiest domain, the same one in a balanced
+    placement.
     """
     names = dict.fromkeys(load.layer for axis in loads for load in axis.loads)
     totals = {name: sum(axis.on(name) for axis in loads) for name in names}
+    if congestion is not None:
+        inside = totals.get(SCALE_UP, 0.0)
+        totals = {SCALE_UP: inside, congestion.busiest.name: congestion.seconds}
     slowest = max(totals, key=totals.__getitem__, default=SCALE_UP)
     return slowest, totals.get(slowest, 0.0)
 
@@ -157,8 +178,7 @@ class _Hiding:
     compute_s: float
     hidden: dict[str, float]
 
-    def exposed_s(self, load: AxisLoad) -> float:
-        axis, seconds = load.traffic.axis, load.seconds
+    def exposed_s(self, axis: str, seconds: float) -> float:
         if axis in self.hidden:
             return seconds * (1 - self.hidden[axis])
         if axis == "pp":

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from placement.cut import groups_of
 from placement.fabric import Fabric, Ints
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
@@ -56,7 +57,7 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     traffics = axis_traffic(request)
     parts = []
     for index, traffic in enumerate(traffics):
-        groups = gpu[np.asarray(request.parallelism.groups(traffic.axis), dtype=np.int64)]
+        groups = groups_of(gpu, traffic)
         for source, target, size in _edges(fabric, traffic, groups):
             sizes = np.broadcast_to(np.asarray(size, dtype=np.float64), source.shape)
             parts.append((source, target, sizes, np.full(source.shape, index)))

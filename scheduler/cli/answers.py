@@ -22,7 +22,7 @@ from placement.request import (
 from placement.runnersup import RunnerUp, runners_up
 from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
-from scheduler.cli import steps
+from scheduler.cli import steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
@@ -175,7 +175,7 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
 
 def _step_text(asked: Question, answer: Placement) -> str:
     found = steps.estimate(asked, answer, Assumptions())
-    return steps.section_text(found, Assumptions()) if found else ""
+    return steptables.section_text(found, Assumptions()) if found else ""
 
 
 def _domains_text(asked: Question, answer: Placement) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placement.request import Answer
     from placement.steptime import Assumptions
     from scheduler.cli.answers import Question
-    from scheduler.cli.steps import Estimate
+    from scheduler.cli.steps import Estimate, Network
     from scheduler.specs import JobFile
 
 
@@ -64,7 +64,20 @@ def estimate_command(
         list[str] | None,
         typer.Option(help="AXIS=SHARE of an axis' time that hides behind compute, 0 to 1."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random placement.")] = 0,
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            help="How flows are routed: ecmp, e-ecmp[:QUEUE_PAIRS], pinned or adaptive."
+            "  [default: spread perfectly]"
+        ),
+    ] = None,
+    failed: Annotated[
+        list[str] | None,
+        typer.Option(help="A switch or cable that is down, or a range; with --routing."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the random placement and of the routing's hashes.")
+    ] = 0,
     output: Annotated[
         Format, typer.Option("--format", help="How the estimate is written.")
     ] = Format.TABLE,
@@ -76,16 +89,21 @@ def estimate_command(
 
     Exit code: as `muster place`; the highest when there are several fabrics.
     """
-    assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     from scheduler import specs
+
+    assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
+    network = _network(routing, failed, seed)
 
     asked = specs.read_job(str(job))
     runs = [
-        _run(asked, name, taken, assumed, seed)
+        _run(asked, name, taken, assumed, network)
         for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
     ]
-    write = _json if output is Format.JSON else _text
-    sys.stdout.write(write(asked.spec.name, runs, assumed) + "\n")
+    if output is Format.JSON:
+        text = _json(asked.spec.name, runs, assumed, network)
+    else:
+        text = _text(asked.spec.name, runs, assumed)
+    sys.stdout.write(text + "\n")
     raise typer.Exit(max(EXIT_CODES[_outcome(answer)] for _, answer, _ in runs))
 
 
@@ -148,7 +166,25 @@ def _hidden(text: str) -> tuple[str, float]:
     return axis, value
 
 
-def _run(job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, seed: int) -> Run:
+def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
+    from placement.congestion import parse_routing
+    from placement.errors import BadInput
+    from scheduler.cli.steps import Network
+    from scheduler.problems import InputError, Problem
+
+    if failed and routing is None:
+        raise InputError(
+            Problem("--failed", "needs --routing: perfectly spread flows meet nothing")
+        )
+    try:
+        return Network(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
+    except BadInput as error:
+        raise InputError(Problem("--routing", error.message)) from None
+
+
+def _run(
+    job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: Network
+) -> Run:
     from placement.errors import BadInput
     from placement.hostset import full
     from placement.place import place
@@ -156,16 +192,19 @@ def _run(job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, seed
     from scheduler import specs
     from scheduler.cli.answers import Question
     from scheduler.cli.steps import estimate
+    from scheduler.problems import InputError, Problem
 
-    network = specs.load_fabric(fabric)
-    taken = specs.load_busy(busy, network) if busy else 0
-    asked = Question(job.spec.name, network, job.spec.request, full(network.host_count) & ~taken)
+    found = specs.load_fabric(fabric)
+    taken = specs.load_busy(busy, found) if busy else 0
+    asked = Question(job.spec.name, found, job.spec.request, full(found.host_count) & ~taken)
     try:
-        answer = place(network, asked.free, asked.request)
+        answer = place(found, asked.free, asked.request)
         if not isinstance(answer, Placement):
             return asked, answer, None
-        return asked, answer, estimate(asked, answer, assumed, seed)
+        return asked, answer, estimate(asked, answer, assumed, network)
     except BadInput as error:
+        if error.field == "failed":
+            raise InputError(Problem("--failed", error.message)) from None
         raise job.document.error((error.field, error.message)) from None
 
 
@@ -175,7 +214,7 @@ def _outcome(answer: Answer) -> str:
     return outcome(answer)
 
 
-def _json(name: str, runs: list[Run], assumed: Assumptions) -> str:
+def _json(name: str, runs: list[Run], assumed: Assumptions, network: Network) -> str:
     from scheduler.cli import steps
 
     body: dict[str, Any] = {
@@ -195,24 +234,32 @@ def _json(name: str, runs: list[Run], assumed: Assumptions) -> str:
             }
             for asked, answer, found in runs
         ],
+        "network": {
+            "routing": str(network.routing) if network.routing else None,
+            "failed": list(network.failed),
+            "seed": network.seed,
+        },
         "seconds": {"total": round(clock.seconds_so_far(), 6)},
     }
     return json.dumps(body, indent=2)
 
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
-    from scheduler.cli import steps
+    from scheduler.cli import steptables
 
     found = [estimate for _, _, estimate in runs if estimate]
     parts = []
     if found:
         ranks = found[0].asked.request.parallelism.world_size
-        parts.append(f"{name}: {ranks:,} ranks; {steps.assumptions_text(found[0], assumed)}")
-        parts += [steps.ways_text(found), steps.bubble_text(found[0].placed)]
+        parts.append(f"{name}: {ranks:,} ranks; {steptables.assumptions_text(found[0], assumed)}")
+        parts += [steptables.ways_text(found), steptables.bubble_text(found[0].placed)]
     for asked, answer, estimate in runs:
         if estimate:
             parts.append(f"on {asked.fabric.name}, as muster places it:")
-            parts += [steps.layers_text(estimate.placed), steps.advice_text(estimate)]
+            step = estimate.placed
+            parts.append(steptables.layers_text(step))
+            parts.append(steptables.routing_text(step.congestion) if step.congestion else "")
+            parts.append(steptables.advice_text(estimate))
         else:
             parts.append(_without_estimate(asked, answer))
     return "\n\n".join(part for part in parts if part)

@@ -218,3 +218,68 @@ def test_more_busy_files_than_fabrics() -> None:
         "estimate", "job.yaml", "--fabric", "narrow.yaml", "--busy", "busy", "--busy", "busy"
     )
     assert "2 files for 1 fabrics" in str(result.exception)
+
+
+# --- routing ---------------------------------------------------------------------------
+
+
+def test_adaptive_routing_over_a_full_fabric_is_perfectly_spread() -> None:
+    spread = placements(estimate(fabrics=("wide",)))
+    routed = placements(estimate("--routing", "adaptive", fabrics=("wide",)))
+    for way, step in routed.items():
+        assert spread[way]["routing"] is None
+        assert step["routing"]["slowdown"] == pytest.approx(1, abs=0.02)
+        assert step["step_seconds"] == pytest.approx(spread[way]["step_seconds"], rel=0.01)
+
+
+def test_hashed_flows_collide_and_the_step_waits_for_the_fullest_cable() -> None:
+    step = placements(estimate("--routing", "ecmp"))["muster"]
+    routing = step["routing"]
+    assert routing["routing"] == "ecmp"
+    assert routing["slowdown"] > 1.2
+    for name, axis in routing["axes"].items():
+        assert step["axes"][name]["seconds"] == pytest.approx(axis["seconds"])
+    busiest = max(layer["seconds"] for layer in routing["layers"])
+    assert routing["seconds"] == pytest.approx(busiest)
+
+
+def test_more_queue_pairs_collide_less() -> None:
+    slowdown = [
+        placements(estimate("--routing", routing))["muster"]["routing"]["slowdown"]
+        for routing in ("ecmp", "e-ecmp:4", "e-ecmp:64")
+    ]
+    assert slowdown == sorted(slowdown, reverse=True)
+
+
+def test_a_failed_switch_costs_time() -> None:
+    whole = placements(estimate("--routing", "adaptive"))["at_random"]
+    broken = placements(estimate("--routing", "adaptive", "--failed", "z[0-3]-ctsw00"))["at_random"]
+    assert broken["routing"]["seconds"] > whole["routing"]["seconds"]
+    assert broken["step_seconds"] > whole["step_seconds"]
+
+
+def test_routing_is_shown_cable_by_cable() -> None:
+    text = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--routing", "ecmp").stdout
+    assert "max / mean" in text
+    assert any(line.startswith("together ") for line in text.splitlines())
+
+
+def test_replicas_of_shard_groups_are_routed_too() -> None:
+    Path("hsdp.yaml").write_text(JOB + "training: {shard_group: 4}\n")
+    axes = placements(estimate("--routing", "ecmp", job="hsdp.yaml"))["muster"]["routing"]["axes"]
+    assert set(axes) >= {"pp", "dp", "dp_replicate"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--routing", "hash"), "--routing: must be one of ecmp"),
+        (("--routing", "e-ecmp:0"), "--routing: queue pairs"),
+        (("--failed", "z0-ctsw00"), "--failed: needs --routing"),
+        (("--routing", "ecmp", "--failed", "nothing"), "--failed: narrow has no"),
+    ],
+)
+def test_bad_routing_names_itself(options: tuple[str, ...], says: str) -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", *options)
+    assert isinstance(result.exception, InputError)
+    assert says in str(result.exception)

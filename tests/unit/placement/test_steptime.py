@@ -134,10 +134,10 @@ def test_no_step_is_shorter_than_its_busiest_link() -> None:
 
 def test_axes_share_a_link() -> None:
     loads = axis_loads(ROCE, llama3(2), list(WHOLE_REPLICAS))
-    assert busiest_link(loads)[0] == "scale-up"
+    assert busiest_link(loads, None)[0] == "scale-up"
     outside = [load for load in loads if load.traffic.axis != "tp"]
     pp, dp = outside
-    assert busiest_link(outside) == ("nic", pp.on("nic") + dp.on("nic"))
+    assert busiest_link(outside, None) == ("nic", pp.on("nic") + dp.on("nic"))
 
 
 def test_without_a_model_nothing_hides_and_nothing_is_utilised() -> None:
