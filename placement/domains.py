@@ -9,7 +9,7 @@ import numpy as np
 from placement.fabric import Fabric, Ints
 from placement.pack import ranked
 
-MOST_TRIED = 3  # domains whose inner cut is compared
+MOST_TRIED = 2  # domains whose inner cut is compared
 
 
 def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tuple[Ints, int]]:
@@ -63,7 +63,7 @@ def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> l
     makes: dict[tuple[int, ...], Ints] = {}
     for hosts in inside:
         counts = np.unique(fabric.tiers[tier].domain_by_host[hosts], return_counts=True)[1]
-        makes.setdefault(tuple(np.sort(counts).tolist()), hosts)
-    parts = {make: len(ranked(np.array(make), gang)) for make in makes}
-    fewest = min(parts.values())
-    return [hosts for make, hosts in makes.items() if parts[make] == fewest][:MOST_TRIED]
+        filled = tuple(sorted((hosts for _, hosts in ranked(counts, gang)), reverse=True))
+        makes.setdefault(filled, hosts)
+    fewest = min(len(filled) for filled in makes)
+    return [hosts for filled, hosts in makes.items() if len(filled) == fewest][:MOST_TRIED]

@@ -144,23 +144,40 @@ def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
     """The free hosts less whole innermost domains that the gang could do without.
 
     Each domain above keeps what is free in broken ones, and as few whole ones as hold
-    the rest of its part, large ones first. Equal to `free` when nothing can be spared.
+    the rest of its part, large ones first; unless its part then needs more domains than
+    before. Equal to `free` when nothing can be spared.
     """
     if len(fabric.tiers) < 2:
         return free
     tier, above = fabric.tiers[-1], fabric.tiers[-2]
+    domain, parent = tier.domain_by_host[free], above.domain_by_host[free]
     count, size = _count(tier, free), _size(tier)
-    parent = np.zeros(len(size), dtype=np.int64)
-    parent[tier.domain_by_host] = above.domain_by_host
-    needed = np.bincount(above.domain_by_host[list(hosts)], minlength=len(above.domains))
-    is_whole = count == size
-    missing = needed - np.bincount(parent, np.where(is_whole, 0, count), len(needed)).astype(int)
+    is_kept = np.ones(len(free), dtype=np.bool_)
+    needed = _count(above, np.asarray(hosts, dtype=np.int64))
+    for number in np.flatnonzero(needed):
+        inside = np.unique(domain[parent == number])
+        keep = _fewest_whole(count[inside], count[inside] == size[inside], int(needed[number]))
+        if not keep.all() and _parts(count[inside][keep], needed[number]) <= _parts(
+            count[inside], needed[number]
+        ):
+            is_kept &= (parent != number) | np.isin(domain, inside[keep])
+    return np.asarray(free[is_kept])
+
+
+def _fewest_whole(count: Ints, is_whole: Mask, needed: int) -> Mask:
+    """All broken domains, and the fewest whole ones that hold the rest of `needed`."""
     keep = ~is_whole
-    for number in np.lexsort((np.arange(len(size)), -size)):
-        if is_whole[number] and missing[parent[number]] > 0:
-            keep[number] = True
-            missing[parent[number]] -= size[number]
-    return np.asarray(free[keep[tier.domain_by_host[free]]])
+    missing = needed - int(count[keep].sum())
+    for i in np.lexsort((np.arange(len(count)), -count)):
+        if is_whole[i] and missing > 0:
+            keep[i] = True
+            missing -= int(count[i])
+    return keep
+
+
+def _parts(count: Ints, needed: int) -> int:
+    """Domains that `needed` hosts take up at least."""
+    return int(np.searchsorted(np.cumsum(np.sort(count)[::-1]), needed)) + 1
 
 
 def _without(fabric: Fabric, free: Ints, taken: Sequence[int]) -> Ints:

@@ -170,7 +170,7 @@ class _Placer:
         if inside:
             grid = grids[0] if grids else BlockGrid.shapeless(self.gang)
             seating = self._seating(grid, grids)
-            return [seating.inside(free, tier) for free, tier in inside], Fraction(0)
+            return seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
         capacities = [int(n) for n in free_by_zone]

@@ -1,12 +1,14 @@
 """From zones to hosts, with little harm to what stays free.
 
-The cut on every tier comes first: a way to spare whole domains is tried as a placement
-of its own, and kept only where it cuts no more on any tier.
+The cut on every tier comes first. So every way to spare whole domains is a placement of
+its own, which the caller compares; ways that need more domains are not tried, for they
+would cut more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +20,20 @@ from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
 from placement.leftover import broken_below, harm, kindest, rehoused, sparing
 from placement.request import Request
-from placement.slicing import slice_grid
+from placement.slicing import Region, slice_grid
 
 Hosts = tuple[int, ...]
 FEW_TREES = 40  # tried for a layout that needs fewer whole zones
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Way:
+    """Blocks in zones, or all inside one domain (`zones` None) with children on `tier`;
+    hosts are taken from `free`."""
+
+    zones: Layout | None
+    free: Ints
+    tier: int = 1
 
 
 class Seating:
@@ -41,25 +53,78 @@ class Seating:
         self._request = request
         self._free = free
         self._grid = grid
-        self._grids = grids
-        self._tries = tries
+        self._descent = Descent(fabric, grid, tries, grids, request)
+        self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Hosts]:
-        """Placements in the zones of `layout`, and in those that it harms least to use.
+        """Placements in the zones of `layout`, and in zones that it harms less to use.
 
         `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
         within one kind. Both of shape (zones,).
         """
-        layouts = []
+        layouts = [layout]
         for zones in (layout, self._without_whole_zones(layout)):
             if zones is not None:
-                exchanged = self._kindest(zones, kept, kind)[zones]
-                layouts += [zones, exchanged]
-        found: list[Hosts] = []
-        for i, zones in enumerate(layouts):
-            if not any((zones == other).all() for other in layouts[:i]):
-                found.append(self._kindly(self._free, self._into_zones(zones)))
+                layouts += [zones, self._kindest(zones, kept, kind)[zones]]
+        new = [z for i, z in enumerate(layouts) if not any((z == y).all() for y in layouts[:i])]
+        return self._seated([_Way(zones, self._free) for zones in new])
+
+    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Hosts]:
+        """The whole gang in each of `domains`: (free hosts, tier below)."""
+        return self._seated([_Way(None, free, tier) for free, tier in domains])
+
+    def _seated(self, ways: list[_Way]) -> list[Hosts]:
+        """Each way, and each with fewer whole domains broken, if that is likely to go."""
+        found = [self._hosts(way) for way in ways]
+        for way, hosts in zip(ways, list(found), strict=True):
+            free = sparing(self._fabric, way.free, hosts)
+            if np.isin(hosts, np.setdiff1d(way.free, free)).any():
+                found.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
         return found
+
+    def _mixed(self, hosts: Hosts, other: Hosts) -> Hosts:
+        """`other` in the zones where it is better, `hosts` elsewhere."""
+        zone = self._fabric.tiers[0].domain_by_host[list(other)]
+        for number in np.unique(zone):
+            mixed = tuple(np.where(zone == number, other, hosts).tolist())
+            if self._key(mixed) < self._key(hosts):
+                hosts = mixed
+        return hosts
+
+    def _hosts(self, way: _Way) -> Hosts:
+        if way.tier >= len(self._fabric.tiers) and way.zones is None:
+            return tuple(way.free[: self._grid.size].tolist())
+        zones = np.zeros((self._grid.rows, self._grid.width), dtype=np.int64)
+        zone_of_free = np.zeros(len(way.free), dtype=np.int64)
+        if way.zones is not None:
+            zones, zone_of_free = way.zones, self._fabric.tiers[0].domain_by_host[way.free]
+        host = np.empty_like(zones)
+        for number in np.unique(zones):
+            part = zones == number
+            host[part] = self._part(part, way.free[zone_of_free == number], way.tier)
+        return rehoused(self._fabric, way.free, _by_block(self._grid, host))
+
+    def _part(self, part: Region, free: Ints, tier: int) -> Ints:
+        """Hosts of the blocks in one domain, remembered: ways share most of theirs."""
+        key = (part.tobytes(), free.tobytes())
+        if key not in self._known:
+            self._descent.into(part, free, tier)
+            self._known[key] = self._descent.host[part]
+        return self._known[key]
+
+    def _key(self, hosts: Hosts) -> tuple[int, ...]:
+        cuts = cut(self._fabric, self._request, hosts)
+        return (*(tier.bytes_per_step for tier in cuts), *harm(self._fabric, self._free, hosts))
+
+    def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
+        tier = self._fabric.tiers[0]
+        zones = len(tier.domains)
+        size = np.bincount(tier.domain_by_host, minlength=zones)
+        free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
+        used = np.bincount(layout.ravel(), minlength=zones)
+        kept = np.minimum(kept, free - used) * (used > 0)
+        inner = broken_below(self._fabric, self._free, used)
+        return kindest(used, free, size, kept, kind, inner)
 
     def _without_whole_zones(self, layout: Layout) -> Layout | None:
         """A layout of the same cut in broken zones and as few whole ones as these leave
@@ -80,58 +145,6 @@ class Seating:
         trees = band_trees(self._grid, room.tolist())
         found, other = slice_grid(self._grid, room.tolist(), trees, FEW_TREES, cost)
         return other if found <= cost else None
-
-    def inside(self, free: Ints, tier: int) -> Hosts:
-        """The whole gang on the `free` hosts of one domain with children on `tier`."""
-        return self._kindly(free, lambda hosts: self._into(hosts, tier))
-
-    def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
-        tier = self._fabric.tiers[0]
-        zones = len(tier.domains)
-        size = np.bincount(tier.domain_by_host, minlength=zones)
-        free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
-        used = np.bincount(layout.ravel(), minlength=zones)
-        kept = np.minimum(kept, free - used) * (used > 0)
-        inner = broken_below(self._fabric, self._free, used)
-        return kindest(used, free, size, kept, kind, inner)
-
-    def _into_zones(self, layout: Layout) -> Callable[[Ints], Hosts]:
-        def on(free: Ints) -> Hosts:
-            descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
-            descent.into_zones(layout, free)
-            return _by_block(self._grid, descent.host)
-
-        return on
-
-    def _into(self, free: Ints, tier: int) -> Hosts:
-        if tier >= len(self._fabric.tiers):
-            return tuple(free[: self._grid.size].tolist())
-        descent = Descent(self._fabric, self._grid, self._tries, self._grids, self._request)
-        everywhere = np.ones((self._grid.rows, self._grid.width), dtype=np.bool_)
-        descent.into(everywhere, free, tier)
-        return _by_block(self._grid, descent.host)
-
-    def _kindly(self, free: Ints, seat: Callable[[Ints], Hosts]) -> Hosts:
-        """`seat`'s hosts out of `free`, or zone by zone those it finds in broken domains."""
-        best = rehoused(self._fabric, free, seat(free))
-        spared = sparing(self._fabric, free, best)
-        if len(spared) == len(free) or not self._could_harm_less(free, spared, best):
-            return best
-        other = np.asarray(rehoused(self._fabric, free, seat(spared)))
-        zone = self._fabric.tiers[0].domain_by_host[other]
-        for number in np.unique(zone):
-            mixed = tuple(np.where(zone == number, other, best).tolist())
-            if self._key(free, mixed) < self._key(free, best):
-                best = mixed
-        return best
-
-    def _could_harm_less(self, free: Ints, spared: Ints, hosts: Hosts) -> bool:
-        """Whether `hosts` break a domain that the spared hosts leave alone."""
-        return bool(np.isin(hosts, np.setdiff1d(free, spared)).any())
-
-    def _key(self, free: Ints, hosts: Hosts) -> tuple[int, ...]:
-        cuts = cut(self._fabric, self._request, hosts)
-        return (*(tier.bytes_per_step for tier in cuts), *harm(self._fabric, free, hosts))
 
 
 def _by_block(grid: BlockGrid, host: Ints) -> Hosts:
