@@ -83,7 +83,8 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     _model(settings)
     for key in UNREPRESENTED:
         value = settings.get(key)
-        if value and value != 1 and value != {"device": "none"}:
+        is_off = not value or value == {"device": "none"}
+        if not is_off and (value is True or value != 1):  # 1: a partition of one
             draft.note(f"not represented: {key} (line {settings.origin(key).line})")
 
 

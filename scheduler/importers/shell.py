@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from scheduler.problems import InputError, Problem
 
-DEEPEST = 20  # expansions within expansions
-MOST_WORDS = 100_000
+MOST_WORDS = 100_000  # that a word may stand for
+MOST_LETTERS = 1_000_000
 
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=](.*?))?\})", re.DOTALL)
@@ -53,7 +53,7 @@ class Script:
 def read_script(text: str, source: str, environment: Mapping[str, str]) -> Script:
     """The words of `text`; `environment` holds variables that it expects to be set.
 
-    Raises: InputError on a quote that is never closed, or on variables without end.
+    Raises: InputError on a quote that is never closed, or on variables that grow too large.
     """
     reader = _Reader(text, source)
     script = Script({name: _split(value, 0) for name, value in environment.items()})
@@ -182,47 +182,47 @@ class _Reader:
         return passed
 
 
-def _expand(
-    raw: Word, variables: Mapping[str, list[Word]], source: str, depth: int = 0
-) -> list[Word]:
-    """`raw` with its variables filled in, split at blanks."""
-    if depth > DEEPEST:
-        raise InputError(Problem("", f"{raw.text!r} refers to itself", source, raw.line))
+def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+    """`raw` with its variables filled in, split at blanks.
+
+    A value is taken as it was when it was set, so that no variable can refer to itself.
+    """
     found: list[Word] = []
     for word in _split(raw.text, raw.line):
         arithmetic = re.fullmatch(r"\$\(\((.*)\)\)", word.text)
-        match = _VARIABLE.search(word.text)
         if arithmetic:
             found.append(Word(_computed(arithmetic[1], variables) or word.text, word.line))
-        elif match is None or (filled := _filled(match, word, variables)) is None:
-            found.append(word)
         else:
-            found += [
-                piece for part in filled for piece in _expand(part, variables, source, depth + 1)
-            ]
-        if len(found) > MOST_WORDS:
-            raise InputError(Problem("", "its variables stand for too much", source, raw.line))
+            found += _filled(word, variables, source)
+    if len(found) > MOST_WORDS or sum(len(word.text) for word in found) > MOST_LETTERS:
+        raise InputError(Problem("", "its variables stand for too much", source, raw.line))
     return found
 
 
-def _filled(
-    match: re.Match[str], word: Word, variables: Mapping[str, list[Word]]
-) -> list[Word] | None:
-    """The word with its first variable replaced; None when that has no value."""
-    plain, braced, default = match.groups()
-    name = plain or braced
-    value = variables.get(name)
-    if not value and default is not None:
-        value = _split(default, word.line)
-    if value is None:
-        return None
-    before, after = word.text[: match.start()], word.text[match.end() :]
-    if not value:
-        return _split(before + after, word.line)
-    words = list(value)
-    words[0] = Word(before + words[0].text, words[0].line or word.line)
-    words[-1] = Word(words[-1].text + after, words[-1].line or word.line)
-    return words
+def _filled(word: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+    """One word without blanks: the first and last word of a value join what is around it."""
+    words = [Word("", word.line)]
+    end = 0
+    for match in _VARIABLE.finditer(word.text):
+        plain, braced, default = match.groups()
+        value = variables.get(plain or braced)
+        if not value and default is not None:
+            value = _expand(Word(default, word.line), variables, source)
+        if value is None:
+            continue
+        _join(words, Word(word.text[end : match.start()], word.line))
+        end = match.end()
+        if value:
+            _join(words, value[0])
+            words += value[1:]
+    _join(words, Word(word.text[end:], word.line))
+    return [each for each in words if each.text]
+
+
+def _join(words: list[Word], more: Word) -> None:
+    """Append to the last word, which is on the line of its first part."""
+    last = words[-1]
+    words[-1] = Word(last.text + more.text, last.line if last.text else more.line)
 
 
 def _split(text: str, line: int) -> list[Word]:
