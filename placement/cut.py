@@ -1,8 +1,7 @@
 """The referee: the bytes per step that cross the boundaries of each tier.
 
-It knows ranks, axes and domains, and nothing of how a placement was found. Ranks
-are laid out as a grid with one dimension per axis; an edge is cut when its two ends
-lie in different domains.
+It knows ranks, axes and domains, and nothing of how a placement was found. The ranks
+of a group lie a stride apart; an edge is cut when its two ends lie in different domains.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def cut_by_axis(
     """(axis, bytes) of the axes that cross at all, in rank order."""
     if (domain_by_block == domain_by_block[0]).all():
         return ()
-    grid = _grid(request, np.repeat(domain_by_block, gpus_per_host))
+    by_rank = np.repeat(domain_by_block, gpus_per_host)
     crossing = []
     for traffic in axis_traffic(request):
-        crossed = _crossing(traffic, _along(grid, request, traffic.axis))
+        crossed = _crossing(traffic, groups_of(by_rank, traffic))
         if crossed:
             crossing.append((traffic.axis, crossed))
     return tuple(crossing)
@@ -58,23 +57,26 @@ def egress(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[int,
         return ()
     tier = fabric.tiers[0]
     domains = tier.domain_by_host[np.asarray(hosts, dtype=np.int64)]
-    grid = _grid(request, np.repeat(domains, fabric.gpus_per_host))
-    total = np.zeros(len(tier.domains))
-    for traffic in axis_traffic(request):
-        total += _leaving(traffic, _along(grid, request, traffic.axis), len(tier.domains))
+    by_axis = egress_by_axis(request, fabric.gpus_per_host, domains, len(tier.domains))
+    total = sum((leaves for _, leaves in by_axis), np.zeros(len(tier.domains)))
     return tuple(round(b) for b in total)
 
 
-def _grid(request: Request, domain_by_rank: Ints) -> Ints:
-    """Shape: sizes of the axes, slowest-varying first."""
-    return domain_by_rank.reshape(tuple(reversed(request.parallelism.sizes)))
+def egress_by_axis(
+    request: Request, gpus_per_host: int, domain_by_block: Ints, domains: int
+) -> tuple[tuple[AxisTraffic, Floats], ...]:
+    """Of each axis, the bytes per step that leave each domain. Shape: (domains,)."""
+    by_rank = np.repeat(domain_by_block, gpus_per_host)
+    return tuple(
+        (traffic, _leaving(traffic, groups_of(by_rank, traffic), domains))
+        for traffic in axis_traffic(request)
+    )
 
 
-def _along(grid: Ints, request: Request, axis: str) -> Ints:
-    """Shape: (groups, ranks of a group)."""
-    position = len(request.parallelism.axes) - 1 - request.parallelism.axes.index(axis)
-    size = grid.shape[position]
-    return np.moveaxis(grid, position, -1).reshape(-1, size)
+def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
+    """A value of each rank, group by group. Shape: (groups, ranks of a group)."""
+    apart = by_rank.reshape(-1, traffic.size, traffic.stride)
+    return apart.swapaxes(1, 2).reshape(-1, traffic.size)
 
 
 def _crossing(traffic: AxisTraffic, groups: Ints) -> int:

@@ -13,27 +13,39 @@ import numpy.typing as npt
 
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout, layout_cost
-from placement.pack import pack, ranked
+from placement.layout import Layout
+from placement.pack import FEW, Packer, best_fit, sliced
+from placement.regions import GraphRegions, GridRegions, Regions
+from placement.request import Request
 from placement.slicing import Region
 
-INNER_TRIES = 60
+INNER_TRIES = 60  # slicing trees
+PER_BLOCK = 100  # proposals of annealing, where one domain holds the whole gang
+PROPOSALS = 60_000  # of one anneal, at most
+SHARE = 4  # of that for a part of a gang, whose outer tiers count more
 
 
 class Descent:
     """Assigns hosts to the blocks of one grid; `host` holds the answer by row and slot.
 
     `grids`: the same grid with its slots in other orders, in which inner tiers may be
-    packed better than in the order that suits the outermost one.
+    packed better than in the order that suits the outermost one. `request`: of a gang
+    whose ranks form no grid; without it the blocks stay in order.
     """
 
     def __init__(
-        self, fabric: Fabric, grid: BlockGrid, tries: int, grids: Sequence[BlockGrid] = ()
+        self,
+        fabric: Fabric,
+        grid: BlockGrid,
+        tries: int,
+        grids: Sequence[BlockGrid] = (),
+        request: Request | None = None,
     ) -> None:
         self._fabric = fabric
         self._grid = grid
         self._orders = [(other, _slots_of(grid, other)) for other in grids or [grid]]
         self._tries = min(tries, INNER_TRIES)
+        self._regions = _regions(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
     def into_zones(self, layout: Layout, free: Ints) -> None:
@@ -49,13 +61,13 @@ class Descent:
             self.host[region] = free[:needed]
             return
         domain = self._fabric.tiers[tier].domain_by_host[free]
-        children, free_by_child = np.unique(domain, return_counts=True)
-        chosen = ranked(free_by_child.astype(np.int64), needed)
-        if len(chosen) == 1:
-            child = children[chosen[0][0]]
+        children, room = np.unique(domain, return_counts=True)
+        fitting = np.flatnonzero(room >= needed)
+        if len(fitting):
+            child = children[fitting[np.argmin(room[fitting])]]
             self.into(region, free[domain == child], tier + 1)
             return
-        layout = self._packed(region, chosen, free_by_child.tolist())
+        layout = self._packed(region, room.tolist())
         if tier + 1 == len(self._fabric.tiers):
             self._seat(region, layout, children, free)
             return
@@ -64,25 +76,40 @@ class Descent:
             if part.any():
                 self.into(part, free[domain == number], tier + 1)
 
-    def _packed(self, region: Region, chosen: list[tuple[int, int]], room: list[int]) -> Layout:
-        """The best `pack` over the orders of slots, on the rows that the region touches
-        only: edges elsewhere do not matter."""
-        rows = np.flatnonzero(region.any(axis=1))
-        low, high = int(rows[0]), int(rows[-1]) + 1
-        if self._grid.row_wrap:
-            low, high = 0, self._grid.rows
-        best: tuple[int, Layout] | None = None
-        for grid, slots in self._orders:
-            packed = pack(grid, region[low:high, slots], chosen, room, self._tries)
-            cost = layout_cost(grid, packed)
-            if best is None or cost < best[0]:
-                in_place = np.empty_like(packed)
-                in_place[:, slots] = packed
-                best = (cost, in_place)
-        assert best is not None
+    def _packed(self, region: Region, room: list[int]) -> Layout:
+        """The child of each block of `region`, as an index into `room`; -1 elsewhere."""
+        regions = self._regions
+        packer = Packer(
+            regions.graph(region), regions.walks(region), room, regions.least(region, room)
+        )
+        packer.segment()
+        if self._tries:
+            self._slice(packer, region, room)
+            self._anneal(packer, room, is_whole=bool(region.all()))
         layout = np.full(region.shape, -1, dtype=np.int64)
-        layout[low:high] = best[1]
+        layout[region] = best_fit(packer.best.at, room)
         return layout
+
+    def _slice(self, packer: Packer, region: Region, room: list[int]) -> None:
+        """Slicing trees over few children, with the slots in every order."""
+        if len(room) > FEW or not isinstance(self._regions, GridRegions):
+            return
+        for grid, slots in self._orders:
+            if packer.is_done:
+                return
+            in_place = np.empty(region.shape, dtype=np.int64)
+            in_place[:, slots] = sliced(grid, region[:, slots], room, self._tries, 0)
+            packer.offer(in_place[region].tolist())
+
+    def _anneal(self, packer: Packer, room: list[int], *, is_whole: bool) -> None:
+        """Most of the work goes to the whole gang: of its parts other tiers decide more."""
+        per_block = min(PER_BLOCK, PROPOSALS // self._grid.size)
+        if not is_whole:
+            packer.polish(per_block // SHARE)
+        elif not packer.is_done:
+            packer.least = max(packer.least, self._regions.proved(room))
+            packer.polish(per_block)
+            packer.anneal(per_block)
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""
@@ -95,6 +122,13 @@ class Descent:
             free, label_by_host, np.bincount(labels, minlength=len(numbers))
         )
         self.host[region] = seats
+
+
+def _regions(grid: BlockGrid, request: Request | None, gpus_per_host: int) -> Regions:
+    has_shape = grid.rows > 1 or bool(grid.slice_axes)
+    if has_shape or request is None:
+        return GridRegions(grid)
+    return GraphRegions(request, gpus_per_host)
 
 
 def _slots_of(grid: BlockGrid, other: BlockGrid) -> Ints:

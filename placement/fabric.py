@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -23,7 +23,9 @@ from placement.errors import BadInput
 
 Ints = npt.NDArray[np.int64]
 KINDS = ("roce", "infiniband")
+_KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains")
 MOST_HOSTS = 200_000
+SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Llama 3 (2024), 3.3.1: 8 pods of 192 racks, 2 hosts a rack, 1:7 above the pod.
@@ -69,7 +71,10 @@ class Tier:
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
-    """Tiers outermost first, hosts in tree order. `spec` rebuilds the value."""
+    """Tiers outermost first, hosts in tree order. `spec` rebuilds the value.
+
+    `nic_gbps`, `scale_up_gbps`: of one GPU, one direction: out of its host, and inside it.
+    """
 
     name: str
     kind: str
@@ -78,6 +83,7 @@ class Fabric:
     tiers: tuple[Tier, ...]
     hosts: tuple[str, ...]
     spec: Mapping[str, Any]
+    scale_up_gbps: float = SCALE_UP_GBPS
 
     @property
     def host_count(self) -> int:
@@ -132,16 +138,17 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     """
     if not isinstance(spec, Mapping):
         raise BadInput("", "a fabric must be a mapping with name, gpus_per_host and tiers")
-    _only(spec, "", {"name", "kind", "gpus_per_host", "nic_gbps", "tiers", "domains"})
+    _only(spec, "", set(_KEYS))
     name = _text(spec, "name")
     kind = spec.get("kind", "roce")
     if kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
     gpus = _count(spec.get("gpus_per_host"), "gpus_per_host")
     gbps = _positive(spec.get("nic_gbps", 400), "nic_gbps")
+    scale_up = _positive(spec.get("scale_up_gbps", SCALE_UP_GBPS), "scale_up_gbps")
     tiers = _tier_entries(spec.get("tiers"))
     tree = _listed_tree(spec["domains"], tiers) if "domains" in spec else _regular_tree(tiers)
-    return _assemble(name, kind, gpus, gbps, tiers, tree, spec)
+    return replace(_assemble(name, kind, gpus, gbps, tiers, tree, spec), scale_up_gbps=scale_up)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,9 +192,9 @@ def _scaled(
     The first value is what one of them is worth in bytes.
     """
     factor = {
-        a.axis: Fraction(n, n - 1)
-        for a in axes
-        if a.pattern is Pattern.HIERARCHICAL and (n := request.parallelism.size(a.axis))
+        t.axis: Fraction(t.size, t.size - 1)
+        for t in axis_traffic(request)
+        if t.pattern is Pattern.HIERARCHICAL
     }
     exact = [(a.weight * factor.get(a.axis, Fraction(1)), Fraction(a.wrap)) for a in axes]
     denominator = lcm(*(w.denominator for pair in exact for w in pair))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric import Fabric, Ints
+from placement.hostset import Mask
 from placement.request import Request
 from placement.spares import size_spares
 
@@ -44,7 +45,8 @@ def hold_spares(
     """Spares for a gang on `hosts`, out of the `free` hosts it leaves.
 
     Each zone of the gang holds its own; what a zone lacks is held in the gang's other
-    zones, then in the zones with most room. Order: zone by zone, then by host.
+    zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
+    then by host.
     """
     gang = np.asarray(hosts, dtype=np.int64)
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
@@ -56,7 +58,8 @@ def hold_spares(
     left = np.setdiff1d(free, gang, assume_unique=True)
     total = min(sum(wishes), most_spares)
     left_in = np.bincount(zone_of[left], minlength=zones)
-    held = _shared(wishes, total, used, left_in)
+    is_whole = left_in == np.bincount(zone_of, minlength=zones)
+    held = _shared(wishes, total, used, left_in, is_whole)
     queue = _by_preference(fabric, left)
     spares: list[int] = []
     for zone in range(zones):
@@ -77,15 +80,15 @@ def _wishes(request: Request, used: Ints, gang: int) -> list[int]:
     return shares
 
 
-def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints) -> list[int]:
+def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: Mask) -> list[int]:
     """Spares held in each zone: its wish if it can, the rest where there is room."""
     held = [0] * len(wishes)
     missing = total
     for zone, wish in enumerate(wishes):
         held[zone] = min(wish, int(left_in[zone]), missing)
         missing -= held[zone]
-    by_room = sorted(range(len(wishes)), key=lambda z: (used[z] == 0, held[z] - int(left_in[z]), z))
-    for zone in by_room:
+    by_room = np.lexsort((np.arange(len(wishes)), np.array(held) - left_in, is_whole, used == 0))
+    for zone in by_room.tolist():
         more = min(missing, int(left_in[zone]) - held[zone])
         held[zone] += more
         missing -= more
@@ -95,12 +98,14 @@ def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints) -> list[in
 def _by_preference(fabric: Fabric, left: Ints) -> Ints:
     """`left` reordered: one host per ToR before any second one, crowded ToRs first.
 
-    A rack with one host free serves no pair of ranks, so it is spent first.
+    A rack with one host free serves no pair of ranks, so it is spent first; a wholly free
+    one serves the next gang best, so it is spent last.
     """
     if len(fabric.tiers) < 2 or not len(left):
         return left
     rack = fabric.tiers[-1].domain_by_host[left]
     free_in_rack = np.bincount(rack)[rack]
+    is_whole = free_in_rack == np.bincount(fabric.tiers[-1].domain_by_host)[rack]
     first_of_rack = np.searchsorted(rack, rack)
     nth_in_rack = np.arange(len(left)) - first_of_rack
-    return left[np.lexsort((left, free_in_rack, nth_in_rack))]
+    return left[np.lexsort((left, free_in_rack, is_whole, nth_in_rack))]

@@ -7,13 +7,14 @@ leading zeros are kept. Several names may share a line, separated by commas.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
 
 from placement.errors import BadInput
 
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_DIGITS = re.compile(r"([0-9]{1,18})")
 LONGEST = 1_000_000  # hosts in one expression: beyond any fabric, short of exhausting memory
 
 
@@ -66,3 +67,57 @@ def _numbers(body: str, part: str) -> list[str]:
             raise BadInput("", f"{part!r} names more than {LONGEST:,} hosts")
         names += [str(i).zfill(len(first)) for i in range(int(first), int(last) + 1)]
     return names
+
+
+def fold(names: Sequence[str]) -> str:
+    """`names` with ranges where they count up, in their order: `expand(fold(x)) == x`.
+
+    Cost: O(names), 2 us each.
+    """
+    parts: list[str] = []
+    for (before, after), group in groupby(_runs(names), key=lambda run: (run[0], run[3])):
+        ranges = [first if first == last else f"{first}-{last}" for _, first, last, _ in group]
+        if not ranges[0]:  # names without a number
+            parts += [before] * len(ranges)
+        elif len(ranges) == 1 and ranges[0].isdigit():
+            parts.append(f"{before}{ranges[0]}{after}")
+        else:
+            parts.append(f"{before}[{','.join(ranges)}]{after}")
+    return ",".join(parts)
+
+
+def _runs(names: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+    """(before, first, last, after) of each run of names that count up in one number."""
+    start: list[str] = []
+    last: list[str] = []
+    position = 0  # of the number that counts, 0 while the run is one name
+    for name in names:
+        pieces = _DIGITS.split(name)
+        step = _counts_up(last, pieces)
+        if step and position in (0, step):
+            position = step
+        else:
+            if start:
+                yield _run(start, last, position)
+            start, position = pieces, 0
+        last = pieces
+    if start:
+        yield _run(start, last, position)
+
+
+def _counts_up(before: list[str], after: list[str]) -> int:
+    """Where `after` is one more than `before` and alike in the rest; 0 nowhere."""
+    if len(before) != len(after):
+        return 0
+    apart = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if len(apart) != 1 or not apart[0] % 2:
+        return 0
+    number = before[apart[0]]
+    return apart[0] if after[apart[0]] == str(int(number) + 1).zfill(len(number)) else 0
+
+
+def _run(start: list[str], last: list[str], position: int) -> tuple[str, str, str, str]:
+    at = position or len(start) - 2  # a name alone may join others in its last number
+    if at < 1:
+        return "".join(start), "", "", ""
+    return "".join(start[:at]), start[at], last[at], "".join(start[at + 1 :])

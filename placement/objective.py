@@ -1,47 +1,127 @@
 """What the zone step minimises: the cut, the worst uplink, or the spread of groups.
 
-A score orders layouts; the cut breaks ties of the other two. Scores are floats that the
-search compares, never what is reported: the referee counts that.
+A score orders layouts; the cut breaks ties of the other two. The layout of least cut is
+always among those compared, so asking for another objective never makes that one worse.
+Scores are floats that the search compares, never what is reported: the referee counts that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric import Ints
-from placement.grid import BlockAxis, BlockGrid
+from placement.bands import band_trees
+from placement.cut import egress
+from placement.fabric import Fabric, Ints
+from placement.grid import BlockAxis, BlockGrid, block_grid
 from placement.layout import Layout, layout_cost
-from placement.request import Objective
+from placement.request import Limits, Objective, Request, TierCut
+from placement.slicing import slice_grid
+from placement.spread import spread, spread_layouts, spread_note
 from placement.traffic import Pattern
+from placement.zones import ZoneStep, solve_zones
 
 Floats = npt.NDArray[np.float64]
 Score = Callable[[Layout], float]
 TIE = 1e-6  # weight of the cut beside what comes first
-ALPHA = 0.5  # of the DP spread; the PP spread has the rest (Arnold, 2025, alpha + beta = 1)
 
 
-def score_of(objective: Objective, grid: BlockGrid, uplink: Floats) -> Score:
-    """A function to minimise. `uplink`: bytes/s of each zone, shape (zones,)."""
-    everything = max(1, 2 * sum(grid.weights) * grid.size)
-
-    def bottleneck(layout: Layout) -> float:
-        worst = float((zone_egress(grid, layout, len(uplink)) / uplink).max())
-        scale = everything / float(uplink.min())
-        return worst + TIE * scale * layout_cost(grid, layout) / everything
-
-    def weighted_spread(layout: Layout) -> float:
-        return spread(grid, layout) + TIE * layout_cost(grid, layout) / everything
-
-    match objective:
+def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
+    """What the request minimises before the cut. `uplink`: bytes/s by zone."""
+    match request.objective:
         case Objective.CUT:
             return lambda layout: float(layout_cost(grid, layout))
         case Objective.BOTTLENECK:
-            return bottleneck
+            return lambda layout: float((zone_egress(grid, layout, len(uplink)) / uplink).max())
         case Objective.SPREAD:
-            return weighted_spread
+            return lambda layout: spread(grid, layout, request.spread_alpha)
+
+
+def measure(
+    fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
+) -> float | int:
+    """What the request minimises, by the referee's count; 0 on a fabric without tiers."""
+    if not cuts:
+        return 0
+    if request.objective is Objective.BOTTLENECK:
+        leaving = np.array(egress(fabric, request, hosts))
+        return float((leaving / fabric.tiers[0].uplink_bytes_per_s).max())
+    if request.objective is Objective.SPREAD:
+        grid = block_grid(request, fabric.gpus_per_host)
+        if grid is not None:
+            return spread(grid, _zones(fabric, grid, hosts), request.spread_alpha)
+    return cuts[0].bytes_per_step
+
+
+def like_zones(fabric: Fabric, request: Request) -> Ints:
+    """A number by zone, equal for zones that can be exchanged without a change in what
+    the request minimises."""
+    uplink = fabric.tiers[0].uplink_bytes_per_s
+    if request.objective is Objective.BOTTLENECK:
+        return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
+    return np.zeros(len(uplink), dtype=np.int64)
+
+
+def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
+    """How far groups are spread, when that is what was minimised."""
+    grid = block_grid(request, fabric.gpus_per_host)
+    if request.objective is not Objective.SPREAD or grid is None or not fabric.tiers:
+        return []
+    tier = fabric.tiers[0]
+    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)).tolist()
+    layout = _zones(fabric, grid, hosts)
+    return [spread_note(grid, layout, room, request.spread_alpha, tier.name)]
+
+
+def _zones(fabric: Fabric, grid: BlockGrid, hosts: Sequence[int]) -> Layout:
+    return np.asarray(fabric.tiers[0].domain_by_host[np.asarray(hosts)[grid.block]])
+
+
+def solve_scored(
+    request: Request,
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    reserved: Sequence[int],
+    limits: Limits,
+    uplink: Floats,
+) -> ZoneStep:
+    """The best score met, then the least cut; never worse than what `solve_zones` gives.
+
+    Spares that `reserved` keeps are kept unless the score is better without. The bound is
+    on the cut, as everywhere.
+    """
+    score = score_of(request, grid, uplink)
+    by_cut = solve_zones(grid, capacities, reserved, limits)
+    found = [by_cut.layout]
+    for room in [reserved, capacities] if list(reserved) != list(capacities) else [capacities]:
+        if sum(room) < grid.size:
+            continue
+        if request.objective is Objective.SPREAD:
+            found += spread_layouts(grid, room, request.spread_alpha)
+        found.append(_searched(grid, room, limits, score, _tie(request, grid, uplink)))
+    costs = [layout_cost(grid, layout) for layout in found]
+    best = min(range(len(found)), key=lambda i: (score(found[i]), costs[i], i))
+    return ZoneStep(found[best], costs[best], by_cut.bound)
+
+
+def _tie(request: Request, grid: BlockGrid, uplink: Floats) -> float:
+    """Weight of the cut beside the score: it never makes up for a worse one that counts."""
+    if request.objective is Objective.BOTTLENECK:
+        return TIE / float(uplink.min())
+    return TIE / max(1, 2 * sum(grid.weights) * grid.size)
+
+
+def _searched(
+    grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score, tie: float
+) -> Layout:
+    """By slicing trees."""
+
+    def value(layout: Layout) -> float:
+        return score(layout) + tie * layout_cost(grid, layout)
+
+    return slice_grid(grid, room, band_trees(grid, room), limits.trees, -1, score=value)[1]
 
 
 def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:
@@ -80,22 +160,3 @@ def _axis_egress(axis: BlockAxis, lines: Ints, zones: int) -> Floats:
     touched = held > 0
     among = touched.sum(axis=1, keepdims=True)
     return np.asarray((touched * (among - 1) / among).sum(axis=0))
-
-
-def spread(grid: BlockGrid, layout: Layout) -> float:
-    """alpha x most zones of a DP group + beta x most zones of a PP group."""
-    pipeline = _most_zones(layout.T)
-    data = 1
-    stride = 1
-    for axis in grid.slice_axes:
-        if axis.axis == "dp":
-            lines = layout.reshape(-1, axis.size, stride)
-            data = _most_zones(np.moveaxis(lines, 1, -1).reshape(-1, axis.size))
-        stride *= axis.size
-    return ALPHA * data + (1 - ALPHA) * pipeline
-
-
-def _most_zones(groups: Ints) -> int:
-    """The most different zones in one row of `groups`."""
-    in_order = np.sort(groups, axis=1)
-    return int((in_order[:, 1:] != in_order[:, :-1]).sum(axis=1).max(initial=0)) + 1

@@ -1,15 +1,18 @@
 """Blocks onto the domains of an inner tier, inside one domain of the tier above.
 
-Few children (the SUs of a pod) get a slicing tree of their own. Many small ones (the
-racks of a zone) are filled along a walk through the region: a boustrophedon, in strips
-of one or more rows or slots, so that consecutive blocks are neighbours and a rack takes
-a compact piece. The walk that cuts least is taken.
+From cheap to dear, until the cut is what sizes alone allow: walks through the region cut
+into one segment per child (`segments`); a slicing tree, where children are few; annealing
+from the best of these, and from pieces put together anew (`polish`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -17,31 +20,115 @@ import numpy.typing as npt
 from placement.bands import comb
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout, layout_cost
+from placement.layout import Layout
+from placement.pieces import PieceGraph
+from placement.polish import multilevel, polished
+from placement.segments import Segmenter
 from placement.slicing import Region, Tree, random_tree, slice_grid
 
 FEW = 24  # children up to which slicing trees are tried
-STRIPS = (1, 2, 4, 8)
+BATCHES = (2, 6, 16, 24)  # walks cut at a time: a bound that is met ends the rest
+WORK = 6_000_000  # table entries of all the segments tried for one region
+LARGEST = (8, 4)  # blocks in the pieces that annealing starts from
 
 
-def pack(
-    grid: BlockGrid,
-    region: Region,
-    chosen: Sequence[tuple[int, int]],
-    room: Sequence[int],
-    tries: int,
-) -> Layout:
-    """The child of each block of `region`, -1 elsewhere. Shape: (rows, width).
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The child of each block in reading order, and what that cuts inside the region, in
+    the units of the region's graph."""
 
-    `chosen`: children and hosts to fill one after the other, as `ranked` gives them.
-    `room`: hosts that each child has, for trees that may spread further.
+    at: Sequence[int]
+    cost: int
+
+
+class Packer:
+    """One region and the `room` of the children that may take its blocks.
+
+    `least`: a cut that no packing beats; the search ends when it is met.
     """
-    best = fill(grid, region, chosen)
-    if not tries or len(room) > FEW:
-        return best
+
+    def __init__(
+        self, graph: PieceGraph, walks: Iterator[Ints], room: Sequence[int], least: int
+    ) -> None:
+        self._graph = graph
+        self._room = [min(free, graph.order) for free in room]
+        self._segmenter = Segmenter(graph, self._room)
+        self._walks = walks
+        self._walked = list(islice(walks, 1))
+        self._seed = f"{graph.order} {sorted(self._room)}"
+        self.least = least
+        self.best = self._along(self._walked, _roomiest_first(self._room))
+
+    @property
+    def is_done(self) -> bool:
+        return self.best.cost <= self.least
+
+    def offer(self, at: Sequence[int]) -> None:
+        """Keep another packing if it cuts less."""
+        self._keep(Packing(at, self._graph.cost(at)))
+
+    def _keep(self, other: Packing) -> None:
+        if other.cost < self.best.cost:
+            self.best = other
+
+    def segment(self) -> None:
+        """Cut the walks in as many ways as the work allows."""
+        affordable = WORK // (self._graph.order * sum(self._room))
+        order = _roomiest_first(self._room)
+        for size in BATCHES:
+            walks = list(islice(self._walks, min(size, affordable - len(self._walked))))
+            if self.is_done or not walks:
+                break
+            self._walked += walks
+            self._keep(self._along(walks, order))
+        turns = _in_turns(self._room)
+        if not self.is_done and turns != order:
+            self._keep(self._along(self._walked, turns))
+
+    def polish(self, per_block: int) -> None:
+        """Anneal the best packing so far: so many proposals per block."""
+        if per_block and not self.is_done:
+            proposals = per_block * self._graph.order
+            self.offer(polished(self._graph, self._room, self.best.at, proposals, self._seed))
+
+    def anneal(self, per_block: int) -> None:
+        """Anneal pieces put together anew, and the best packing after that once more."""
+        for largest in LARGEST:
+            if not self.is_done:
+                self.offer(multilevel(self._graph, self._room, per_block, largest, self._seed))
+
+    def _along(self, walks: Sequence[Ints], domains: Sequence[int]) -> Packing:
+        cost, at = self._segmenter.cut(walks, domains)
+        return Packing(at.tolist(), cost)
+
+
+def _roomiest_first(room: Sequence[int]) -> list[int]:
+    return sorted((z for z, n in enumerate(room) if n), key=lambda z: (-room[z], z))
+
+
+def _in_turns(room: Sequence[int]) -> list[int]:
+    """The roomiest, the tightest, the second roomiest ..: other sizes meet."""
+    order = _roomiest_first(room)
+    half = (len(order) + 1) // 2
+    turns = [z for pair in zip(order[:half], order[::-1], strict=False) for z in pair]
+    return list(dict.fromkeys(turns))
+
+
+def best_fit(at: Sequence[int], room: Sequence[int]) -> list[int]:
+    """The same parts, each in the tightest child that holds it, the largest part first:
+    who is with whom decides the cut, and roomy children stay free for others."""
+    parts = Counter(at)
+    child: dict[int, int] = {}
+    tightest = sorted((n, z) for z, n in enumerate(room))
+    for part in sorted(parts, key=lambda part: (-parts[part], part)):
+        _, child[part] = tightest.pop(bisect_left(tightest, (parts[part], -1)))
+    return [child[part] for part in at]
+
+
+def sliced(grid: BlockGrid, region: Region, room: Sequence[int], tries: int, target: int) -> Layout:
+    """The child of each block of `region` by slicing trees, -1 elsewhere."""
     tries = max(10, tries * 4 // len(room))
-    cost, layout = slice_grid(grid, room, _starts(room), tries, 0, region)
-    return layout if cost < layout_cost(grid, best) else best
+    return slice_grid(grid, room, _starts(room), tries, target, region)[1]
 
 
 def _starts(room: Sequence[int]) -> list[Tree]:
@@ -54,44 +141,6 @@ def _starts(room: Sequence[int]) -> list[Tree]:
         comb(leaves, is_across_rows=True),
         random_tree(largest, rng),
     ]
-
-
-def fill(grid: BlockGrid, region: Region, chosen: Sequence[tuple[int, int]]) -> Layout:
-    """The best of the walks, each child given its hosts' worth in turn."""
-    children, hosts = zip(*chosen, strict=True)
-    labels = np.repeat(np.array(children), hosts)
-    best: Layout | None = None
-    best_cost = 0
-    for walk in walks(grid, region):
-        layout = np.full(region.shape, -1, dtype=np.int64)
-        layout.ravel()[walk] = labels
-        cost = layout_cost(grid, layout)
-        if best is None or cost < best_cost:
-            best, best_cost = layout, cost
-    assert best is not None
-    return best
-
-
-def walks(grid: BlockGrid, region: Region) -> list[Ints]:
-    """Orders of the region's cells as flat indices, strips of rows first."""
-    rows, slots = np.nonzero(region)
-    found = []
-    for strip in STRIPS:
-        if strip == 1 or strip <= grid.rows:
-            found.append(_snake(rows, slots, strip, grid.width))
-        if strip == 1 or strip <= grid.width:
-            found.append(_snake(slots, rows, strip, grid.width, is_turned=True))
-    return found
-
-
-def _snake(across: Ints, along: Ints, strip: int, width: int, *, is_turned: bool = False) -> Ints:
-    """Strips of `strip` lines; back and forth along them, back and forth across each."""
-    band = across // strip
-    forth = np.where(band % 2 == 0, along, -along)
-    inside = np.where(along % 2 == 0, across, -across)
-    order = np.lexsort((inside, forth, band))
-    rows, slots = (along, across) if is_turned else (across, along)
-    return np.asarray((rows * width + slots)[order])
 
 
 def ranked(free_by_child: npt.NDArray[np.int64], needed: int) -> list[tuple[int, int]]:

@@ -1,11 +1,14 @@
 """place(): the package's only entry point.
 
 In steps: is it possible at all; does one domain hold the whole gang; else the zone step
-with its certificate; then hosts inside each zone; then the spares beside them.
+with its certificate; then hosts inside each zone, and the spares beside them. Several
+placements may come of it; the least cut on every tier, then the least harm to what stays
+free decides, or, near an old placement, how few blocks move.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
@@ -13,12 +16,16 @@ import numpy as np
 
 from placement import hostset
 from placement.cut import cut
-from placement.descend import Descent
+from placement.domains import single_domains
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
-from placement.objective import Score, score_of, spread
+from placement.leftover import harm
+from placement.memory import refuse_too_large
+from placement.near import Hint, Near
+from placement.notes import request_notes, spare_notes
+from placement.objective import like_zones, measure, solve_scored, spread_notes
 from placement.ragged import solve_ragged
 from placement.request import (
     Answer,
@@ -31,17 +38,17 @@ from placement.request import (
     TierCut,
     Undecided,
 )
-from placement.traffic import axis_traffic
-from placement.zones import best_grid, solve_zones
-
-SPREAD_MEANS = "half the most zones of a DP group and half the most zones of a PP group"
+from placement.seating import Hosts, Seating
+from placement.zones import ZoneStep, best_grid, solve_zones
 
 
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
 
-    Raises: BadInput when the ranks do not fill whole hosts.
+    Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the
+    job says a GPU has.
     """
+    refuse_too_large(request)
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)
     if gang + required <= fabric.host_count:
@@ -56,14 +63,16 @@ def place(
     free: HostSet,
     request: Request,
     limits: Limits | None = None,
+    hint: Hint | None = None,
     *,
     most_spares: int | None = None,
 ) -> Answer:
     """Hosts in block order and spares, with the cut and how far from optimal it can be.
 
-    `most_spares` caps what an *auto* rule may hold.
+    `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
+    what an *auto* rule may hold.
 
-    Raises: BadInput when the ranks do not fill whole hosts.
+    Raises: BadInput as `impossible`, or when the hint is of another size.
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
     """
     limits = limits or Limits()
@@ -71,6 +80,8 @@ def place(
     if never is not None:
         return never
     gang = request.hosts_needed(fabric.gpus_per_host)
+    if hint is not None:
+        hint.check(gang)
     required = request.spares.required(gang)
     if free.bit_count() < gang + required:
         return _insufficient(fabric, free, gang, required)
@@ -78,133 +89,115 @@ def place(
         return Undecided("the limits allow no search")
     hosts = np.flatnonzero(hostset.to_mask(free, fabric.host_count)).astype(np.int64)
     most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
-    return _Placer(fabric, request, limits, hosts, gang).place(max(required, most))
+    return _Placer(fabric, request, limits, hosts, max(required, most), hint).place()
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to place the gang, with its spares. `key`: smaller is better, after the
+    objective itself, which is `value`."""
+
+    hosts: Hosts
+    held: Holding
+    cuts: tuple[TierCut, ...]
+    value: float | int
+    key: tuple[int, ...]
 
 
 class _Placer:
     """One placement in the making. `free`: host indices, ascending."""
 
     def __init__(
-        self, fabric: Fabric, request: Request, limits: Limits, free: Ints, gang: int
+        self,
+        fabric: Fabric,
+        request: Request,
+        limits: Limits,
+        free: Ints,
+        most_spares: int,
+        hint: Hint | None,
     ) -> None:
         self.fabric = fabric
         self.request = request
         self.limits = limits
         self.free = free
-        self.gang = gang
+        self.gang = request.hosts_needed(fabric.gpus_per_host)
+        self.most_spares = most_spares
+        self.hint = hint
         self.notes: list[str] = []
 
-    def place(self, most_spares: int) -> Placement:
-        hosts, bound = self._gang(most_spares)
-        cuts = cut(self.fabric, self.request, hosts)
-        held = hold_spares(self.fabric, self.request, self.free, hosts, most_spares)
-        top = cuts[0].bytes_per_step if cuts else 0
+    def place(self) -> Placement:
+        found, bound = self._gang()
+        if self.hint is not None:
+            near = Near(self.fabric, self.request, self.free, self.hint)
+            found = near.options(found, ceil(bound), self.limits)
+        best = self._best([self._option(hosts) for hosts in found])
+        top = best.cuts[0].bytes_per_step if best.cuts else 0
         lower = min(top, ceil(bound))
         return Placement(
-            hosts=hosts,
-            spares=held.spares,
-            cuts=cuts,
+            hosts=best.hosts,
+            spares=best.held.spares,
+            cuts=best.cuts,
             lower_bound=lower,
             is_optimal=lower == top,
-            notes=(*self._silent_axes(cuts), *self.notes, *self._spare_notes(held)),
+            notes=(
+                *request_notes(self.fabric, self.request),
+                *self.notes,
+                *spread_notes(self.fabric, self.request, self.free, best.hosts),
+                *spare_notes(self.fabric, best.held),
+            ),
+            moved=None if self.hint is None else self.hint.moved(best.hosts),
         )
 
-    def _gang(self, most_spares: int) -> tuple[tuple[int, ...], Fraction]:
-        """Hosts by block, and a bound on the outermost cut in bytes."""
-        inside = self._smallest_domain(most_spares)
-        if inside is not None:
-            return self._inside(*inside), Fraction(0)
+    def _option(self, hosts: Hosts) -> _Option:
+        cuts = cut(self.fabric, self.request, hosts)
+        held = hold_spares(self.fabric, self.request, self.free, hosts, self.most_spares)
+        moved = 0 if self.hint is None else self.hint.moved(hosts)
+        left = harm(self.fabric, self.free, hosts + held.spares)
+        key = (moved, *(tier.bytes_per_step for tier in cuts), *left, *hosts)
+        return _Option(hosts, held, cuts, measure(self.fabric, self.request, hosts, cuts), key)
+
+    def _best(self, options: list[_Option]) -> _Option:
+        """Of the least value, or near it where that moves fewer blocks, the least key."""
+        least = min(option.value for option in options)
+        most = least if self.hint is None else least + self.hint.slack * least
+        return min((o for o in options if o.value <= most), key=lambda o: (o.key, o.value))
+
+    def _gang(self) -> tuple[list[Hosts], Fraction]:
+        """Hosts by block in one or several ways, and a bound on the outermost cut in bytes."""
         grids = block_grids(self.request, self.fabric.gpus_per_host)
-        capacities = self._free_by_zone()
-        if not grids:
-            grid, step = solve_ragged(
-                self.request, self.fabric.gpus_per_host, capacities, self.limits
-            )
-            if self.request.objective is not Objective.CUT:
-                self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
-        else:
-            wanted = reserve_by_zone(self.request, capacities, self.gang, most_spares)
-            reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
-            grid = best_grid(grids, capacities)
-            step = solve_zones(grid, capacities, reserved, self.limits, self._score(grid))
-        if self.request.objective is Objective.SPREAD and grid.slice_axes:
-            self.notes.append(f"spread {spread(grid, step.layout):g}: {SPREAD_MEANS}")
-        descent = Descent(self.fabric, grid, self.limits.trees, grids)
-        descent.into_zones(step.layout, self.free)
-        return _by_block(grid, descent.host), grid.to_bytes(step.bound)
-
-    def _score(self, grid: BlockGrid) -> Score | None:
-        """None for the cut itself, which has a search of its own."""
-        if self.request.objective is Objective.CUT:
-            return None
-        return score_of(self.request.objective, grid, self.fabric.tiers[0].uplink_bytes_per_s)
-
-    def _free_by_zone(self) -> list[int]:
+        spares = reserve_by_zone(self.request, [self.gang], self.gang, self.most_spares)[0]
+        inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
+        if inside:
+            grid = grids[0] if grids else BlockGrid.shapeless(self.gang)
+            seating = self._seating(grid, grids)
+            return seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
-        free = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
-        return [int(n) for n in free]
+        free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
+        capacities = [int(n) for n in free_by_zone]
+        wanted = reserve_by_zone(self.request, capacities, self.gang, self.most_spares)
+        grid, step = self._zones(grids, capacities, wanted)
+        kind = like_zones(self.fabric, self.request)
+        seating = self._seating(grid, grids)
+        return seating.in_zones(step.layout, np.array(wanted), kind), grid.to_bytes(step.bound)
 
-    def _smallest_domain(self, most_spares: int) -> tuple[Ints, int] | None:
-        """Free hosts of one domain that holds the whole gang, and the tier below it.
+    def _seating(self, grid: BlockGrid, grids: list[BlockGrid]) -> Seating:
+        return Seating(self.fabric, self.request, self.free, grid, grids, self.limits.trees)
 
-        The deepest tier that has such a domain; there the one in the zone with room for
-        the spares, with the fewest free hosts left, tier by tier, then by name.
-        """
-        room = self.gang + self._spares_wished(most_spares)
-        if not self.fabric.tiers:
-            return self.free, 0
-        domains = [tier.domain_by_host[self.free] for tier in self.fabric.tiers]
-        free_in = [np.bincount(d)[d] for d in domains]  # per free host, of its own domain
-        for depth in range(len(domains) - 1, -1, -1):
-            fits = free_in[depth] >= self.gang
-            if not fits.any():
-                continue
-            has_room = fits & (free_in[0] >= room)
-            candidates = np.flatnonzero(has_room if has_room.any() else fits)
-            keys = [domains[depth][candidates]]
-            keys += [free_in[k][candidates] for k in range(depth, -1, -1)]
-            chosen = domains[depth][candidates[np.lexsort(keys)[0]]]
-            return self.free[domains[depth] == chosen], depth + 1
-        return None
-
-    def _spares_wished(self, most_spares: int) -> int:
-        wished = reserve_by_zone(self.request, [self.gang], self.gang, most_spares)
-        return wished[0]
-
-    def _inside(self, free: Ints, tier: int) -> tuple[int, ...]:
-        """The whole gang inside one domain: nothing crosses the outermost tier."""
-        if tier >= len(self.fabric.tiers):
-            return tuple(free[: self.gang].tolist())
-        grids = block_grids(self.request, self.fabric.gpus_per_host)
-        grid = grids[0] if grids else BlockGrid.shapeless(self.gang)
-        descent = Descent(self.fabric, grid, self.limits.trees, grids)
-        descent.into(np.ones((grid.rows, grid.width), dtype=np.bool_), free, tier)
-        return _by_block(grid, descent.host)
-
-    def _silent_axes(self, cuts: tuple[TierCut, ...]) -> list[str]:
-        """Axes that span hosts and carry no bytes: most likely something was left out."""
-        gpus = self.fabric.gpus_per_host
-        return [
-            f"axis {axis.axis} spans hosts and has no traffic: it was placed as if silent"
-            for axis in axis_traffic(self.request)
-            if not axis.edge_bytes and axis.stride * axis.size > gpus
-        ]
-
-    def _spare_notes(self, held: Holding) -> list[str]:
-        notes = []
-        if len(held.spares) < held.wished:
-            notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")
-        if held.elsewhere:
-            spares = "1 spare is" if held.elsewhere == 1 else f"{held.elsewhere} spares are"
-            tier = self.fabric.tiers[0].name
-            notes.append(f"{spares} in {tier}s that the gang does not use")
-        return notes
-
-
-def _by_block(grid: BlockGrid, host: Ints) -> tuple[int, ...]:
-    hosts = np.empty(grid.size, dtype=np.int64)
-    hosts[grid.block] = host
-    return tuple(hosts.tolist())
+    def _zones(
+        self, grids: list[BlockGrid], capacities: list[int], wanted: list[int]
+    ) -> tuple[BlockGrid, ZoneStep]:
+        """The outermost tier by the request's objective. `wanted`: spares by zone."""
+        gpus, is_by_cut = self.fabric.gpus_per_host, self.request.objective is Objective.CUT
+        if not grids:
+            if not is_by_cut:
+                self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
+            return solve_ragged(self.request, gpus, capacities, self.limits)
+        reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
+        grid = best_grid(grids, capacities)
+        if is_by_cut:
+            return grid, solve_zones(grid, capacities, reserved, self.limits)
+        uplink = self.fabric.tiers[0].uplink_bytes_per_s
+        return grid, solve_scored(self.request, grid, capacities, reserved, self.limits, uplink)
 
 
 def _insufficient(fabric: Fabric, free: HostSet, gang: int, required: int) -> Insufficient:

@@ -24,7 +24,8 @@ INFINITE = np.int64(1) << 60
 class Pricer:
     """Prices patterns of a grid, again and again at different prices.
 
-    `best[c]`: least cost of a pattern of 1 to c hosts. Shape: (capacity + 1,).
+    `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes:
+    (capacity + 1,).
     Cost: O(rows x width x capacity), 3 ms for 16 x 128 x 384. The tables are allocated
     once: fresh pages cost more than the arithmetic.
     """
@@ -52,26 +53,27 @@ class Pricer:
         self._shifted = np.lib.stride_tricks.as_strided(self._nearest, shape, (down - right, right))
         self.best: Ints = np.empty(capacity + 1, dtype=np.int64)
 
-    def price(self, cost: Ints, size_price: Ints, link_price: Ints) -> None:
+    def price(self, cost: Ints, size_price: Ints, link_price: Ints | None = None) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
         a pattern of u hosts; `link_price[s]`: off one that holds some of row s and some of
         row s + 1. All in the units of the slopes.
         """
-        self._link_price = link_price
+        links = np.zeros(len(self._tables), dtype=np.int64) if link_price is None else link_price
+        self._link_price = links
         self._cost = cost[:, : len(self._tables[0])]
         self._first_row(self._tables[0])
         for previous, table, row_cost, link in zip(
-            self._tables, self._tables[1:], self._cost[1:], link_price, strict=False
+            self._tables, self._tables[1:], self._cost[1:], links, strict=False
         ):
             self._transform(previous, self._nearest)
             if link:
                 self._linked(previous, link)
             np.add(self._shifted, row_cost[:, None], out=table)
             np.minimum(table, INFINITE, out=table)
-        self._by_used = self._tables[-1].min(axis=0) - size_price
-        self._by_used[self._broken] = INFINITE
-        self._by_used[0] = INFINITE  # the empty pattern is the caller's business
-        np.minimum.accumulate(self._by_used, out=self.best)
+        self.by_used = self._tables[-1].min(axis=0) - size_price
+        self.by_used[self._broken] = INFINITE
+        self.by_used[0] = INFINITE  # the empty pattern is the caller's business
+        np.minimum.accumulate(self.by_used, out=self.best)
 
     def _first_row(self, table: Ints) -> None:
         table.fill(INFINITE)
@@ -102,7 +104,7 @@ class Pricer:
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
         final = self._tables[-1]
-        used = int(np.argmin(self._by_used[: capacity + 1]))
+        used = int(np.argmin(self.by_used[: capacity + 1]))
         n = int(np.argmin(final[:, used]))
         counts = [n]
         for row in range(len(self._tables) - 1, 0, -1):

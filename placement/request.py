@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
+from placement.training import AS_LLAMA3, Batch, ModelShape, Training
 
 
 class Collective(StrEnum):
@@ -25,46 +26,6 @@ class Objective(StrEnum):
     CUT = "cut"
     BOTTLENECK = "bottleneck"
     SPREAD = "spread"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """A dense transformer, from which `traffic` derives the bytes per step."""
-
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    vocab: int
-    sequence: int
-    dtype: str = "bf16"
-
-    def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "sequence"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"model.{name}", "must be at least 1")
-        if self.hidden % self.heads:
-            raise BadInput("model.heads", f"{self.heads} does not divide hidden {self.hidden}")
-        if self.dtype not in ("bf16", "fp16", "fp32"):
-            raise BadInput("model.dtype", f"must be bf16, fp16 or fp32, not {self.dtype!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Sequences per step over the whole job, and per micro-batch on one replica.
-
-    `virtual_stages`: model chunks per pipeline rank (interleaved schedule), 1 = plain 1F1B.
-    """
-
-    global_sequences: int
-    micro_sequences: int = 1
-    virtual_stages: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("global_sequences", "micro_sequences", "virtual_stages"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"batch.{name}", "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +74,8 @@ class Request:
     """A gang to place: its shape, what it sends, what it holds in reserve.
 
     `traffic`: explicit bytes per step on one edge, by axis; wins over `model`.
-    `collectives`: pattern by axis, ring where nothing is said.
+    `collectives`: pattern by axis, ring where nothing is said. `training`: how the
+    model's state and work are split, from which its bytes follow.
     `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
     PP group weighs the rest.
     """
@@ -126,6 +88,7 @@ class Request:
     spares: SpareRule = AUTO
     objective: Objective = Objective.CUT
     spread_alpha: float = EVEN_ALPHA
+    training: Training = AS_LLAMA3
 
     def __post_init__(self) -> None:
         if not 0 <= self.spread_alpha <= 1:
@@ -176,7 +139,8 @@ class Placement:
 
     `lower_bound` holds for the outermost tier: no placement of this request on these
     free hosts cuts fewer bytes there. `notes` says in sentences what the caller
-    should know (fewer spares than asked for, an axis without traffic).
+    should know (fewer spares than asked for, an axis without traffic). `moved`: blocks
+    on another host than the hint's, if one was given.
     """
 
     hosts: tuple[int, ...]
@@ -185,6 +149,7 @@ class Placement:
     lower_bound: int = 0
     is_optimal: bool = False
     notes: tuple[str, ...] = field(default=())
+    moved: int | None = None
 
     @property
     def cut(self) -> int:

@@ -1,36 +1,20 @@
-"""Bytes per training step on one edge of each axis.
+"""Who talks to whom along each axis, and how many bytes per training step.
 
 An axis is a set of equal groups of ranks; a *pattern* says which ranks of a group
 exchange bytes, and `edge_bytes` how many on one edge (design: placement, 3). An
-explicit value always wins; the rest is derived from a dense model's shape by the
-ring-equivalent volumes of the literature:
-
-    tp   tensor + sequence parallel, inputs gathered again in backward:
-         10 (t-1)/t B per layer and micro-batch        (Korthikanti et al. 2022)
-    cp   K, V gathered forward, dK, dV scattered back:
-         2 x 2 (c-1)/c b s (kv_heads d_h / t) per layer and micro-batch  (Llama 3, 3.3.2)
-         + its share of the FSDP group, which spans dp x cp
-    pp   activations forward, gradients back: 2 B/t per micro-batch and chunk
-         (Narayanan et al. 2021)
-    dp   FSDP without resharding: parameters gathered once in the model's dtype,
-         gradients scattered in fp32: (d-1)/d (beta + 4) P / (t p c)    (Llama 3, 3.3.2)
-
-with B = beta b (s/c) h, the activations of one micro-batch on one context shard.
+explicit value always wins; the rest is derived from the model (volumes.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from functools import lru_cache
 
 from placement.errors import BadInput
-from placement.parallelism import AXES, Parallelism
-from placement.request import Batch, Collective, ModelShape, Request
-
-DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-GRADIENT_BYTES = 4  # reduced in fp32
+from placement.parallelism import AXES
+from placement.request import Collective, Request
+from placement.volumes import REPLICATE, edge_volumes, is_all_to_all
 
 
 class Pattern(StrEnum):
@@ -48,7 +32,11 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AxisTraffic:
-    """One axis wider than 1: its groups, its pattern and its bytes."""
+    """One axis wider than 1: its groups, its pattern and its bytes.
+
+    A group is `size` ranks at distance `stride`. With a shard group smaller than dp, dp
+    stands as two: `dp` inside a shard group, `dp_replicate` across them.
+    """
 
     axis: str
     size: int
@@ -63,31 +51,46 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
     """The axes wider than 1, fastest-varying first.
 
     Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot
-    use, or a model without a batch.
+    use, a model without a batch, or training that does not suit the axes.
     """
-    explicit = _explicit(request)
+    edge_bytes = {**edge_volumes(request), **_explicit(request)}
     collectives = _collectives(request)
-    derived = _derived(request)
-    virtual_stages = request.batch.virtual_stages if request.batch else 1
     axes = []
-    for axis in request.parallelism.axes:
-        size = request.parallelism.size(axis)
+    for name, axis, size, stride in _parts(request):
         if size == 1:
             continue
-        edge_bytes = explicit.get(axis, derived.get(axis, 0))
-        wrap = edge_bytes * (virtual_stages - 1) // virtual_stages if axis == "pp" else 0
-        stride = request.parallelism.stride(axis)
-        pattern = _pattern(axis, collectives)
-        axes.append(AxisTraffic(axis, size, stride, pattern, edge_bytes, wrap))
+        pattern = _pattern(request, axis, collectives)
+        sent = edge_bytes.get(name, 0)
+        axes.append(AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent)))
     return tuple(axes)
 
 
-def _pattern(axis: str, collectives: dict[str, Collective]) -> Pattern:
+def _parts(request: Request) -> list[tuple[str, str, int, int]]:
+    """(name, axis, size, stride): the axes, dp in two when it holds several shard groups."""
+    p = request.parallelism
+    parts = []
+    for axis in p.axes:
+        size, stride = p.size(axis), p.stride(axis)
+        is_split = axis == "dp" and request.model and axis not in dict(request.traffic)
+        inner = request.training.shards(size) if is_split else size
+        parts.append((axis, axis, inner, stride))
+        if inner < size:
+            parts.append((REPLICATE, axis, size // inner, stride * inner))
+    return parts
+
+
+def _pattern(request: Request, axis: str, collectives: dict[str, Collective]) -> Pattern:
     if axis == "pp":
         return Pattern.CHAIN
-    if axis == "ep":
+    if is_all_to_all(axis, request.training):
         return Pattern.ALL_TO_ALL
     return Pattern(collectives.get(axis, Collective.RING).value)
+
+
+def _wrap(request: Request, axis: str, edge_bytes: int) -> int:
+    """Interleaved stages go round: all but one of the chunks return to the first rank."""
+    chunks = request.batch.virtual_stages if request.batch else 1
+    return edge_bytes * (chunks - 1) // chunks if axis == "pp" else 0
 
 
 def _explicit(request: Request) -> dict[str, int]:
@@ -101,7 +104,9 @@ def _explicit(request: Request) -> dict[str, int]:
 def _collectives(request: Request) -> dict[str, Collective]:
     for axis, collective in request.collectives:
         _known(axis, "collectives")
-        if axis in ("pp", "ep") and collective is not Collective.RING:
+        if collective is Collective.RING:
+            continue
+        if axis == "pp" or is_all_to_all(axis, request.training):
             fixed = "a chain" if axis == "pp" else "all-to-all"
             raise BadInput(f"collectives.{axis}", f"{axis} is {fixed} and takes no collective")
     return dict(request.collectives)
@@ -110,55 +115,3 @@ def _collectives(request: Request) -> dict[str, Collective]:
 def _known(axis: str, field: str) -> None:
     if axis not in AXES:
         raise BadInput(f"{field}.{axis}", f"unknown axis; axes are {', '.join(AXES)}")
-
-
-def parameter_count(model: ModelShape) -> int:
-    """Parameters of a dense transformer with gated FFN and untied embeddings."""
-    kv = model.kv_heads * (model.hidden // model.heads)
-    attention = 2 * model.hidden * (model.hidden + kv)
-    layer = attention + 3 * model.hidden * model.ffn + 2 * model.hidden
-    return model.layers * layer + 2 * model.vocab * model.hidden + model.hidden
-
-
-def _derived(request: Request) -> dict[str, int]:
-    if request.model is None:
-        return {}
-    if request.batch is None:
-        raise BadInput("batch", "is required with a model: bytes per step depend on it")
-    given = {axis for axis, _ in request.traffic}
-    if request.parallelism.ep > 1 and not {"ep", "dp"} <= given:
-        raise BadInput(
-            "model", "is dense and has no experts: give the bytes of ep and dp in traffic"
-        )
-    volumes = _dense(request.model, request.batch, request.parallelism)
-    return {axis: int(volume) for axis, volume in volumes.items()}
-
-
-def _dense(model: ModelShape, batch: Batch, p: Parallelism) -> dict[str, Fraction]:
-    beta = DTYPE_BYTES[model.dtype]
-    replicas = p.dp * p.ep
-    micro_batches = Fraction(batch.global_sequences, replicas * batch.micro_sequences)
-    if micro_batches.denominator != 1:
-        raise BadInput(
-            "batch.global_sequences",
-            f"{batch.global_sequences} sequences do not divide over {replicas} replicas"
-            f" in micro-batches of {batch.micro_sequences}",
-        )
-    tokens = batch.micro_sequences * Fraction(model.sequence, p.cp)
-    activations = beta * tokens * model.hidden
-    layers = Fraction(model.layers, p.pp)
-    kv_width = Fraction(model.kv_heads * model.hidden, model.heads * p.tp)
-    kv = 2 * beta * batch.micro_sequences * model.sequence * kv_width
-    shard = Fraction((beta + GRADIENT_BYTES) * parameter_count(model), p.tp * p.pp)
-    per_step = micro_batches * layers
-    return {
-        "tp": 10 * _others(p.tp) * activations * per_step,
-        "cp": 2 * _others(p.cp) * kv * per_step + _others(p.cp) * shard,
-        "pp": 2 * micro_batches * batch.virtual_stages * activations / p.tp,
-        "dp": _others(p.dp) * shard / p.cp,
-    }
-
-
-def _others(n: int) -> Fraction:
-    """(n-1)/n, the share of a payload that is not one's own."""
-    return Fraction(n - 1, n)

@@ -18,7 +18,6 @@ from placement.exact import exact_counts
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
-from placement.objective import Score
 from placement.request import Limits
 from placement.slicing import slice_grid
 
@@ -47,16 +46,12 @@ def solve_zones(
     capacities: Sequence[int],
     reserved: Sequence[int],
     limits: Limits,
-    score: Score | None = None,
 ) -> ZoneStep:
     """The least cut over zones with `capacities` free hosts.
 
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
-    `score`: minimised before the cut; the bound is on the cut all the same.
     """
-    if score is not None:
-        return _scored(grid, capacities, reserved, limits, score)
     best = _search(grid, capacities, limits.trees // 4, 0)
     bound = 0
     if best.cost and limits.rounds:
@@ -85,26 +80,6 @@ def _proved(
     if bound < best.cost:
         best = _better(best, _covered(grid, capacities, prover, best))
     return best, bound
-
-
-def _scored(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    reserved: Sequence[int],
-    limits: Limits,
-    score: Score,
-) -> ZoneStep:
-    """The best score with spares kept, unless it is better without."""
-    found = []
-    for room in (reserved, capacities):
-        if sum(room) >= grid.size:
-            trees = band_trees(grid, room)
-            found.append(slice_grid(grid, room, trees, limits.trees, -1, score=score))
-    cost, layout = min(found, key=lambda pair: score(pair[1]))
-    bound = 0
-    if cost and limits.rounds:
-        bound = Prover(grid, capacities, _patterns(layout, capacities)).prove(cost, 1)
-    return ZoneStep(layout, cost, bound)
 
 
 def _patterns(layout: Layout, capacities: Sequence[int]) -> list[Pattern]:

@@ -168,6 +168,10 @@ class Client:
             finally:
                 stream.cancel()
 
+    def list_tenants(self) -> service_pb2.ListTenantsResponse:
+        """Quotas, and what each tenant holds and has used, parents before children."""
+        return self._call(self._stub.ListTenants, service_pb2.ListTenantsRequest())
+
     def list_hosts(
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = ""
     ) -> list[host_pb2.Host]:

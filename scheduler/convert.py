@@ -18,11 +18,13 @@ from placement.request import (
     TierCut,
     Undecided,
 )
+from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
 from scheduler.core.explain import Cause
+from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 
 def _numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
@@ -48,6 +50,12 @@ _CAUSES: dict[Cause, service_pb2.WaitCause.ValueType] = _numbers(
 _CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = _numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
+_TRAINING: dict[str, dict[Any, Any]] = {
+    "data_parallel": _numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
+    "sync": _numbers(job_pb2.Sync, "SYNC", Sync),
+    "context_parallel": _numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
+    "recompute": _numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
+}
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in _JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 _COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
@@ -78,12 +86,14 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     """The content of the job file that says the same; what is unset is left out."""
     mapping: dict[str, Any] = {"priority": message.priority}
-    for field in ("name", "spares"):
+    for field in ("name", "spares", "tenant", "priority_class"):
         if text := getattr(message, field):
             mapping[field] = text
     for section in ("parallelism", "model", "batch"):
         if message.HasField(section):
             mapping[section] = {f.name: v for f, v in getattr(message, section).ListFields()}
+    if message.HasField("training"):
+        mapping["training"] = _training(message.training)
     if message.traffic:
         mapping["traffic"] = dict(message.traffic)
     if message.collectives:
@@ -99,6 +109,15 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     return mapping
 
 
+def _training(message: job_pb2.Training) -> dict[str, Any]:
+    found = {field.name: value for field, value in message.ListFields()}
+    for name, numbers in _TRAINING.items():
+        if name in found:
+            named = {number: member.value for member, number in numbers.items()}
+            found[name] = named.get(found[name], found[name])
+    return found
+
+
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     """The message that `spec_from_proto` reads back as `spec`."""
     mapping = job_to_mapping(spec)
@@ -110,15 +129,20 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
         model=_section(job_pb2.Model, mapping, "model"),
         batch=_section(job_pb2.Batch, mapping, "batch"),
+        training=_section(job_pb2.Training, mapping, "training"),
         spares=str(mapping["spares"]),
         objective=_OBJECTIVES[request.objective],
         priority=spec.priority,
         time_limit_s=spec.time_limit_s,
+        tenant=spec.tenant,
+        priority_class=spec.priority_class,
     )
 
 
 def _section(kind: type[Any], mapping: Mapping[str, Any], key: str) -> Any:
-    return kind(**mapping[key]) if key in mapping else None
+    if key not in mapping:
+        return None
+    return kind(**{name: _TRAINING.get(name, {}).get(v, v) for name, v in mapping[key].items()})
 
 
 # --- jobs ----------------------------------------------------------------------
@@ -139,6 +163,9 @@ def job_to_proto(
         placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
         version=version,
         spec=spec_to_proto(job.spec),
+        tenant=job.tenant,
+        priority=job.priority,
+        preemptible=job.is_preemptible,
     )
 
 
@@ -208,6 +235,7 @@ def reason_to_proto(reason: Reason, job: Job, version: int) -> service_pb2.Expla
         start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
         waits_for=reason.waits_for,
         version=version,
+        reserved_in=reason.reserved_in,
     )
 
 
@@ -218,6 +246,26 @@ def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
         change_time=timestamp(change.time_ns),
         change=_CHANGES[change.kind],
         job=job,
+    )
+
+
+# --- tenants -------------------------------------------------------------------
+
+
+def standing_to_proto(standing: Standing) -> tenant_pb2.Tenant:
+    tenant = standing.tenant
+    return tenant_pb2.Tenant(
+        name=tenant.name,
+        parent=tenant.parent,
+        guaranteed_gpus=standing.guaranteed_gpus,
+        limit_gpus=tenant.limit_gpus,
+        weight=tenant.weight,
+        cells=[tenant_pb2.Cell(tier=c.tier, count=c.count, hosts=c.hosts) for c in tenant.cells],
+        held_gpus=standing.held_gpus,
+        queued_gpus=standing.queued_gpus,
+        used_gpu_hours=standing.used_gpu_s / 3600,
+        share=standing.share,
+        kept_hosts=standing.kept_hosts,
     )
 
 

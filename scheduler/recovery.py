@@ -8,8 +8,9 @@ from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric import from_spec
-from scheduler.core import State
+from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.apply import apply
+from scheduler.core.commands import LoadTenants
 from scheduler.core.events import FabricLoaded
 from scheduler.store import Store, StoreError
 
@@ -22,12 +23,32 @@ class Recovered:
     last_ns: int
 
 
-def recover(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: int) -> Recovered:
-    """Replay the log; a new one begins with the fabric.
+def recover(
+    store: Store,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    tenants: Tenants | None = None,
+) -> Recovered:
+    """Replay the log; a new one begins with the fabric. `tenants`: from here on, None
+    for those of the log.
 
     Raises: StoreError when the log cannot be replayed, is new and no fabric is given,
-    or is for another fabric than the one given.
+    is for another fabric than the one given, or does not go with the tenants.
     """
+    recovered = _with_fabric(store, fabric_spec, now_ns)
+    if tenants is None:
+        return recovered
+    now_ns = max(now_ns, recovered.last_ns)
+    answer = admit(recovered.state, LoadTenants(tenants), now_ns)
+    if isinstance(answer, Rejected):
+        raise StoreError(f"{store.path} does not go with these tenants: {answer.message}")
+    if not answer:
+        return recovered
+    store.append(recovered.state.version, answer)
+    return Recovered(replay(answer, recovered.state), now_ns)
+
+
+def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: int) -> Recovered:
     recovered = _replayed(store)
     if recovered.state.version:
         _same_fabric(store, recovered.state, fabric_spec)

@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from placement.fabric import Fabric
-from scheduler.core import Limits
+from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
 from scheduler.recovery import recover
 from scheduler.service import SchedulerServicer
@@ -37,6 +37,7 @@ class CannotListen(Exception):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
+    `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off.
     """
@@ -48,6 +49,7 @@ class Settings:
     clock: Callable[[], int] = time.time_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
+    tenants: Tenants | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,9 @@ async def serve(
 
 async def _recovered_writer(store: Store, settings: Settings) -> Writer:
     """A writer on the state at the end of the log. The port answers meanwhile: not ready."""
-    recovered = await asyncio.to_thread(recover, store, settings.fabric_spec, settings.clock())
+    recovered = await asyncio.to_thread(
+        recover, store, settings.fabric_spec, settings.clock(), settings.tenants
+    )
     return Writer(store, recovered, settings.clock, settings.limits, Feed(settings.watch_depth))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -13,7 +13,9 @@ from scheduler import convert, listing
 from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, explain
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.explain import explain_all
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.standing import standings
 from scheduler.problems import InputError
 from scheduler.refusal import invalid, invalid_input, not_found, refusals, rejected, unavailable
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
@@ -117,6 +119,18 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                     if request.name in ("", change.job.name):
                         yield convert.change_to_proto(change)
 
+    async def ListTenants(
+        self, request: service_pb2.ListTenantsRequest, context: Context
+    ) -> service_pb2.ListTenantsResponse:
+        async with refusals(context):
+            writer, state = self._writer, self._writer.state
+            return service_pb2.ListTenantsResponse(
+                tenants=map(convert.standing_to_proto, standings(state, writer.now_ns())),
+                default_tenant=state.tenants.default,
+                digest=state.tenants.digest,
+                version=state.version,
+            )
+
     async def ListHosts(
         self, request: service_pb2.ListHostsRequest, context: Context
     ) -> service_pb2.ListHostsResponse:
@@ -180,20 +194,28 @@ def _job(state: State, name: str) -> Job:
     return job
 
 
-def _job_message(writer: Writer, job: Job, *, with_hosts: bool = True) -> job_pb2.Job:
-    return _describe(writer, writer.state, job, with_hosts)
+def _job_message(writer: Writer, job: Job) -> job_pb2.Job:
+    return _described(writer, writer.state, [job], with_hosts=True)[0]
 
 
-def _describe(writer: Writer, state: State, job: Job, with_hosts: bool) -> job_pb2.Job:
+def _described(
+    writer: Writer, state: State, jobs: Sequence[Job], *, with_hosts: bool
+) -> list[job_pb2.Job]:
     """A waiting job says why it waits, and what put it back into the queue."""
-    reason = job.reason
-    if job.state is JobState.QUEUED:
-        reason = explain(state, job.name, writer.now_ns(), writer.limits).sentence
-        if job.reason:
-            reason = f"{reason}; was requeued: {job.reason}"
-    return convert.job_to_proto(
-        state.loaded_fabric, job, state.version, reason, with_hosts=with_hosts
-    )
+    queued = {job.name for job in jobs if job.state is JobState.QUEUED}
+    why = explain_all(state, queued, writer.now_ns(), writer.limits) if queued else {}
+
+    def reason(job: Job) -> str:
+        if job.state is not JobState.QUEUED:
+            return job.reason
+        sentence = why[job.name].sentence
+        return f"{sentence}; was requeued: {job.reason}" if job.reason else sentence
+
+    fabric, version = state.loaded_fabric, state.version
+    return [
+        convert.job_to_proto(fabric, job, version, reason(job), with_hosts=with_hosts)
+        for job in jobs
+    ]
 
 
 def _host_message(state: State, name: str) -> host_pb2.Host:
@@ -213,7 +235,7 @@ def _list_jobs(
     except listing.BadToken as error:
         raise invalid("page_token", str(error)) from None
     return service_pb2.ListJobsResponse(
-        jobs=[_describe(writer, state, job, False) for job in page.items],
+        jobs=_described(writer, state, page.items, with_hosts=False),
         next_page_token=page.next_token,
         version=state.version,
     )

@@ -15,7 +15,8 @@ from placement.errors import BadInput
 from placement.fabric import PRESETS, Fabric, from_spec, preset
 from placement.hostset import HostSet
 from scheduler.core.job import JobSpec
-from scheduler.jobfile import job_from_document, job_from_mapping, job_to_mapping, parse_spares
+from scheduler.jobfile import job_from_document, job_from_mapping, job_to_mapping
+from scheduler.jobkeys import parse_spares
 from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import Document, load, read_text
 

@@ -63,14 +63,14 @@ def load(path: str | Path) -> Document:
     return parse(read_text(path), str(path))
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
     """The content of a user's file.
 
     Raises: InputError when it is missing, a directory, too large or no text.
     """
     try:
         with open(path, "rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(most_bytes + 1)
     except FileNotFoundError:
         raise InputError(Problem("", "no such file", str(path))) from None
     except IsADirectoryError:
@@ -78,8 +78,8 @@ def read_text(path: str | Path) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(Problem("", f"cannot be read: {reason}", str(path))) from None
-    if len(raw) > MOST_BYTES:
-        raise InputError(Problem("", f"is larger than {MOST_BYTES >> 20} MiB", str(path)))
+    if len(raw) > most_bytes:
+        raise InputError(Problem("", f"is larger than {most_bytes >> 20} MiB", str(path)))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.events import Event
 from scheduler.problems import InputError, Problem
+from scheduler.tenantsfile import TenantsFile
 from simulator import failures, mapping
 from simulator.log import Log
 from simulator.metrics import Metrics
@@ -32,6 +33,7 @@ class Case:
 
     `failures`: a model text or a file, see failures.py. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
+    `assumed_limit_s`: for jobs that state no time limit, None for their run time.
     """
 
     trace: Path
@@ -46,6 +48,8 @@ class Case:
     strict: bool = False
     since: str | None = None
     limit: int | None = None
+    tenants: TenantsFile | None = None
+    assumed_limit_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +136,19 @@ class _Skipped:
 
 
 def _setting(case: Case) -> Setting:
+    limits = Limits(policy=case.policy)
+    if case.assumed_limit_s is not None:
+        limits = replace(limits, assumed_limit_s=case.assumed_limit_s)
+    if case.tenants:
+        case.tenants.check(case.fabric)
     return Setting(
         case.fabric,
-        Limits(policy=case.policy),
+        limits,
         case.costs,
         case.spares,
         round(case.decision_s * SECOND_NS),
+        case.tenants.tenants if case.tenants else None,
+        case.assumed_limit_s is not None,
     )
 
 
@@ -180,6 +191,7 @@ def _record(case: Case) -> dict[str, Any]:
         "policy": case.policy.value,
         "seed": case.seed,
         "failures": case.failures,
+        "tenants": case.tenants.tenants.digest if case.tenants else None,
         "fabric": {
             "name": fabric.name,
             "digest": fabric.digest,
@@ -199,7 +211,12 @@ def _record(case: Case) -> dict[str, Any]:
 def _assumptions(case: Case) -> Iterator[str]:
     costs = case.costs
     yield mapping.MAPPING
-    yield mapping.TIME_LIMITS
+    if case.assumed_limit_s is None:
+        yield mapping.TIME_LIMITS
+    else:
+        yield mapping.ASSUMED_LIMITS.format(case.assumed_limit_s / 3600)
+    if case.tenants:
+        yield mapping.TENANTS
     yield f"spares: {case.spares} for jobs that do not say"
     yield f"a decision takes {case.decision_s:g} s"
     yield (

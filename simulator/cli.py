@@ -42,8 +42,23 @@ def replay_command(
         typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
     ],
     policy: Annotated[
-        Literal["production", "easy", "fifo"], typer.Option(help="How the queue is served.")
+        Literal["production", "easy", "fifo", "conservative"],
+        typer.Option(help="How the queue is served."),
     ] = "production",
+    tenants: Annotated[
+        str | None,
+        typer.Option(
+            help="A tenants file; jobs belong to the tenant named like their queue or user."
+        ),
+    ] = None,
+    assumed_limit_h: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=87_600,
+            help="Time limit of jobs that state none; default: their run time.",
+        ),
+    ] = None,
     failures: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +108,7 @@ def replay_command(
     """
     from scheduler import specs
     from scheduler.core import Policy
+    from scheduler.tenantsfile import load_tenants
     from simulator.case import Case
     from simulator.work import Costs
 
@@ -109,6 +125,8 @@ def replay_command(
         strict,
         since,
         limit,
+        load_tenants(tenants) if tenants is not None else None,
+        None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
     )
     totals = _run(case, report)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from placement.errors import BadInput
 from placement.fabric import Fabric
-from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, apply, commit, decide
-from scheduler.core.commands import Command
+from scheduler.core import (
+    Conflict,
+    Limits,
+    Plan,
+    Rejected,
+    State,
+    Tenants,
+    admit,
+    apply,
+    commit,
+    decide,
+)
+from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded
 from simulator.kernel import Kernel
 
@@ -19,7 +31,8 @@ END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 
 class Engine:
-    """One scheduler, its log going to `sink`.
+    """One scheduler, its log going to `sink`. Raises: BadInput on tenants that `fabric`
+    cannot have.
 
     A decision is due when the log has grown since the last one, and takes
     `decision_ns`; commands that arrive meanwhile are admitted at once, and the commit
@@ -27,7 +40,13 @@ class Engine:
     """
 
     def __init__(
-        self, kernel: Kernel, fabric: Fabric, limits: Limits, sink: Sink, decision_ns: int = 0
+        self,
+        kernel: Kernel,
+        fabric: Fabric,
+        limits: Limits,
+        sink: Sink,
+        decision_ns: int = 0,
+        tenants: Tenants | None = None,
     ) -> None:
         self.kernel = kernel
         self.state = State.empty()
@@ -36,6 +55,8 @@ class Engine:
         self._decision_ns = decision_ns
         self._is_deciding = False
         self._record([FabricLoaded(kernel.now_ns, fabric.spec)])
+        if tenants is not None and (refusal := self.send(LoadTenants(tenants))):
+            raise BadInput("tenants", refusal.message)
 
     def send(self, command: Command) -> Rejected | None:
         """Admit `command` now. The answer is the refusal, if it is one."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from placement.parallelism import Parallelism
 from placement.request import Request, SpareRule
+from scheduler.core import Tenants
 from scheduler.core.job import JobSpec
 from simulator.traces.record import SECOND_NS, TraceJob
 
@@ -17,16 +18,37 @@ MAPPING = (
 TIME_LIMITS = (
     "a job without a time limit has its run time as limit; one that outruns its limit runs on"
 )
+ASSUMED_LIMITS = (
+    "a job without a time limit is taken to run {:g} h; one that outruns its limit runs on"
+)
+TENANTS = (
+    "a job belongs to the tenant named like its queue, else like its user, else to the default"
+    " one; jobs of a muster trace say it themselves"
+)
 
 
-def job_spec(job: TraceJob, gpus_per_host: int, spares: SpareRule) -> JobSpec:
-    """What the trace's job asks of the scheduler."""
-    limit_ns = job.run_ns if job.time_limit_ns is None else job.time_limit_ns
-    limit_s = max(1, -(-limit_ns // SECOND_NS))
+def job_spec(
+    job: TraceJob, gpus_per_host: int, spares: SpareRule, assume_limits: bool = False
+) -> JobSpec:
+    """What the trace's job asks of the scheduler. `assume_limits`: leave a time limit
+    that it does not state unstated, where else its run time stands in."""
+    limit_ns = job.time_limit_ns
+    if limit_ns is None and not assume_limits:
+        limit_ns = job.run_ns
+    limit_s = None if limit_ns is None else max(1, -(-limit_ns // SECOND_NS))
     if job.spec is not None:
         return replace(job.spec, time_limit_s=limit_s)
     request = _gang(-(-job.gpus // gpus_per_host), gpus_per_host, spares)
     return JobSpec(job.id, request, job.priority, limit_s)
+
+
+def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpec:
+    """The tenant that the trace's names stand for, where the job does not say it."""
+    if tenants is None or spec.tenant:
+        return spec
+    leaves = tenants.by_name.keys() - tenants.inner
+    tenant = next((name for name in (job.queue, job.user) if name in leaves), "")
+    return replace(spec, tenant=tenant)
 
 
 @lru_cache(maxsize=4096)

@@ -9,27 +9,32 @@ from functools import partial
 
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits
+from scheduler.core import Limits, Tenants
 from scheduler.core.commands import Command, EndJob, ReportHost, SubmitJob
 from scheduler.core.events import Event
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel
 from simulator.launcher import Launcher
-from simulator.mapping import job_spec
+from simulator.mapping import job_spec, with_tenant
 from simulator.traces.record import TraceJob
 from simulator.work import Costs
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is replayed on what. `decision_ns`: how long a decision is taken to last."""
+    """What is replayed on what. `decision_ns`: how long a decision is taken to last.
+
+    `assume_limits`: a job without a time limit gets the assumed one, not its run time.
+    """
 
     fabric: Fabric
     limits: Limits = field(default_factory=Limits)
     costs: Costs = field(default_factory=Costs)
     spares: SpareRule = NO_SPARES
     decision_ns: int = 0
+    tenants: Tenants | None = None
+    assume_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Replay:
             self._setting.limits,
             self._record,
             self._setting.decision_ns,
+            self._setting.tenants,
         )
         self._await_job(first)
         self._await_outage()
@@ -110,7 +116,8 @@ class Replay:
 
     def _arrive(self, job: TraceJob) -> None:
         setting = self._setting
-        spec = job_spec(job, setting.fabric.gpus_per_host, setting.spares)
+        spec = job_spec(job, setting.fabric.gpus_per_host, setting.spares, setting.assume_limits)
+        spec = with_tenant(spec, job, setting.tenants)
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:
@@ -138,6 +145,7 @@ def run_script(
     script: Sequence[tuple[int, Command]],
     limits: Limits | None = None,
     decision_ns: int = 0,
+    tenants: Tenants | None = None,
 ) -> list[Event]:
     """The log of a cluster that is sent these commands at these times.
 
@@ -146,7 +154,7 @@ def run_script(
     """
     log: list[Event] = []
     kernel = Kernel(min((time_ns for time_ns, _ in script), default=0))
-    engine = Engine(kernel, fabric, limits or Limits(), log.append, decision_ns)
+    engine = Engine(kernel, fabric, limits or Limits(), log.append, decision_ns, tenants)
     for time_ns, command in script:
         kernel.at(time_ns, partial(_send, engine, command))
     while kernel.step():

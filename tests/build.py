@@ -21,12 +21,20 @@ from placement.hostset import HostSet
 from placement.parallelism import Parallelism
 from placement.request import (
     NO_SPARES,
-    Batch,
     Collective,
-    ModelShape,
     Placement,
     Request,
     SpareRule,
+)
+from placement.training import (
+    AS_LLAMA3,
+    Batch,
+    ContextParallel,
+    DataParallel,
+    ModelShape,
+    Recompute,
+    Sync,
+    Training,
 )
 from scheduler.core import (
     Conflict,
@@ -61,6 +69,22 @@ LLAMA3_ROWS = {
     2: (Parallelism(tp=8, pp=16, dp=128), LLAMA3, Batch(2_048)),
     3: (Parallelism(tp=8, cp=16, pp=16, dp=8), LLAMA3_LONG, Batch(128)),
 }
+
+# Jiang et al. 2024, table 1; DeepSeek-V3 (2024), 4.2; Narayanan et al. 2021, table 1.
+MIXTRAL = ModelShape(32, 4_096, 14_336, 32, 8, 32_000, 4_096, experts=8, experts_per_token=2)
+DEEPSEEK_V3 = ModelShape(
+    *(61, 7_168, 18_432, 128, 128, 129_280, 4_096),
+    head_dim=128,
+    query_rank=1_536,
+    kv_rank=512,
+    rope_dim=64,
+    experts=256,
+    experts_per_token=8,
+    expert_ffn=2_048,
+    shared_experts=1,
+    dense_layers=3,
+)
+GPT3 = ModelShape(96, 12_288, 49_152, 96, 96, 51_200, 2_048, gated=False, tied_embeddings=True)
 
 
 # --- placement ---------------------------------------------------------------
@@ -142,6 +166,7 @@ def request(
     spares: SpareRule = NO_SPARES,
     model: ModelShape | None = None,
     batch: Batch | None = None,
+    training: Training = AS_LLAMA3,
     **sizes: int,
 ) -> Request:
     """request(dp=4, pp=2, traffic={"dp": 10, "pp": 3}); one GPU a rank, sizes default to 1."""
@@ -152,7 +177,23 @@ def request(
         model,
         batch,
         spares,
+        training=training,
     )
+
+
+def training(**changes: Any) -> Training:
+    """training(data_parallel="zero1", sync="micro_batch"): enums by their value."""
+    kinds = {
+        "data_parallel": DataParallel,
+        "sync": Sync,
+        "context_parallel": ContextParallel,
+        "recompute": Recompute,
+    }
+    return Training(**{key: kinds.get(key, _same)(value) for key, value in changes.items()})
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def gang(

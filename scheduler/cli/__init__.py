@@ -17,6 +17,9 @@ from typing import Annotated
 import typer
 
 from placement.errors import BadInput
+from scheduler.cli.estimate import register as register_estimate
+from scheduler.cli.fabric import register as register_fabric
+from scheduler.cli.links import register as register_links
 from scheduler.cli.place import register as register_place
 from scheduler.cli.server import register as register_server
 from scheduler.problems import InputError
@@ -55,6 +58,9 @@ def _options(
 
 
 register_place(app)
+register_estimate(app)
+register_fabric(app)
+register_links(app)
 register_server(app)
 
 

@@ -20,7 +20,9 @@ from placement.request import (
     Undecided,
 )
 from placement.runnersup import RunnerUp, runners_up
+from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
+from scheduler.cli import steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
@@ -73,6 +75,7 @@ def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> di
 
 
 def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
+    estimated = steps.estimate(asked, answer, Assumptions())
     return {
         "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
         "traffic": _traffic(asked.request),
@@ -87,6 +90,7 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
             for other in _runners_up(asked, answer)
         ],
         "domains": _domains(asked, answer),
+        "estimate": steps.to_mapping(estimated) if estimated else None,
         "spares": list(asked.fabric.names(answer.spares)),
         "hosts": list(asked.fabric.names(answer.hosts)),
     }
@@ -165,8 +169,13 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
     notes = [f"note: {note}" for note in answer.notes]
     parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
-    parts += [_alternatives_text(asked, answer), *notes, time]
+    parts += [_alternatives_text(asked, answer), _step_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
+
+
+def _step_text(asked: Question, answer: Placement) -> str:
+    found = steps.estimate(asked, answer, Assumptions())
+    return steptables.section_text(found, Assumptions()) if found else ""
 
 
 def _domains_text(asked: Question, answer: Placement) -> str:

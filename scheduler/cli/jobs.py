@@ -1,12 +1,17 @@
-"""The commands for jobs: submit, jobs, job, explain, watch, cancel, finish."""
+"""The commands for jobs: submit, jobs, job, explain, watch, cancel, finish.
+
+`muster job NAME` shows a job and `muster job import FILE` makes a job file. A job that
+bears the name of a command is shown by `muster job show import`.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
@@ -19,16 +24,34 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
+from scheduler.cli.importing import import_command
 from scheduler.cli.place import EXIT_CODES
 
 JobName = Annotated[str, typer.Argument(help="Name of the job.", show_default=False)]
+
+
+class _CommandOrName(TyperGroup):
+    """A group whose first word is one of its commands, or else the name of a job to show."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(submit)
     app.command("jobs")(list_jobs)
-    app.command()(job)
+    of_job = typer.Typer(
+        cls=_CommandOrName,
+        no_args_is_help=True,
+        subcommand_metavar="NAME | COMMAND ...",
+        help="Show one job (`muster job NAME`), or make a job file (`muster job import FILE`).",
+    )
+    of_job.command("show")(job)
+    of_job.command("import")(import_command)
+    app.add_typer(of_job, name="job")
     app.command()(explain)
     app.command()(watch)
     app.command()(cancel)

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.cli.text import bytes_text, columns
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 _SHOWN_HOSTS = 8
 
@@ -36,12 +36,23 @@ def outcome(answer: placement_pb2.Answer) -> str:
 
 
 def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
-    head = ("NAME", "STATE", "PRIORITY", "HOSTS", "SPARES", "ATTEMPT", "SUBMITTED", "REASON")
+    head = (
+        "NAME",
+        "TENANT",
+        "STATE",
+        "PRIORITY",
+        "HOSTS",
+        "SPARES",
+        "ATTEMPT",
+        "SUBMITTED",
+        "REASON",
+    )
     rows = [
         (
             job.name,
+            job.tenant,
             job_state(job),
-            str(job.spec.priority),
+            str(job.priority),
             str(job.placement.host_count or "-"),
             str(job.placement.spare_count or "-"),
             str(job.attempt),
@@ -50,7 +61,7 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
         )
         for job in jobs
     ]
-    return columns([head, *rows], right={2, 3, 4, 5}) if rows else "no jobs"
+    return columns([head, *rows], right={3, 4, 5, 6}) if rows else "no jobs"
 
 
 def job_text(job: job_pb2.Job) -> str:
@@ -60,13 +71,62 @@ def job_text(job: job_pb2.Job) -> str:
         ("state", job_state(job)),
         ("reason", job.reason or "-"),
         ("attempt", str(job.attempt)),
-        ("priority", str(job.spec.priority)),
+        ("tenant", job.tenant),
+        ("priority", _priority(job)),
         ("submitted", _time(job.create_time)),
         ("changed", _time(job.update_time)),
     ]
     if job.HasField("placement"):
         rows += _placement_rows(job.placement)
     return columns(rows)
+
+
+def _priority(job: job_pb2.Job) -> str:
+    level = f" ({job.spec.priority_class})" if job.spec.priority_class else ""
+    return f"{job.priority}{level}{', preemptible' if job.preemptible else ''}"
+
+
+def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
+    """A line each, sub-tenants indented below the one that they belong to."""
+    head = (
+        "TENANT",
+        "GUARANTEED",
+        "LIMIT",
+        "HELD",
+        "QUEUED",
+        "USED GPU-H",
+        "SHARE",
+        "WEIGHT",
+        "CELLS",
+    )
+    depth: dict[str, int] = {}
+    rows = []
+    for tenant in answer.tenants:
+        depth[tenant.name] = depth[tenant.parent] + 1 if tenant.parent else 0
+        is_default = " (default)" if tenant.name == answer.default_tenant else ""
+        rows.append(
+            (
+                f"{'  ' * depth[tenant.name]}{tenant.name}{is_default}",
+                f"{tenant.guaranteed_gpus:,}",
+                f"{tenant.limit_gpus:,}" if tenant.HasField("limit_gpus") else "-",
+                f"{tenant.held_gpus:,}",
+                f"{tenant.queued_gpus:,}",
+                f"{tenant.used_gpu_hours:,.1f}",
+                f"{tenant.share:.0%}",
+                str(tenant.weight),
+                _cells(tenant),
+            )
+        )
+    return columns([head, *rows], right=set(range(1, 8)))
+
+
+def _cells(tenant: tenant_pb2.Tenant) -> str:
+    """`32 x rack, 1 x zone of 64 hosts; 12 hosts kept`."""
+    cells = [
+        f"{cell.count} x {cell.tier}" + (f" of {cell.hosts} hosts" if cell.hosts else "")
+        for cell in tenant.cells
+    ]
+    return f"{', '.join(cells)}; {tenant.kept_hosts} hosts kept" if cells else ""
 
 
 def answer_text(answer: placement_pb2.Answer) -> str:
@@ -82,6 +142,8 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
     rows = [("job", answer.name), ("state", job_state(answer)), ("reason", answer.reason)]
     if answer.HasField("start_time"):
         rows.append(("starts by", _time(answer.start_time)))
+    if answer.reserved_in:
+        rows.append(("reserved in", ", ".join(answer.reserved_in)))
     if answer.waits_for:
         rows.append(("waits for", ", ".join(answer.waits_for)))
     return columns(rows)

@@ -15,6 +15,8 @@ import typer
 
 from placement.request import Answer, Objective, Placement
 from scheduler.cli import clock, formats
+from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
+from scheduler.plot.by import By
 
 if TYPE_CHECKING:
     from placement.fabric import Fabric
@@ -70,6 +72,8 @@ def place_command(
     output: Annotated[
         Format, typer.Option("--format", help="How the answer is written.")
     ] = Format.TABLE,
+    picture: Plot = None,
+    picture_by: PlotBy = By.AUTO,
 ) -> None:
     """Place a job on a fabric and prove how good the placement is.
 
@@ -83,7 +87,8 @@ def place_command(
     network = specs.load_fabric(fabric)
     asked = _with_options(specs.read_job(str(job)), spares, objective)
     taken = specs.load_busy(str(busy), network) if busy else 0
-    code = _answer(asked, network, full(network.host_count) & ~taken, output)
+    draw = drawer(picture, picture_by)
+    code = _answer(asked, network, full(network.host_count) & ~taken, output, draw)
     raise typer.Exit(code)
 
 
@@ -99,7 +104,7 @@ def _with_options(job: JobFile, spares: str | None, objective: Objective | None)
     return replace(job, spec=spec)
 
 
-def _answer(job: JobFile, fabric: Fabric, free: int, output: Format) -> int:
+def _answer(job: JobFile, fabric: Fabric, free: int, output: Format, draw: Draw) -> int:
     from placement.errors import BadInput
     from placement.place import place
     from scheduler.cli.answers import Question, outcome
@@ -111,6 +116,7 @@ def _answer(job: JobFile, fabric: Fabric, free: int, output: Format) -> int:
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     _write(asked, answer, output, time.perf_counter() - begin)
+    draw(asked, answer)
     return EXIT_CODES[outcome(answer)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scheduler.cli import hosts, jobs
+from scheduler.cli import hosts, jobs, quotas
 from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
     jobs.register(app)
     hosts.register(app)
+    quotas.register(app)
 
 
 def serve(
@@ -34,9 +35,16 @@ def serve(
         typer.Option(help="HOST:PORT; port 0 takes a free one. Callers are not authenticated."),
     ] = DEFAULT_ADDRESS,
     policy: Annotated[
-        Literal["production", "easy", "fifo"],
+        Literal["production", "easy", "fifo", "conservative"],
         typer.Option(help="How the queue is ordered and whether later jobs may overtake."),
     ] = "production",
+    tenants: Annotated[
+        str | None,
+        typer.Option(help="A tenants file: quotas, shares, priority classes. Default: as before."),
+    ] = None,
+    assumed_limit_h: Annotated[
+        float, typer.Option(min=0.01, max=87_600, help="Time limit of jobs that state none.")
+    ] = 24.0,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
     import logging
@@ -44,14 +52,17 @@ def serve(
     quiet_grpc()
     from scheduler.core import Limits, Policy
     from scheduler.server import Settings
+    from scheduler.specs import load_fabric
+    from scheduler.tenantsfile import load_tenants
 
-    spec = None
-    if fabric is not None:
-        from scheduler.specs import load_fabric
-
-        spec = load_fabric(fabric).spec
+    described = load_fabric(fabric) if fabric is not None else None
+    file = load_tenants(tenants) if tenants is not None else None
+    if file and described:
+        file.check(described)
+    limits = Limits(policy=Policy(policy), assumed_limit_s=max(1, round(assumed_limit_h * 3600)))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    _serve(Settings(store, listen, spec, Limits(policy=Policy(policy))))
+    spec = described.spec if described else None
+    _serve(Settings(store, listen, spec, limits, tenants=file.tenants if file else None))
 
 
 def _serve(settings: Settings) -> None:

@@ -43,3 +43,9 @@ def seconds_text(seconds: float) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 host`, `2,048 hosts`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def percent_text(share: float) -> str:
+    """One decimal: 41.3 %."""
+    percent = 100 * share
+    return f"{percent:.1f} %" if percent >= 0.05 or not share else "< 0.1 %"

@@ -20,12 +20,14 @@ same functions.
 from scheduler.core.admit import Code, Rejected, Violation, admit
 from scheduler.core.apply import apply, replay
 from scheduler.core.commit import Conflict, commit
-from scheduler.core.decide import Limits, Policy, decide
+from scheduler.core.decide import decide
 from scheduler.core.explain import Reason, dry_run, explain
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.plan import Plan
+from scheduler.core.policy import Limits, Policy
 from scheduler.core.state import State
+from scheduler.core.tenants import Tenants
 
 __all__ = [
     "Code",
@@ -40,6 +42,7 @@ __all__ = [
     "Reason",
     "Rejected",
     "State",
+    "Tenants",
     "Violation",
     "admit",
     "apply",

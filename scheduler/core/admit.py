@@ -10,9 +10,25 @@ from typing import assert_never
 from placement.errors import BadInput
 from placement.place import impossible
 from placement.traffic import axis_traffic
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
-from scheduler.core.events import Event, HostMoved, HostSignalled, JobEnded, JobSubmitted
-from scheduler.core.job import Job
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadTenants,
+    MoveHost,
+    ReportHost,
+    SubmitJob,
+)
+from scheduler.core.events import (
+    Event,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobSubmitted,
+    TenantsLoaded,
+)
+from scheduler.core.job import Job, JobSpec
+from scheduler.core.ledger import level_of, tenant_of
 from scheduler.core.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
@@ -24,9 +40,16 @@ from scheduler.core.lifecycle import (
     JobMove,
     JobState,
 )
+from scheduler.core.quota import Book, check, nodes
 from scheduler.core.state import State
+from scheduler.core.tenants import Tenants
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """1 to 128 letters, digits, '-', '_' or '.', plain at both ends."""
+    return _NAME.fullmatch(text) is not None
 
 
 class Code(StrEnum):
@@ -69,6 +92,8 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
             return _move_host(state, command, now_ns)
         case ReportHost():
             return _report(state, command, now_ns)
+        case LoadTenants():
+            return _load_tenants(state, command.tenants, now_ns)
     assert_never(command)
 
 
@@ -76,7 +101,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     spec = command.spec
     if command.request_id and (earlier := state.by_request(command.request_id)):
         return () if earlier.spec == spec else _reused(command.request_id, earlier)
-    if not _NAME.fullmatch(spec.name):
+    if not is_name(spec.name):
         return _invalid(
             "name", "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
         )
@@ -86,6 +111,8 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return Rejected(
             Code.ALREADY_EXISTS, f"a job {spec.name} is {state.jobs[spec.name].state} already"
         )
+    if wrong := _misnamed(spec, state.tenants):
+        return _invalid(*wrong)
     try:
         axis_traffic(spec.request)
         never = impossible(state.loaded_fabric, spec.request)
@@ -93,7 +120,59 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return _invalid(error.field, error.message)
     if never is not None:
         return Rejected(Code.INFEASIBLE, never.reason)
+    if refusal := _beyond_quota(state, spec):
+        return Rejected(Code.INFEASIBLE, refusal)
     return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
+
+
+def _misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
+    """The field that names a tenant or a class that is not there, and what is wrong."""
+    tenant = tenant_of(spec, tenants)
+    leaves = [t.name for t in tenants.tenants if t.name not in tenants.inner]
+    if tenant not in tenants.by_name:
+        return "tenant", f"no tenant {tenant!r}; there are {', '.join(leaves)}"
+    if tenant in tenants.inner:
+        below = [name for name in leaves if tenant in tenants.path(name)]
+        return "tenant", f"{tenant} has sub-tenants: name one of {', '.join(below)}"
+    if spec.priority_class and spec.priority_class not in tenants.class_by_name:
+        known = ", ".join(tenants.class_by_name) or "none"
+        return "priority_class", f"no class {spec.priority_class!r}; there are {known}"
+    return None
+
+
+def _beyond_quota(state: State, spec: JobSpec) -> str | None:
+    """Why the job could not start on a cluster that is otherwise empty."""
+    fabric, tenants = state.loaded_fabric, state.tenants
+    gang = spec.request.hosts_needed(fabric.gpus_per_host)
+    needed = gang + spec.request.spares.required(gang)
+    tenant = tenant_of(spec, tenants)
+    empty = Book(nodes(tenants, fabric), {})
+    most, whose = empty.headroom(tenant)
+    if needed > most:
+        return f"needs {needed:,} hosts; the limit of tenant {whose} is {most:,}"
+    if level_of(spec, tenants).is_preemptible:
+        return None
+    most = empty.most(tenant, fabric.host_count)
+    if needed > most:
+        return (
+            f"needs {needed:,} hosts; tenant {tenant} can have {most:,},"
+            " the rest is guaranteed to others (preemptible jobs may use it)"
+        )
+    return None
+
+
+def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, ...] | Rejected:
+    if tenants == state.tenants:
+        return ()
+    try:
+        check(tenants, state.loaded_fabric)
+    except BadInput as error:
+        return _invalid(error.field, error.message)
+    for job in state.jobs.values():
+        if wrong := _misnamed(job.spec, tenants):
+            message = f"job {job.name} is {job.state}: {wrong[1]}"
+            return Rejected(Code.PRECONDITION, message)
+    return (TenantsLoaded(now_ns, tenants.digest, tenants),)
 
 
 def _reused(request_id: str, earlier: Job) -> Rejected:

@@ -18,10 +18,13 @@ from scheduler.core.events import (
     HostSignalled,
     JobEnded,
     JobRequeued,
+    JobsReserved,
     JobStarted,
     JobSubmitted,
+    TenantsLoaded,
 )
 from scheduler.core.job import Job
+from scheduler.core.ledger import charged, owned, reloaded
 from scheduler.core.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
@@ -52,8 +55,12 @@ def apply(state: State, event: Event) -> State:
     match event:
         case FabricLoaded():
             after_event = _loaded(state, event)
+        case TenantsLoaded():
+            after_event = reloaded(state, event)
         case JobSubmitted():
             after_event = _submitted(state, event)
+        case JobsReserved():
+            after_event = _reserved(state, event)
         case JobStarted():
             after_event = _started(state, event)
         case GangSwapped():
@@ -89,7 +96,15 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         sequence=state.version + 1,
         request_id=event.request_id,
     )
+    job = owned(job, state.tenants)
     return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+
+
+def _reserved(state: State, event: JobsReserved) -> State:
+    reserved = state.reserved
+    for name, start_ns in event.starts:
+        reserved = _with(reserved, name, start_ns)
+    return replace(state, reserved=reserved)
 
 
 def _started(state: State, event: JobStarted) -> State:
@@ -114,6 +129,8 @@ def _started(state: State, event: JobStarted) -> State:
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
         held=state.held | running.held,
+        accounts=charged(state, job.tenant, _size(running), event.time_ns),
+        reserved=_unreserved(state, job.name),
     )
 
 
@@ -142,6 +159,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         jobs=_with(state.jobs, job.name, running),
         stopped=_less(state.stopped, job.name),
         held=held,
+        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
     return _emptied(swapped, job, event.time_ns)
 
@@ -166,6 +184,7 @@ def _requeued(state: State, event: JobRequeued) -> State:
         running=_less(state.running, job.name),
         stopped=_less(state.stopped, job.name),
         held=state.held & ~job.held,
+        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
     return _emptied(freed, job, event.time_ns)
 
@@ -196,6 +215,8 @@ def _ended(state: State, event: JobEnded) -> State:
         stopped=_less(state.stopped, job.name),
         ended=ended,
         held=state.held & ~job.held,
+        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
+        reserved=_unreserved(state, job.name),
     )
     return _emptied(freed, job, event.time_ns)
 
@@ -220,8 +241,12 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
         hit = replace(job, spares=tuple(s for s in job.spares if s != index))
-        held = state.held & ~(1 << index)
-        return replace(state, jobs=_with(state.jobs, job.name, hit), held=held)
+        return replace(
+            state,
+            jobs=_with(state.jobs, job.name, hit),
+            held=state.held & ~(1 << index),
+            accounts=charged(state, job.tenant, -1, event.time_ns),
+        )
     hit = replace(
         job,
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
@@ -258,6 +283,14 @@ def _unqueued(state: State, job: Job) -> tuple[str, ...]:
 def _place(state: State, job: Job) -> int:
     """Where `job` stands in the queue, or would stand."""
     return bisect_left(state.queue, job.order, key=lambda name: state.jobs[name].order)
+
+
+def _size(job: Job) -> int:
+    return len(job.hosts) + len(job.spares)
+
+
+def _unreserved(state: State, name: str) -> Mapping[str, int]:
+    return _without(state.reserved, name) if name in state.reserved else state.reserved
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:

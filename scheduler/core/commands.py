@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +53,11 @@ class ReportHost:
     detail: str = ""
 
 
-Command = SubmitJob | CancelJob | EndJob | MoveHost | ReportHost
+@dataclass(frozen=True, slots=True)
+class LoadTenants:
+    """An operator's new quotas, shares and priority classes."""
+
+    tenants: Tenants
+
+
+Command = SubmitJob | CancelJob | EndJob | MoveHost | ReportHost | LoadTenants

@@ -9,9 +9,17 @@ from placement import hostset
 from placement.check import violations
 from placement.cut import cut
 from placement.hostset import HostSet
-from scheduler.core.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.admission import Quotas
+from scheduler.core.events import (
+    Event,
+    GangSwapped,
+    HostSwap,
+    JobRequeued,
+    JobsReserved,
+    JobStarted,
+)
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
-from scheduler.core.plan import Action, Plan, Requeue, Start, Swap
+from scheduler.core.plan import Action, Plan, Requeue, Reserve, Start, Swap
 from scheduler.core.state import State
 
 
@@ -30,30 +38,34 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     """
     events: list[Event] = []
     reasons: list[str] = []
-    free = state.free
+    free, quotas = state.free, Quotas(state)
     for action in plan.actions:
-        outcome = _check(state, action, free, now_ns)
+        outcome = _check(state, action, free, quotas, now_ns)
         if isinstance(outcome, str):
             reasons.append(outcome)
             continue
         events.append(outcome)
         free &= ~_taken(action)
+        if isinstance(action, Start):
+            quotas.took(state.jobs[action.name], _taken(action))
     if reasons and not events:
         return Conflict(tuple(reasons))
     return tuple(events)
 
 
-def _check(state: State, action: Action, free: HostSet, now_ns: int) -> Event | str:
+def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int) -> Event | str:
     """The event, or a sentence saying what changed meanwhile."""
     match action:
         case Start():
-            return _start(state, action, free, now_ns)
+            return _start(state, action, free, quotas, now_ns)
         case Swap():
             return _swap(state, action, free, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return f"job {action.name} is no longer interrupted"
             return JobRequeued(now_ns, action.name, action.reason)
+        case Reserve():
+            return _reserve(state, action, now_ns)
     assert_never(action)
 
 
@@ -62,7 +74,9 @@ def _may(state: State, name: str, move: JobMove) -> bool:
     return job is not None and move in JOB_MOVES[job.state]
 
 
-def _start(state: State, action: Start, free: HostSet, now_ns: int) -> JobStarted | str:
+def _start(
+    state: State, action: Start, free: HostSet, quotas: Quotas, now_ns: int
+) -> JobStarted | str:
     if not _may(state, action.name, JobMove.START):
         return f"job {action.name} is no longer queued"
     job = state.jobs[action.name]
@@ -70,6 +84,11 @@ def _start(state: State, action: Start, free: HostSet, now_ns: int) -> JobStarte
     wrong = violations(fabric, free, job.spec.request, action.placement)
     if wrong:
         return f"job {action.name}: {wrong[0]}"
+    allowed, hosts = quotas.allowance(job, free), _taken(action)
+    if hosts.bit_count() > allowed.limit:
+        return f"job {action.name}: tenant {allowed.whose} is at its limit meanwhile"
+    if hosts & ~allowed.reach or hosts.bit_count() > allowed.pool:
+        return f"job {action.name}: its hosts are guaranteed to others meanwhile"
     return JobStarted(
         now_ns,
         action.name,
@@ -80,6 +99,11 @@ def _start(state: State, action: Start, free: HostSet, now_ns: int) -> JobStarte
         action.placement.lower_bound,
         action.placement.notes,
     )
+
+
+def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | str:
+    starts = tuple((name, at) for name, at in action.starts if _may(state, name, JobMove.START))
+    return JobsReserved(now_ns, starts) if starts else "no job of the reservations waits still"
 
 
 def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped | str:
@@ -119,5 +143,5 @@ def _taken(action: Action) -> HostSet:
             return hostset.of(action.placement.hosts + action.placement.spares)
         case Swap():
             return hostset.of(m.joined for m in action.moves)
-        case Requeue():
+        case Requeue() | Reserve():
             return 0

@@ -1,56 +1,62 @@
 """Who runs next, and where: the slow half of scheduling, a proposal on one version.
 
-First the gangs that a failure stopped, for they hold hosts that do nothing. Then
-the queue in order. The first job that does not fit gets a promise, the earliest
-time at which the running jobs' limits leave it room, and later jobs start only if
-they do not break it (EASY backfill: Lifka 1995).
+First the gangs that a failure stopped, for they hold hosts that do nothing. Then every
+queued job passes the same stages:
+
+    order        priority, fair share, arrival                         order, shares
+    admission    what quotas leave its tenant                          admission, quota, cells
+    backfill     what it may take without delaying a reservation       backfill, conservative
+    placement    hosts in rank order, by the cut                       placement.place
+    reservation  when and where it starts, if it does not start now    reserve
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 from placement import hostset
 from placement.hostset import HostSet
 from placement.place import place
-from placement.request import Limits as PlaceLimits
 from placement.request import Placement
-from placement.swaps import choose_swaps
-from scheduler.core.job import SECOND_NS, Job
-from scheduler.core.lifecycle import HostState, JobState
-from scheduler.core.plan import Action, Move, Plan, Requeue, Start, Swap
+from scheduler.core.admission import Allowance, Quotas
+from scheduler.core.backfill import Caps, Easy, Rule
+from scheduler.core.conservative import Conservative
+from scheduler.core.job import Job
+from scheduler.core.order import Line
+from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start, Swap
+from scheduler.core.policy import Limits, Policy, time_limit_ns
+from scheduler.core.reserve import Outlook
+from scheduler.core.restart import restarts
 from scheduler.core.state import State
 
+# (job, free hosts, hosts it may hold at most) -> where it would run
+Find = Callable[[Job, HostSet, int], Placement | None]
 
-class Policy(StrEnum):
-    """How the queue is ordered and whether later jobs may overtake.
 
-    PRODUCTION: priority, then arrival, with backfill. EASY: arrival with backfill.
-    FIFO: arrival, and nobody overtakes.
+class Hold(StrEnum):
+    """What keeps a job from starting now."""
+
+    LIMIT = "limit"  # its tenant's, or of one above
+    PROMISES = "promises"  # enough hosts are free, and guaranteed to others
+    HOSTS = "hosts"  # too few are free
+    RESERVED = "reserved"  # starting would delay an earlier job
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one queued job. `placement` None: it waits, because of `hold`.
+
+    `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
     """
 
-    PRODUCTION = "production"
-    EASY = "easy"
-    FIFO = "fifo"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`assumed_limit_s` stands in for the time limit of jobs that state none."""
-
-    policy: Policy = Policy.PRODUCTION
-    place: PlaceLimits = field(default_factory=PlaceLimits)
-    assumed_limit_s: int = 24 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """The first waiting job starts by `start_ns`; `extra` hosts stay idle even then."""
-
-    name: str
-    start_ns: int
-    extra: int
+    job: Job
+    placement: Placement | None
+    hold: Hold | None
+    allowed: Allowance
+    free: int
+    behind: Reservation | None = None
 
 
 def decide(state: State, now_ns: int, limits: Limits) -> Plan:
@@ -58,165 +64,110 @@ def decide(state: State, now_ns: int, limits: Limits) -> Plan:
 
     A requeued gang may be first in the queue, so nothing starts before it is there.
     """
-    restarts = _restarts(state)
-    if any(isinstance(action, Requeue) for action in restarts):
-        return Plan(state.version, restarts)
+    first = restarts(state)
+    if any(isinstance(action, Requeue) for action in first):
+        return Plan(state.version, first)
     free = state.free
-    for action in restarts:
+    for action in first:
         if isinstance(action, Swap):
             free &= ~hostset.of(move.joined for move in action.moves)
-    return Plan(state.version, (*restarts, *_starts(state, now_ns, limits, free)))
-
-
-def _restarts(state: State) -> tuple[Action, ...]:
-    """Swaps for gangs that stopped or sit on draining hosts, most important first."""
-    hit = state.unhealthy & state.held
-    if not hit and not state.stopped:
-        return ()
-    moved = [
-        job
-        for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)
-        if job.state is JobState.INTERRUPTED or (hit and job.held & hit)
+    desk = Desk(state, now_ns, limits, free, placing(state, limits))
+    starts: list[Action] = [
+        Start(v.job.name, v.placement) for v in desk.verdicts() if v.placement is not None
     ]
-    actions: list[Action] = []
-    free = state.free
-    for job in sorted(moved, key=lambda j: j.order):
-        action = _restart(state, job, free)
-        if action is not None:
-            actions.append(action)
-        if isinstance(action, Swap):
-            free &= ~hostset.of(move.joined for move in action.moves)
-    return tuple(actions)
+    return Plan(state.version, (*first, *starts, *desk.promises()), desk.rule.reservations)
 
 
-def _restart(state: State, job: Job, free: HostSet) -> Action | None:
-    """Replace what cannot run; a gang that stopped and finds no host is requeued.
+def placing(state: State, limits: Limits) -> Find:
+    """Placement by the cut, on at most so many hosts, spares included."""
 
-    One whose hosts were all repaired before this decision starts again in place.
-    """
-    failed = _blocks_on(state, job, HostState.FAILED)
-    draining = _blocks_on(state, job, HostState.DRAINING)
-    own = hostset.of(job.spares) & ~state.unhealthy
-    for blocks in (sorted(failed + draining), failed):
-        if not blocks and job.state is JobState.RUNNING:
-            return None  # not draining, or nowhere to go yet: it runs on
-        chosen = choose_swaps(state.loaded_fabric, job.spec.request, job.hosts, blocks, own, free)
-        if chosen is not None:
-            moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
-            return Swap(job.name, moves, chosen.cuts)
-    short = f"{len(failed)} failed, {(own | free).bit_count()} to swap in"
-    return Requeue(job.name, f"{job.reason}; no host to swap in ({short})")
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        spares = most - job.gang_hosts
+        fabric, request = state.loaded_fabric, job.spec.request
+        answer = place(fabric, free, request, limits.place, most_spares=spares)
+        return answer if isinstance(answer, Placement) else None
+
+    return find
 
 
-def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
-    """Blocks of the gang whose host is in this state, which is not HEALTHY."""
-    return [b for b, host in enumerate(job.hosts) if state.host(host).state is host_state]
+class Desk:
+    """The queue passes here, one job after the other. `free`: hosts not yet given away."""
 
-
-def _starts(state: State, now_ns: int, limits: Limits, free: HostSet) -> list[Action]:
-    """Gangs of the queue that can start now without breaking the first one's promise."""
-    actions: list[Action] = []
-    started: list[tuple[int, int]] = []  # (estimated end, hosts) of what this plan starts
-    promise: Promise | None = None
-    if not free:
-        return actions
-    for name in queue_order(state, limits.policy):
-        job = state.jobs[name]
-        room = free.bit_count()
-        if not room:
-            break
-        placement = None
-        end_ns = now_ns + time_limit_ns(job, limits)
-        if promise is None:
-            if job.needed <= room:
-                placement = _placed(state, job, free, limits, room)
-            if placement is None:
-                if limits.policy is Policy.FIFO:
-                    break
-                promise = _promise(state, job, room, started, now_ns, limits)
-        elif job.needed <= room:
-            is_short = end_ns <= promise.start_ns
-            spare_room = room if is_short else min(room, promise.extra)
-            if job.needed <= spare_room:
-                placement = _placed(state, job, free, limits, spare_room)
-            if placement is not None and not is_short:
-                used = len(placement.hosts) + len(placement.spares)
-                promise = Promise(promise.name, promise.start_ns, promise.extra - used)
-        if placement is not None:
-            actions.append(Start(name, placement))
-            taken = placement.hosts + placement.spares
-            free &= ~hostset.of(taken)
-            started.append((end_ns, len(taken)))
-    return actions
-
-
-def queue_order(state: State, policy: Policy) -> tuple[str, ...]:
-    """Names of the queued jobs, next one first."""
-    if policy is Policy.PRODUCTION or not state.queue:
-        return state.queue
-    first, last = state.jobs[state.queue[0]], state.jobs[state.queue[-1]]
-    if first.spec.priority == last.spec.priority:  # hence of all: the queue is sorted by it
-        return state.queue
-    return tuple(sorted(state.queue, key=lambda name: state.jobs[name].sequence))
-
-
-def time_limit_ns(job: Job, limits: Limits) -> int:
-    """The job's own limit, or the assumed one."""
-    stated = job.spec.time_limit_s
-    return (limits.assumed_limit_s if stated is None else stated) * SECOND_NS
-
-
-def _placed(
-    state: State, job: Job, free: HostSet, limits: Limits, most_hosts: int
-) -> Placement | None:
-    """A placement on at most `most_hosts` hosts, spares included."""
-    answer = place(
-        state.loaded_fabric,
-        free,
-        job.spec.request,
-        limits.place,
-        most_spares=most_hosts - job.gang_hosts,
-    )
-    return answer if isinstance(answer, Placement) else None
-
-
-def _promise(
-    state: State,
-    job: Job,
-    room: int,
-    started: list[tuple[int, int]],
-    now_ns: int,
-    limits: Limits,
-) -> Promise:
-    """When the running jobs' limits leave `job` enough hosts, and how many more."""
-    start_ns, room = earliest_start(state, job.needed, room, started, now_ns, limits)
-    return Promise(job.name, start_ns, max(0, room - job.needed))
-
-
-NEVER_NS = 1 << 62
-
-
-def earliest_start(
-    state: State,
-    needed: int,
-    room: int,
-    started: list[tuple[int, int]],
-    now_ns: int,
-    limits: Limits,
-) -> tuple[int, int]:
-    """(time, free hosts then). NEVER_NS when even all running jobs' ends do not do:
-    hosts are out of service. Jobs past their limit are taken to end the next moment.
-    """
-    ends = list(started)
-    for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
-        healthy = job.held & ~state.unhealthy
-        ends.append(
-            (max(job.start_ns + time_limit_ns(job, limits), now_ns + 1), healthy.bit_count())
+    def __init__(
+        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find
+    ) -> None:
+        self.free = free
+        self.quotas = Quotas(state)
+        self._outlook = Outlook(state, now_ns, limits, self.quotas)
+        self.rule: Rule = (
+            Conservative(state, now_ns, limits, self._outlook, free)
+            if limits.policy is Policy.CONSERVATIVE
+            else Easy(self._outlook, self.quotas, limits.policy is Policy.FIFO)
         )
-    ends.sort()
-    for i, (end_ns, hosts) in enumerate(ends):
-        room += hosts
-        more_at_once = i + 1 < len(ends) and ends[i + 1][0] == end_ns
-        if room >= needed and not more_at_once:
-            return end_ns, room
-    return NEVER_NS, room
+        self.caps = Caps(self._outlook, self.quotas)
+        self._line = Line(state, now_ns, limits, self.quotas.book)
+        self._now_ns, self._limits, self._find = now_ns, limits, find
+
+    def verdicts(self, *, to_end: bool = False) -> Iterator[Verdict]:
+        """In the order of the queue, until nobody further back can start."""
+        for job in self._line:
+            yield self._considered(job)
+            if not to_end and self.rule.is_done(self.free):
+                break
+
+    def promises(self) -> tuple[Action, ...]:
+        """Reservations that have to be kept beyond this decision."""
+        return self.rule.actions() if isinstance(self.rule, Conservative) else ()
+
+    def _considered(self, job: Job) -> Verdict:
+        allowed = self.quotas.allowance(job, self.free)
+        if job.needed > allowed.limit:
+            self.caps.waits(job, allowed)
+            return self._held(job, allowed, Hold.LIMIT, None)
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        behind = self._first()
+        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        below_cap = self.caps.room(job, end_ns, room)
+        if below_cap < job.needed <= room:
+            return self._held(job, allowed, Hold.RESERVED, self.caps.before(job, end_ns))
+        room = below_cap
+        placement = self._placed(job, allowed, room, end_ns) if job.needed <= room else None
+        if placement is None:
+            hold = self._hold(job, allowed)
+            self.rule.waits(job, allowed, self.free)
+            return self._held(job, allowed, hold, behind)
+        free = self.free.bit_count()
+        self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+        return Verdict(job, placement, None, allowed, free)
+
+    def _first(self) -> Reservation | None:
+        return self.rule.first if isinstance(self.rule, Easy) else None
+
+    def _hold(self, job: Job, allowed: Allowance) -> Hold:
+        if job.needed > self.free.bit_count():
+            return Hold.HOSTS
+        return Hold.PROMISES if job.needed > allowed.pool else Hold.RESERVED
+
+    def _held(
+        self, job: Job, allowed: Allowance, hold: Hold, behind: Reservation | None
+    ) -> Verdict:
+        return Verdict(job, None, hold, allowed, self.free.bit_count(), behind)
+
+    def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
+        """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
+        reservation if it outlasts that, else anywhere."""
+        first = self._first()
+        outlasts = first is not None and end_ns > first.start_ns
+        beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
+        for hosts in (allowed.own, beside):
+            if hosts.bit_count() >= job.needed:
+                return self._find(job, hosts, min(most, hosts.bit_count()))
+        return self._find(job, allowed.reach, most)
+
+    def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        self.rule.took(job, hosts, end_ns)
+        self.caps.took(job, hosts, end_ns)
+        self._outlook.took(job, hosts, end_ns)
+        self.quotas.took(job, hosts)
+        self._line.took(job, hosts.bit_count())
+        self.free &= ~hosts

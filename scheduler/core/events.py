@@ -12,6 +12,7 @@ from typing import Any
 from placement.request import TierCut
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,15 @@ class FabricLoaded:
 
     time_ns: int
     spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsLoaded:
+    """From here on these tenants hold. `digest` names the content."""
+
+    time_ns: int
+    digest: str
+    tenants: Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,14 @@ class JobStarted:
     cuts: tuple[TierCut, ...]
     lower_bound: int
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobsReserved:
+    """Under the policy *conservative*: when these waiting jobs start at the latest."""
+
+    time_ns: int
+    starts: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,9 @@ class HostSignalled:
 
 Event = (
     FabricLoaded
+    | TenantsLoaded
     | JobSubmitted
+    | JobsReserved
     | JobStarted
     | GangSwapped
     | JobRequeued

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from placement import hostset
+from placement.fabric import Fabric
+from placement.hostset import HostSet
 from placement.place import place
-from placement.request import Answer
-from scheduler.core.decide import (
-    NEVER_NS,
-    Limits,
-    Policy,
-    earliest_start,
-    queue_order,
-    time_limit_ns,
-)
+from placement.request import Answer, Placement
+from scheduler.core.admission import Quotas
+from scheduler.core.cells import highest
+from scheduler.core.decide import Desk, Hold, Verdict
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
+from scheduler.core.plan import Reservation
+from scheduler.core.policy import Limits, Policy
+from scheduler.core.quota import domain_masks
+from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
+from scheduler.core.words import duration, ending, hosts_text, jobs_text
 
 
 class Cause(StrEnum):
@@ -26,7 +30,9 @@ class Cause(StrEnum):
     NOT_WAITING = "not_waiting"
     DUE = "due"  # fits; starts with the next decision
     HOSTS = "hosts"  # not enough free hosts
-    BEHIND = "behind"  # an earlier job holds the promise
+    BEHIND = "behind"  # an earlier job holds a reservation
+    LIMIT = "limit"  # its tenant may hold no more
+    PROMISES = "promises"  # what is free is guaranteed to other tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,8 @@ class Reason:
     """Why `name` waits: one sentence, and the facts behind it.
 
     `start_ns`: the earliest start from the running jobs' limits, None when unknown.
-    `waits_for`: running jobs whose ends would make the room, in order.
+    `waits_for`: running jobs whose ends would make the room, in order. `reserved_in`:
+    outermost domains in which hosts are reserved for it.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Reason:
     free: int = 0
     start_ns: int | None = None
     waits_for: tuple[str, ...] = ()
+    reserved_in: tuple[str, ...] = ()
 
 
 def dry_run(state: State, spec: JobSpec, limits: Limits) -> Answer:
@@ -58,95 +66,150 @@ def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
         raise KeyError(name)
     if job.state is not JobState.QUEUED:
         return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}")
-    order = queue_order(state, limits.policy)
-    ahead = [state.jobs[other] for other in order[: order.index(name)]]
-    free = state.free.bit_count()
-    if job.needed > free:
-        return _short(state, job, len(ahead), now_ns, limits)
-    due, blocker = _due(ahead, free)
-    if blocker is not None and not _overtakes(state, job, blocker, due, now_ns, limits):
-        return _behind(job, blocker, free, limits)
-    room = free - sum(other.needed for other in due)
-    if job.needed > room:
-        sentence = f"would fit, but {_jobs(len(due))} ahead of it and due leave {_hosts(room)}"
-        return Reason(name, Cause.BEHIND, sentence, job.needed, free)
-    sentence = f"fits on {job.needed:,} of {_hosts(free)} free; starts with the next decision"
-    return Reason(name, Cause.DUE, sentence, job.needed, free)
+    return explain_all(state, {name}, now_ns, limits)[name]
 
 
-def _due(ahead: list[Job], free: int) -> tuple[list[Job], Job | None]:
-    """Those of `ahead` that start with the next decision, and the first that cannot."""
-    for i, job in enumerate(ahead):
-        if job.needed > free:
-            return ahead[:i], job
-        free -= job.needed
-    return ahead, None
+def explain_all(
+    state: State, names: Collection[str], now_ns: int, limits: Limits
+) -> dict[str, Reason]:
+    """The reasons of these queued jobs, from one walk along the queue.
+
+    The stages are those of a decision, except that hosts are counted and not placed.
+    Cost: some 5 us for each job of the queue, and 1 ms for each reason.
+    """
+    reasons: dict[str, Reason] = {}
+    told = _Told(state, now_ns, limits)
+    for verdict in Desk(state, now_ns, limits, state.free, _counted).verdicts(to_end=True):
+        if verdict.job.name in names:
+            reasons[verdict.job.name] = told.reason(verdict)
+            if len(reasons) == len(names):
+                break
+        told.passed(verdict)
+    return reasons
 
 
-def _overtakes(
-    state: State, job: Job, blocker: Job, due: list[Job], now_ns: int, limits: Limits
-) -> bool:
-    """Whether `job` may start now without delaying `blocker` (see decide)."""
-    room = state.free.bit_count() - sum(other.needed for other in due)
-    if limits.policy is Policy.FIFO or job.needed > room:
-        return False
-    ends = [(now_ns + time_limit_ns(other, limits), other.needed) for other in due]
-    start_ns, then = earliest_start(state, blocker.needed, room, ends, now_ns, limits)
-    is_short = now_ns + time_limit_ns(job, limits) <= start_ns
-    return is_short or job.needed <= then - blocker.needed
+def _counted(job: Job, free: HostSet, most: int) -> Placement:
+    """As many hosts as the job needs, whichever."""
+    return Placement(tuple(hostset.members(highest(free, job.needed))))
 
 
-def _short(state: State, job: Job, ahead: int, now_ns: int, limits: Limits) -> Reason:
-    free = state.free.bit_count()
-    start_ns, _ = earliest_start(state, job.needed, free, [], now_ns, limits)
-    needs = f"needs {_hosts(job.needed)}; {free:,} {'is' if free == 1 else 'are'} free"
-    queue = f"; {_jobs(ahead)} ahead of it" if ahead else ""
-    if start_ns == NEVER_NS:
-        out = state.unhealthy.bit_count()
-        sentence = f"{needs}; of {_hosts(out)} out of service some must come back first{queue}"
-        return Reason(job.name, Cause.HOSTS, sentence, job.needed, free)
-    waits_for = _enders(state, start_ns, now_ns, limits)
-    wait_s = max(0, start_ns - now_ns) // SECOND_NS
-    is_stated = all(state.jobs[other].spec.time_limit_s is not None for other in waits_for)
-    limit = f"by {'stated' if is_stated else 'assumed'} limits"
-    sentence = f"{needs}; {_list(waits_for)} in {_duration(wait_s)} {limit}{queue}"
-    return Reason(job.name, Cause.HOSTS, sentence, job.needed, free, start_ns, waits_for)
+class _Told:
+    """What those ahead in the queue leave to say."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas = Quotas(state)
+        self._outlook = Outlook(state, now_ns, limits, self._quotas)
+        self._free = state.free.bit_count()
+        self._ahead = self._due = 0
+        self._blocker: Job | None = None
+
+    def passed(self, verdict: Verdict) -> None:
+        """This job is ahead of those still to come."""
+        self._ahead += 1
+        self._due += verdict.placement is not None
+        if verdict.hold not in (None, Hold.LIMIT) and self._blocker is None:
+            self._blocker = verdict.job
+
+    def reason(self, verdict: Verdict) -> Reason:
+        job = verdict.job
+        if verdict.placement is not None:
+            room = hosts_text(verdict.free)
+            sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
+            return Reason(job.name, Cause.DUE, sentence, job.needed, self._free)
+        if verdict.hold is Hold.LIMIT:
+            return self._limited(verdict)
+        if job.needed > self._free:
+            return self._short(job)
+        if verdict.hold is Hold.HOSTS:
+            ahead, room = jobs_text(self._due), hosts_text(verdict.free)
+            sentence = f"would fit, but {ahead} ahead of it and due leave {room}"
+            return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free)
+        if verdict.hold is Hold.PROMISES:
+            return self._promised(verdict)
+        return self._behind(verdict)
+
+    def _limited(self, verdict: Verdict) -> Reason:
+        job, allowed = verdict.job, verdict.allowed
+        book = self._quotas.book
+        holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
+        sentence = (
+            f"needs {hosts_text(job.needed)}; tenant {allowed.whose} holds {holds:,}"
+            f" of its limit of {limit:,}"
+        )
+        found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
+        start_ns = None if found is None else found.start_ns
+        return Reason(job.name, Cause.LIMIT, sentence, job.needed, self._free, start_ns)
+
+    def _promised(self, verdict: Verdict) -> Reason:
+        job, pool = verdict.job, verdict.allowed.pool
+        sentence = (
+            f"needs {hosts_text(job.needed)}; {verdict.free:,} are free, of which tenant"
+            f" {job.tenant} can have {pool:,}: the rest is guaranteed to others"
+        )
+        return Reason(job.name, Cause.PROMISES, sentence, job.needed, self._free)
+
+    def _short(self, job: Job) -> Reason:
+        free, needed = self._free, job.needed
+        found = self._own_reservation(job)
+        needs = f"needs {hosts_text(needed)}; {free:,} {'is' if free == 1 else 'are'} free"
+        queue = f"; {jobs_text(self._ahead)} ahead of it" if self._ahead else ""
+        if found is None:
+            return Reason(
+                job.name, Cause.HOSTS, f"{needs}; {self._hopeless()}{queue}", needed, free
+            )
+        waits_for = tuple(g.name for g in self._outlook.ends() if g.end_ns <= found.start_ns)
+        wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
+        limit = self._whose_limits(waits_for)
+        sentence = f"{needs}; {ending(waits_for)} in {duration(wait_s)} {limit}{queue}"
+        is_first = self._blocker is None and self._limits.policy is not Policy.CONSERVATIVE
+        fabric = self._state.loaded_fabric
+        places = domains_of(fabric, found.hosts) if is_first else ()
+        return Reason(
+            job.name, Cause.HOSTS, sentence, needed, free, found.start_ns, waits_for, places
+        )
+
+    def _own_reservation(self, job: Job) -> Reservation | None:
+        """As if the job were the first that waits."""
+        free = self._state.free
+        return self._outlook.reservation(job, self._quotas.allowance(job, free), free)
+
+    def _hopeless(self) -> str:
+        out = self._state.unhealthy.bit_count()
+        if not out:
+            return "the rest is guaranteed to others"
+        return f"of {hosts_text(out)} out of service some must come back first"
+
+    def _whose_limits(self, names: tuple[str, ...]) -> str:
+        if all(self._state.jobs[name].spec.time_limit_s is not None for name in names):
+            return "by stated limits"
+        assumed = duration(self._limits.assumed_limit_s)
+        return f"by assumed limits ({assumed} where none is stated)"
+
+    def _behind(self, verdict: Verdict) -> Reason:
+        job = verdict.job
+        first = self._blocker
+        if verdict.behind is not None:
+            first = self._state.jobs[verdict.behind.name]
+        if first is None:
+            sentence = "would fit, but no placement was found within the limits of the search"
+            return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free)
+        rule = (
+            "nobody overtakes under fifo"
+            if self._limits.policy is Policy.FIFO
+            else "starting now would delay it"
+        )
+        sentence = (
+            f"would fit, but {first.name} ({hosts_text(first.needed)}) is ahead of it; {rule}"
+        )
+        waits_for = (first.name,)
+        return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free, None, waits_for)
 
 
-def _enders(state: State, start_ns: int, now_ns: int, limits: Limits) -> tuple[str, ...]:
-    """Running jobs that end by `start_ns`, in the order of their ends."""
-    ends = sorted(
-        (max(j.start_ns + time_limit_ns(j, limits), now_ns + 1), j.name)
-        for j in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-    )
-    return tuple(name for end, name in ends if end <= start_ns)
-
-
-def _behind(job: Job, first: Job, free: int, limits: Limits) -> Reason:
-    rule = (
-        "nobody overtakes under fifo"
-        if limits.policy is Policy.FIFO
-        else "starting now would delay it"
-    )
-    sentence = f"would fit, but {first.name} ({_hosts(first.needed)}) is ahead of it; {rule}"
-    return Reason(job.name, Cause.BEHIND, sentence, job.needed, free, None, (first.name,))
-
-
-def _hosts(count: int) -> str:
-    return f"{count:,} host{'' if count == 1 else 's'}"
-
-
-def _jobs(count: int) -> str:
-    return f"{count:,} job{'' if count == 1 else 's'}"
-
-
-def _list(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{shown} {'ends' if len(names) == 1 else 'end'}"
-
-
-def _duration(seconds: int) -> str:
-    hours, minutes = seconds // 3600, seconds % 3600 // 60
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
+def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:
+    """Outermost domains with a host of `hosts`, in the order of the fabric."""
+    if not fabric.tiers:
+        return ()
+    tier = fabric.tiers[0]
+    masks = domain_masks(fabric, tier.name)
+    return tuple(name for name, mask in zip(tier.domains, masks, strict=True) if mask & hosts)

@@ -8,6 +8,7 @@ from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Request, TierCut
 from scheduler.core.lifecycle import JobState
+from scheduler.core.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
 
@@ -24,6 +25,8 @@ class JobSpec:
     request: Request
     priority: int = 0
     time_limit_s: int | None = None
+    tenant: str = ""
+    priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Job:
 
     `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
     start of the current attempt, `state_ns` the time of the last change of state.
+    `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
     """
 
     spec: JobSpec
@@ -39,6 +43,9 @@ class Job:
     gang_hosts: int
     submit_ns: int
     sequence: int
+    tenant: str = DEFAULT
+    priority: int = 0
+    is_preemptible: bool = False
     state: JobState = JobState.QUEUED
     attempt: int = 0
     start_ns: int = 0
@@ -67,4 +74,4 @@ class Job:
     @property
     def order(self) -> tuple[int, int]:
         """Sort key of the queue: priority, then arrival."""
-        return (-self.spec.priority, self.sequence)
+        return (-self.priority, self.sequence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placement.hostset import HostSet
 from placement.request import Placement, TierCut
 
 
@@ -41,12 +42,39 @@ class Requeue:
     reason: str
 
 
-Action = Start | Swap | Requeue
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Waiting jobs and when they start at the latest (policy *conservative*)."""
+
+    starts: tuple[tuple[str, int], ...]
+
+
+Action = Start | Swap | Requeue | Reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A waiting job starts by `start_ns`, when the gangs before it have ended.
+
+    `hosts`: where, as far as can be foreseen; kept free of longer jobs while others do.
+    `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
+    may be borrowed, None for all of them.
+    """
+
+    name: str
+    start_ns: int
+    hosts: HostSet = 0
+    extra: int = 0
+    lendable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Each action stands alone: a gang commits whole or not at all."""
+    """Each action stands alone: a gang commits whole or not at all.
+
+    `reservations` say what the starts left room for; nothing is done for them.
+    """
 
     version: int
     actions: tuple[Action, ...] = ()
+    reservations: tuple[Reservation, ...] = ()

@@ -11,6 +11,8 @@ from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.overlay import Overlay
+from scheduler.core.tenants import OPEN, Tenants
+from scheduler.core.usage import Account
 
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
@@ -33,6 +35,8 @@ class State:
     a failure interrupted.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
+    `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
+    jobs in ns, under the policy *conservative* only.
     """
 
     version: int = 0
@@ -45,6 +49,9 @@ class State:
     hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
     unhealthy: HostSet = 0
+    tenants: Tenants = OPEN
+    accounts: Mapping[str, Account] = field(default_factory=Overlay)
+    reserved: Mapping[str, int] = field(default_factory=Overlay)
 
     @staticmethod
     def empty() -> State:
@@ -65,6 +72,9 @@ class State:
 
     def host(self, index: int) -> Host:
         return self.hosts.get(index, _HEALTHY)
+
+    def account(self, tenant: str) -> Account:
+        return self.accounts.get(tenant, _UNUSED)
 
     def find(self, name: str) -> Job | None:
         """The live job of this name, else the newest ended one at hand."""
@@ -92,3 +102,4 @@ class State:
 
 
 _HEALTHY = Host(HostState.HEALTHY, 0)
+_UNUSED = Account()

@@ -21,6 +21,122 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DataParallel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DataParallelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataParallel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DATA_PARALLEL_UNSPECIFIED: _DataParallel.ValueType  # 0
+    """The same as DATA_PARALLEL_FSDP."""
+    DATA_PARALLEL_FSDP: _DataParallel.ValueType  # 1
+    """Parameters gathered once a step and kept, gradients scattered: Llama 3's FSDP."""
+    DATA_PARALLEL_DDP: _DataParallel.ValueType  # 2
+    """Nothing is shared out, gradients are summed."""
+    DATA_PARALLEL_ZERO1: _DataParallel.ValueType  # 3
+    """The optimizer."""
+    DATA_PARALLEL_ZERO2: _DataParallel.ValueType  # 4
+    """The optimizer and gradients."""
+    DATA_PARALLEL_ZERO3: _DataParallel.ValueType  # 5
+    """The optimizer, gradients and parameters, which are gathered forward and again backward."""
+
+class DataParallel(_DataParallel, metaclass=_DataParallelEnumTypeWrapper):
+    """What data parallel ranks share out, and so what they exchange."""
+
+DATA_PARALLEL_UNSPECIFIED: DataParallel.ValueType  # 0
+"""The same as DATA_PARALLEL_FSDP."""
+DATA_PARALLEL_FSDP: DataParallel.ValueType  # 1
+"""Parameters gathered once a step and kept, gradients scattered: Llama 3's FSDP."""
+DATA_PARALLEL_DDP: DataParallel.ValueType  # 2
+"""Nothing is shared out, gradients are summed."""
+DATA_PARALLEL_ZERO1: DataParallel.ValueType  # 3
+"""The optimizer."""
+DATA_PARALLEL_ZERO2: DataParallel.ValueType  # 4
+"""The optimizer and gradients."""
+DATA_PARALLEL_ZERO3: DataParallel.ValueType  # 5
+"""The optimizer, gradients and parameters, which are gathered forward and again backward."""
+Global___DataParallel: _TypeAlias = DataParallel  # noqa: Y015
+
+class _Sync:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SyncEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sync.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SYNC_UNSPECIFIED: _Sync.ValueType  # 0
+    """The same as SYNC_STEP."""
+    SYNC_STEP: _Sync.ValueType  # 1
+    """Once a step."""
+    SYNC_MICRO_BATCH: _Sync.ValueType  # 2
+    """For each micro-batch."""
+
+class Sync(_Sync, metaclass=_SyncEnumTypeWrapper):
+    """How often gradients are reduced, and with ZeRO-3 parameters gathered."""
+
+SYNC_UNSPECIFIED: Sync.ValueType  # 0
+"""The same as SYNC_STEP."""
+SYNC_STEP: Sync.ValueType  # 1
+"""Once a step."""
+SYNC_MICRO_BATCH: Sync.ValueType  # 2
+"""For each micro-batch."""
+Global___Sync: _TypeAlias = Sync  # noqa: Y015
+
+class _ContextParallel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ContextParallelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextParallel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONTEXT_PARALLEL_UNSPECIFIED: _ContextParallel.ValueType  # 0
+    """The same as CONTEXT_PARALLEL_ALLGATHER."""
+    CONTEXT_PARALLEL_ALLGATHER: _ContextParallel.ValueType  # 1
+    """Gathered before attention; their gradients are scattered."""
+    CONTEXT_PARALLEL_RING: _ContextParallel.ValueType  # 2
+    """Passed on from rank to rank, forward and again backward with their gradients."""
+    CONTEXT_PARALLEL_ULYSSES: _ContextParallel.ValueType  # 3
+    """Exchanged so that a rank has the whole sequence for some of the heads."""
+
+class ContextParallel(_ContextParallel, metaclass=_ContextParallelEnumTypeWrapper):
+    """How ranks that split a sequence see each other's keys and values."""
+
+CONTEXT_PARALLEL_UNSPECIFIED: ContextParallel.ValueType  # 0
+"""The same as CONTEXT_PARALLEL_ALLGATHER."""
+CONTEXT_PARALLEL_ALLGATHER: ContextParallel.ValueType  # 1
+"""Gathered before attention; their gradients are scattered."""
+CONTEXT_PARALLEL_RING: ContextParallel.ValueType  # 2
+"""Passed on from rank to rank, forward and again backward with their gradients."""
+CONTEXT_PARALLEL_ULYSSES: ContextParallel.ValueType  # 3
+"""Exchanged so that a rank has the whole sequence for some of the heads."""
+Global___ContextParallel: _TypeAlias = ContextParallel  # noqa: Y015
+
+class _Recompute:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecomputeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recompute.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECOMPUTE_UNSPECIFIED: _Recompute.ValueType  # 0
+    """The same as RECOMPUTE_SELECTIVE."""
+    RECOMPUTE_SELECTIVE: _Recompute.ValueType  # 1
+    """Attention scores, as fused attention kernels do."""
+    RECOMPUTE_NONE: _Recompute.ValueType  # 2
+    """Nothing."""
+    RECOMPUTE_FULL: _Recompute.ValueType  # 3
+    """Whole layers."""
+
+class Recompute(_Recompute, metaclass=_RecomputeEnumTypeWrapper):
+    """What of the forward pass is computed again in backward instead of being kept."""
+
+RECOMPUTE_UNSPECIFIED: Recompute.ValueType  # 0
+"""The same as RECOMPUTE_SELECTIVE."""
+RECOMPUTE_SELECTIVE: Recompute.ValueType  # 1
+"""Attention scores, as fused attention kernels do."""
+RECOMPUTE_NONE: Recompute.ValueType  # 2
+"""Nothing."""
+RECOMPUTE_FULL: Recompute.ValueType  # 3
+"""Whole layers."""
+Global___Recompute: _TypeAlias = Recompute  # noqa: Y015
+
 class _Collective:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -169,6 +285,9 @@ class JobSpec(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -185,6 +304,10 @@ class JobSpec(_message.Message):
     """How long the gang runs at most, in seconds, as far as you know. Jobs behind it in the queue
     are let through on the strength of this. Unset: not stated.
     """
+    tenant: _builtins.str
+    """Who answers for the job, one of ListTenants that has no sub-tenants. Empty: the default one."""
+    priority_class: _builtins.str
+    """A class of the tenants file, which sets the priority; `priority` is then 0. Empty: none."""
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
         """Size of each parallelism axis. Required."""
@@ -207,6 +330,10 @@ class JobSpec(_message.Message):
     def batch(self) -> Global___Batch:
         """Sequences per step. Required with `model`."""
 
+    @_builtins.property
+    def training(self) -> Global___Training:
+        """How the state and the work of `model` are split over the axes. Unset: as Llama 3 does."""
+
     def __init__(
         self,
         *,
@@ -220,10 +347,13 @@ class JobSpec(_message.Message):
         objective: Global___Objective.ValueType = ...,
         priority: _builtins.int = ...,
         time_limit_s: _builtins.int | None = ...,
+        training: Global___Training | None = ...,
+        tenant: _builtins.str = ...,
+        priority_class: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "spares", b"spares", "time_limit_s", b"time_limit_s", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
     _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
@@ -296,7 +426,7 @@ Global___Parallelism: _TypeAlias = Parallelism  # noqa: Y015
 
 @_typing.final
 class Model(_message.Message):
-    """A dense transformer."""
+    """A transformer, dense or with experts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -308,6 +438,17 @@ class Model(_message.Message):
     VOCAB_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
+    HEAD_DIM_FIELD_NUMBER: _builtins.int
+    GATED_FIELD_NUMBER: _builtins.int
+    TIED_EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    QUERY_RANK_FIELD_NUMBER: _builtins.int
+    KV_RANK_FIELD_NUMBER: _builtins.int
+    ROPE_DIM_FIELD_NUMBER: _builtins.int
+    EXPERTS_FIELD_NUMBER: _builtins.int
+    EXPERTS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+    EXPERT_FFN_FIELD_NUMBER: _builtins.int
+    SHARED_EXPERTS_FIELD_NUMBER: _builtins.int
+    DENSE_LAYERS_FIELD_NUMBER: _builtins.int
     layers: _builtins.int
     """Transformer layers."""
     hidden: _builtins.int
@@ -324,6 +465,30 @@ class Model(_message.Message):
     """Tokens per sequence."""
     dtype: _builtins.str
     """Number format of activations and parameters: bf16, fp16 or fp32. Empty means bf16."""
+    head_dim: _builtins.int
+    """Width of an attention head. 0 means `hidden` / `heads`."""
+    gated: _builtins.bool
+    """Whether a feed-forward layer has three matrices (SwiGLU) and not two. Unset means true."""
+    tied_embeddings: _builtins.bool
+    """Whether the output layer uses the matrix of the input embedding."""
+    query_rank: _builtins.int
+    """Latent attention: width of the vector that queries are made of. 0: made directly."""
+    kv_rank: _builtins.int
+    """Latent attention: width of the vector that keys and values are made of. 0 means that
+    attention is not latent.
+    """
+    rope_dim: _builtins.int
+    """Latent attention: columns of a head that carry the position."""
+    experts: _builtins.int
+    """Routed experts of a layer. 0 means a dense model."""
+    experts_per_token: _builtins.int
+    """Routed experts that each token passes. Required with `experts`."""
+    expert_ffn: _builtins.int
+    """Width of an expert. 0 means `ffn`."""
+    shared_experts: _builtins.int
+    """Experts that every token passes, of the same width."""
+    dense_layers: _builtins.int
+    """Leading layers without experts."""
     def __init__(
         self,
         *,
@@ -335,12 +500,25 @@ class Model(_message.Message):
         vocab: _builtins.int = ...,
         sequence: _builtins.int = ...,
         dtype: _builtins.str = ...,
+        head_dim: _builtins.int = ...,
+        gated: _builtins.bool | None = ...,
+        tied_embeddings: _builtins.bool = ...,
+        query_rank: _builtins.int = ...,
+        kv_rank: _builtins.int = ...,
+        rope_dim: _builtins.int = ...,
+        experts: _builtins.int = ...,
+        experts_per_token: _builtins.int = ...,
+        expert_ffn: _builtins.int = ...,
+        shared_experts: _builtins.int = ...,
+        dense_layers: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gated", b"_gated", "gated", b"gated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "ffn", b"ffn", "heads", b"heads", "hidden", b"hidden", "kv_heads", b"kv_heads", "layers", b"layers", "sequence", b"sequence", "vocab", b"vocab"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gated", b"_gated", "dense_layers", b"dense_layers", "dtype", b"dtype", "expert_ffn", b"expert_ffn", "experts", b"experts", "experts_per_token", b"experts_per_token", "ffn", b"ffn", "gated", b"gated", "head_dim", b"head_dim", "heads", b"heads", "hidden", b"hidden", "kv_heads", b"kv_heads", "kv_rank", b"kv_rank", "layers", b"layers", "query_rank", b"query_rank", "rope_dim", b"rope_dim", "sequence", b"sequence", "shared_experts", b"shared_experts", "tied_embeddings", b"tied_embeddings", "vocab", b"vocab"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__gated: _TypeAlias = _typing.Literal["gated"]  # noqa: Y015
+    _WhichOneofArgType__gated: _TypeAlias = _typing.Literal["_gated", b"_gated"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gated) -> _WhichOneofReturnType__gated | None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
 
@@ -382,6 +560,82 @@ class Batch(_message.Message):
 Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
+class Training(_message.Message):
+    """How the state and the work of a model are split over the axes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_PARALLEL_FIELD_NUMBER: _builtins.int
+    SHARD_GROUP_FIELD_NUMBER: _builtins.int
+    SYNC_FIELD_NUMBER: _builtins.int
+    GRADIENT_DTYPE_FIELD_NUMBER: _builtins.int
+    SEQUENCE_PARALLEL_FIELD_NUMBER: _builtins.int
+    CONTEXT_PARALLEL_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_FIELD_NUMBER: _builtins.int
+    EXPERT_TP_FIELD_NUMBER: _builtins.int
+    EXPERT_HOSTS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+    DISPATCH_DTYPE_FIELD_NUMBER: _builtins.int
+    GPU_MEMORY_GB_FIELD_NUMBER: _builtins.int
+    DROPOUT_FIELD_NUMBER: _builtins.int
+    data_parallel: Global___DataParallel.ValueType
+    """What data parallel ranks share out. Unspecified means FSDP."""
+    shard_group: _builtins.int
+    """Ranks along dp that share one copy of what is sharded; the copies are replicas of each
+    other. 0 means all of dp.
+    """
+    sync: Global___Sync.ValueType
+    """How often sharded state is exchanged. Unspecified means once a step."""
+    gradient_dtype: _builtins.str
+    """Number format in which gradients are reduced and kept: bf16, fp16 or fp32. Empty means
+    fp32.
+    """
+    sequence_parallel: _builtins.bool
+    """Whether tensor parallel ranks split the sequence between their blocks. Unset means true."""
+    context_parallel: Global___ContextParallel.ValueType
+    """How context parallel ranks see each other's keys and values. Unspecified means gathered."""
+    recompute: Global___Recompute.ValueType
+    """What is computed again in backward. Unspecified means selective."""
+    expert_tp: _builtins.int
+    """Tensor parallel ranks that an expert is cut over: 1 or tp. 0 means tp."""
+    expert_hosts_per_token: _builtins.int
+    """Hosts that a token is sent to at most. 0 means one copy for each of its experts."""
+    dispatch_dtype: _builtins.str
+    """Number format in which tokens go to experts: bf16, fp16, fp32 or fp8. Empty means that of
+    the model.
+    """
+    gpu_memory_gb: _builtins.int
+    """Memory of a GPU in units of 2^30 bytes: a job that needs more is refused. 0 means not
+    stated.
+    """
+    dropout: _builtins.bool
+    """Whether dropout masks are kept for backward."""
+    def __init__(
+        self,
+        *,
+        data_parallel: Global___DataParallel.ValueType = ...,
+        shard_group: _builtins.int = ...,
+        sync: Global___Sync.ValueType = ...,
+        gradient_dtype: _builtins.str = ...,
+        sequence_parallel: _builtins.bool | None = ...,
+        context_parallel: Global___ContextParallel.ValueType = ...,
+        recompute: Global___Recompute.ValueType = ...,
+        expert_tp: _builtins.int = ...,
+        expert_hosts_per_token: _builtins.int = ...,
+        dispatch_dtype: _builtins.str = ...,
+        gpu_memory_gb: _builtins.int = ...,
+        dropout: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "sequence_parallel", b"sequence_parallel"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
+    _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence_parallel) -> _WhichOneofReturnType__sequence_parallel | None: ...
+
+Global___Training: _TypeAlias = Training  # noqa: Y015
+
+@_typing.final
 class Job(_message.Message):
     """A job and what became of it."""
 
@@ -397,6 +651,9 @@ class Job(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PREEMPTIBLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -411,6 +668,12 @@ class Job(_message.Message):
     """Number of the current run of the gang, from 1; 0 before the first start."""
     version: _builtins.int
     """Version of the log at which this answer was true. Watch from here to miss nothing."""
+    tenant: _builtins.str
+    """The tenant that answers for it."""
+    priority: _builtins.int
+    """Its priority by itself or by its class, without what waiting adds."""
+    preemptible: _builtins.bool
+    """Whether it may use what is guaranteed to other tenants, until they want it back."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -440,10 +703,13 @@ class Job(_message.Message):
         placement: _placement_pb2.Placement | None = ...,
         version: _builtins.int = ...,
         spec: Global___JobSpec | None = ...,
+        tenant: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        preemptible: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "name", b"name", "placement", b"placement", "reason", b"reason", "spec", b"spec", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

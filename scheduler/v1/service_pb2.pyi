@@ -18,6 +18,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
+from scheduler.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -45,6 +46,10 @@ class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.V
     """Too few hosts are free."""
     WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 4
     """An earlier job has been promised the hosts."""
+    WAIT_CAUSE_LIMIT: _WaitCause.ValueType  # 5
+    """Its tenant, or one above it, may hold no more."""
+    WAIT_CAUSE_PROMISES: _WaitCause.ValueType  # 6
+    """Enough hosts are free, but they are guaranteed to other tenants."""
 
 class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
     """Why a job waits."""
@@ -59,6 +64,10 @@ WAIT_CAUSE_HOSTS: WaitCause.ValueType  # 3
 """Too few hosts are free."""
 WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 4
 """An earlier job has been promised the hosts."""
+WAIT_CAUSE_LIMIT: WaitCause.ValueType  # 5
+"""Its tenant, or one above it, may hold no more."""
+WAIT_CAUSE_PROMISES: WaitCause.ValueType  # 6
+"""Enough hosts are free, but they are guaranteed to other tenants."""
 Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
 
 class _JobChange:
@@ -424,6 +433,7 @@ class ExplainJobResponse(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RESERVED_IN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
     state: _job_pb2.JobState.ValueType
@@ -446,6 +456,10 @@ class ExplainJobResponse(_message.Message):
     def waits_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Jobs that have to end or start first, next one first."""
 
+    @_builtins.property
+    def reserved_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Outermost domains in which hosts are reserved for it. Only the first that waits has any."""
+
     def __init__(
         self,
         *,
@@ -458,10 +472,11 @@ class ExplainJobResponse(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         waits_for: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.int = ...,
+        reserved_in: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "name", b"name", "needed_hosts", b"needed_hosts", "reason", b"reason", "start_time", b"start_time", "state", b"state", "version", b"version", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "name", b"name", "needed_hosts", b"needed_hosts", "reason", b"reason", "reserved_in", b"reserved_in", "start_time", b"start_time", "state", b"state", "version", b"version", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -534,6 +549,59 @@ class WatchJobsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchJobsResponse: _TypeAlias = WatchJobsResponse  # noqa: Y015
+
+@_typing.final
+class ListTenantsRequest(_message.Message):
+    """Asks for the tenants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTenantsRequest: _TypeAlias = ListTenantsRequest  # noqa: Y015
+
+@_typing.final
+class ListTenantsResponse(_message.Message):
+    """Answers ListTenants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANTS_FIELD_NUMBER: _builtins.int
+    DEFAULT_TENANT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    default_tenant: _builtins.str
+    """Name of the tenant that takes jobs which name none."""
+    digest: _builtins.str
+    """Names the content of the tenants file: equal digests rule equally."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_tenant_pb2.Tenant]:
+        """Parents before children, as in the tenants file."""
+
+    def __init__(
+        self,
+        *,
+        tenants: _abc.Iterable[_tenant_pb2.Tenant] | None = ...,
+        default_tenant: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_tenant", b"default_tenant", "digest", b"digest", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTenantsResponse: _TypeAlias = ListTenantsResponse  # noqa: Y015
 
 @_typing.final
 class ListHostsRequest(_message.Message):

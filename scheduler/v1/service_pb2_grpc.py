@@ -70,6 +70,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.FromString,
                 _registered_method=True)
+        self.ListTenants = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListTenants',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.FromString,
+                _registered_method=True)
         self.ListHosts = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListHosts',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListHostsRequest.SerializeToString,
@@ -151,6 +156,13 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTenants(self, request, context):
+        """Lists tenants with their quotas and what they hold, parents before children.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListHosts(self, request, context):
         """Lists hosts in the order of the fabric.
         """
@@ -224,6 +236,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.WatchJobs,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.SerializeToString,
+            ),
+            'ListTenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTenants,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.SerializeToString,
             ),
             'ListHosts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHosts,
@@ -441,6 +458,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/WatchJobs',
             scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListTenants',
+            scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,8 @@ class SchedulerServiceStub:
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
+    ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
+    """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
     """Lists hosts in the order of the fabric."""
     CordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]
@@ -89,6 +91,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
+    ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
+    """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Lists hosts in the order of the fabric."""
     CordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]  # type: ignore[assignment]
@@ -162,6 +166,14 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchJobsResponse], _abc.AsyncIterator[_service_pb2.WatchJobsResponse]]:
         """Streams every change of a job, in the order of the log, from a version onwards."""
+
+    @_abc_1.abstractmethod
+    def ListTenants(
+        self,
+        request: _service_pb2.ListTenantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListTenantsResponse, _abc.Awaitable[_service_pb2.ListTenantsResponse]]:
+        """Lists tenants with their quotas and what they hold, parents before children."""
 
     @_abc_1.abstractmethod
     def ListHosts(

@@ -84,6 +84,10 @@ class Outcome:
     def passed(self) -> bool:
         return self.row.tolerance.holds(self.ours)
 
+    @property
+    def ours_text(self) -> str:
+        return _text(self.ours)
+
 
 def rows() -> list[Row]:
     """The rows of every module of this package, by number."""
@@ -105,7 +109,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     lines = [head]
     for done in outcomes:
         row, verdict = done.row, "pass" if done.passed else "FAIL"
-        ours, spent = _text(done.ours), f"{done.seconds:.2f}"
+        ours, spent = done.ours_text, f"{done.seconds:.2f}"
         lines.append(
             (row.number, row.what, row.published, ours, row.tolerance.text, verdict, spent)
         )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placement import hostset
-from placement.errors import BadInput
 from placement.fabric import Ints
 from placement.place import place
 from placement.request import Objective, Placement, Request
@@ -64,7 +63,7 @@ def _instance(minipods: int, hosts: int, stages: int, alpha: float, seed: str) -
 def _measure(inst: Instance, alpha: float, name: str) -> Spread:
     task = tasks(inst)[0]
     began = time.perf_counter()
-    ours = _ours(inst)
+    ours = _ours(inst, alpha)
     seconds = time.perf_counter() - began
     found = {
         "muster": [ours],
@@ -82,13 +81,9 @@ def _measure(inst: Instance, alpha: float, name: str) -> Spread:
     return Spread(name, alpha, spread, seconds)
 
 
-def _ours(inst: Instance) -> Ints:
-    """By the spread objective, or by the cut where the engine does not offer it."""
-    gang = replace(inst.request, objective=Objective.SPREAD)
-    try:
-        answer = place(inst.fabric, inst.free, gang)
-    except BadInput:
-        answer = place(inst.fabric, inst.free, inst.request)
+def _ours(inst: Instance, alpha: float) -> Ints:
+    gang = replace(inst.request, objective=Objective.SPREAD, spread_alpha=alpha)
+    answer = place(inst.fabric, inst.free, gang)
     assert isinstance(answer, Placement), answer
     return inst.fabric.tiers[0].domain_by_host[list(answer.hosts)]
 

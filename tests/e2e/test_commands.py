@@ -101,8 +101,9 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
 def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
     shell.run("submit", job_file(folder, "shown", 2, priority=7))
     table = shell.run("jobs").stdout.splitlines()
-    assert table[0].split()[:3] == ["NAME", "STATE", "PRIORITY"]
-    assert next(row for row in table if row.startswith("shown")).split()[2] == "7"
+    assert table[0].split()[:3] == ["NAME", "TENANT", "STATE"]
+    row = next(row for row in table if row.startswith("shown")).split()
+    assert row[1:4] == ["default", "running", "7"]
     one = shell.run("job", "shown").stdout
     assert "optimal" in one
     assert "z0-r0-h0" in shell.run("hosts").stdout

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from placement import hostset
+from placement.hostset import HostSet
 from placement.request import AUTO
 from scheduler import writer
 from scheduler.cli import app
@@ -32,6 +33,7 @@ from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, Report
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
+from scheduler.core.policy import time_limit_ns
 from scheduler.jobfile import job_to_mapping
 from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script
@@ -288,7 +290,9 @@ def test_a_dry_run_gives_what_was_given(
     state = State.empty()
     for event in run_script(FABRIC, written(STORY)):
         if isinstance(event, JobStarted):
-            answer = dry_run(tmp_path, state, event.name, capsys)
+            taken = hostset.full(FABRIC.host_count) & ~state.free
+            busy = taken | reserved_for_others(state, event)
+            answer = dry_run(tmp_path, state, event.name, busy, capsys)
             assert answer["hosts"] == list(event.hosts)
             assert answer["spares"] == list(event.spares)
             told = {tier: cut["by_axis"] for tier, cut in answer["cut"].items()}
@@ -296,14 +300,21 @@ def test_a_dry_run_gives_what_was_given(
         state = replay([event], state)
 
 
+def reserved_for_others(state: State, event: JobStarted) -> HostSet:
+    """Hosts that a job which outlasts a reservation leaves alone."""
+    limits = Limits()
+    end_ns = event.time_ns + time_limit_ns(state.jobs[event.name], limits)
+    reservations = decide(state, event.time_ns, limits).reservations
+    return sum(r.hosts for r in reservations if r.name != event.name and end_ns > r.start_ns)
+
+
 def dry_run(
-    folder: Path, state: State, name: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, state: State, name: str, taken: HostSet, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """What `muster place` answers for a job on the hosts that are free in `state`."""
+    """What `muster place` answers for a job with these hosts taken."""
     job, cluster, busy = (folder / f"{what}.yaml" for what in ("job", "fabric", "busy"))
     job.write_text(yaml.safe_dump(job_to_mapping(state.jobs[name].spec)))
     cluster.write_text(yaml.safe_dump(dict(FABRIC.spec)))
-    taken = hostset.full(FABRIC.host_count) & ~state.free
     busy.write_text("\n".join(FABRIC.names(hostset.members(taken))))
     arguments = ["place", str(job), "--fabric", str(cluster), "--busy", str(busy)]
     with pytest.raises(SystemExit) as finished:

@@ -42,7 +42,7 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
 ) -> None:
     go = threading.Event()
 
-    def slowly(store: Store, spec: object, now_ns: int) -> Recovered:
+    def slowly(store: Store, spec: object, now_ns: int, tenants: object) -> Recovered:
         assert go.wait(5)
         return recover(store, fabric_spec(), now_ns)
 

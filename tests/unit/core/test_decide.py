@@ -8,9 +8,11 @@ from placement import hostset
 from placement.check import violations
 from placement.request import SpareRule
 from scheduler.core import HostState, JobState, Limits, Policy, State, decide
-from scheduler.core.decide import NEVER_NS, earliest_start, queue_order
+from scheduler.core.admission import Quotas
 from scheduler.core.job import SECOND_NS
+from scheduler.core.order import Line
 from scheduler.core.plan import Move, Plan, Requeue, Start, Swap
+from scheduler.core.reserve import Outlook
 from tests.build import (
     HOUR_NS,
     cancel,
@@ -41,6 +43,22 @@ def starts(plan: Plan) -> list[str]:
     return [action.name for action in plan.actions if isinstance(action, Start)]
 
 
+def reserved(
+    state: State, hosts: int, now_ns: int = 0, limits: Limits | None = None
+) -> tuple[int, int] | None:
+    """(start, hosts free then) of a job of so many hosts, as if it were the first to wait."""
+    limits, quotas = limits or Limits(), Quotas(state)
+    probe = job(run(state, submit("probe", hosts)), "probe")
+    outlook = Outlook(state, now_ns, limits, quotas)
+    found = outlook.reservation(probe, quotas.allowance(probe, state.free), state.free)
+    return None if found is None else (found.start_ns, found.extra + hosts)
+
+
+def order(state: State, policy: Policy) -> list[str]:
+    book = Quotas(state).book
+    return [job.name for job in Line(state, 0, Limits(policy=policy), book)]
+
+
 def decided(state: State, now_ns: int = 0, policy: Policy = Policy.PRODUCTION) -> list[str]:
     """Names of the jobs that start, in order."""
     return starts(decide(state, now_ns, Limits(policy=policy)))
@@ -64,11 +82,11 @@ def test_priority_goes_first() -> None:
     assert decided(state) == ["c", "b"]
 
 
-@pytest.mark.parametrize("policy", [Policy.EASY, Policy.FIFO])
-def test_easy_and_fifo_ignore_priority(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [Policy.EASY, Policy.FIFO, Policy.CONSERVATIVE])
+def test_the_textbook_policies_ignore_priority(policy: Policy) -> None:
     state = run(EIGHT, submit("a", 4), submit("b", 4, priority=1), submit("c", 4, priority=2))
     assert decided(state, policy=policy) == ["a", "b"]
-    assert queue_order(state, policy) == ("a", "b", "c")
+    assert order(state, policy) == ["a", "b", "c"]
 
 
 def test_the_same_arguments_give_the_same_plan() -> None:
@@ -131,7 +149,7 @@ def held_up(**wide: int) -> State:
 
 def test_the_promise() -> None:
     """`wide` starts when `long` must have ended, and leaves two hosts of ten."""
-    assert earliest_start(held_up(), 8, 4, [], 0, Limits()) == (10 * HOUR_NS, 10)
+    assert reserved(held_up(), 8) == (10 * HOUR_NS, 10)
 
 
 def test_a_short_job_overtakes() -> None:
@@ -197,29 +215,35 @@ def test_fifo_nobody_overtakes() -> None:
     assert decided(state, policy=Policy.EASY) == ["short"]
 
 
-def test_a_job_past_its_limit_is_taken_to_end_next() -> None:
-    late = 11 * HOUR_NS
-    assert earliest_start(held_up(), 8, 4, [], late, Limits()) == (late + 1, 10)
-    assert decided(run(held_up(), submit("short", 4, limit_s=1)), late) == []
+@pytest.mark.parametrize(
+    ("late_s", "more_s"), [(0, 60), (59, 60), (60, 120), (3_600, 3_840), (5 * HOUR, 30_720)]
+)
+def test_a_job_past_its_limit_is_given_as_long_again(late_s: int, more_s: int) -> None:
+    """One minute, two, four, ... beyond its limit: never more than twice what it is late."""
+    now_ns, end_ns = 10 * HOUR_NS + late_s * SECOND_NS, 10 * HOUR_NS + more_s * SECOND_NS
+    assert reserved(held_up(), 8, now_ns) == (end_ns, 10)
+    left_s = more_s - late_s
+    assert decided(run(held_up(), submit("short", 4, limit_s=left_s)), now_ns) == ["short"]
+    assert decided(run(held_up(), submit("short", 4, limit_s=left_s + 1)), now_ns) == []
 
 
 def test_hosts_that_are_broken_make_no_promise() -> None:
     """Nobody knows when `wide` can start, so nobody waits for it."""
     state = run(started(TEN, submit("long", 6)), fail("z0-r0-h9"), submit("wide", 10))
-    assert earliest_start(state, 10, 3, [], 0, Limits())[0] == NEVER_NS
+    assert reserved(state, 10) is None
     assert decided(run(state, submit("late", 3, limit_s=99 * HOUR))) == ["late"]
 
 
 def test_jobs_that_end_together_count_together() -> None:
     state = started(TEN, submit("a", 4, limit_s=HOUR), submit("b", 4, limit_s=HOUR))
-    assert earliest_start(state, 5, 2, [], 0, Limits()) == (HOUR_NS, 10)
+    assert reserved(state, 5) == (HOUR_NS, 10)
 
 
 def test_draining_hosts_do_not_come_back() -> None:
     """`a` sits on a draining host: its end makes five hosts of its six."""
     state = run(started(TEN, submit("a", 10, limit_s=HOUR)), drain("z0-r0-h0"))
-    assert earliest_start(state, 9, 0, [], 0, Limits()) == (HOUR_NS, 9)
-    assert earliest_start(state, 10, 0, [], 0, Limits())[0] == NEVER_NS
+    assert reserved(state, 9) == (HOUR_NS, 9)
+    assert reserved(state, 10) is None
 
 
 def test_the_promised_job_starts_when_there_is_room() -> None:
@@ -407,5 +431,5 @@ def test_a_cancelled_gang_frees_its_hosts_at_once() -> None:
 
 def test_limits_are_seconds() -> None:
     state = started(TEN, submit("a", 10, limit_s=7), now_ns=3 * SECOND_NS)
-    assert earliest_start(state, 1, 0, [], 4 * SECOND_NS, Limits()) == (10 * SECOND_NS, 10)
+    assert reserved(state, 1, 4 * SECOND_NS) == (10 * SECOND_NS, 10)
     assert job(state, "a").start_ns == 3 * SECOND_NS

@@ -43,6 +43,7 @@ def test_a_job_that_waits_for_one_end() -> None:
         free=0,
         start_ns=HOUR_NS,
         waits_for=("b",),
+        reserved_in=("z0",),
     )
 
 
@@ -60,7 +61,7 @@ def test_limits_that_are_assumed_are_called_so() -> None:
         "a ends in 1 h 00 min by stated limits"
     )
     assert why(run(state, submit("c", 10)), "c").sentence.endswith(
-        "a, b end in 24 h 00 min by assumed limits"
+        "a, b end in 24 h 00 min by assumed limits (24 h 00 min where none is stated)"
     )
 
 

@@ -252,3 +252,10 @@ def test_a_list_is_no_fabric() -> None:
 
 def test_flat_builder() -> None:
     assert flat(4, 4, 2).hosts[-1] == "r2-h1"
+
+
+def test_links_inside_a_host_are_nvlink_unless_the_file_says_otherwise() -> None:
+    assert from_spec(fabric_spec()).scale_up_gbps == 3_600  # 450 GB/s per direction and GPU
+    assert from_spec({**fabric_spec(), "scale_up_gbps": 1_200}).scale_up_gbps == 1_200
+    with pytest.raises(BadInput, match="positive"):
+        from_spec({**fabric_spec(), "scale_up_gbps": 0})

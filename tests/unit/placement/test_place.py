@@ -117,7 +117,7 @@ def test_spread_holds_groups_together() -> None:
         return (replicas + stages) / 2
 
     assert most_zones(answers[1]) <= most_zones(answers[0])
-    assert any(note.startswith(f"spread {most_zones(answers[1]):g}:") for note in answers[1].notes)
+    assert any(note.startswith(f"spread {most_zones(answers[1]):g} (") for note in answers[1].notes)
 
 
 def test_one_host_takes_the_smallest_gap() -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from placement.errors import BadInput
-from placement.request import Batch, Collective, ModelShape, Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic, parameter_count
+from placement.model import parameter_count
+from placement.request import Collective, Request
+from placement.training import Batch, ModelShape
+from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from tests.build import LLAMA3, LLAMA3_ROWS, llama3, request
 
 MB, GB = 1e6, 1e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -20,10 +21,13 @@ from scheduler.core.events import (
     HostSwap,
     JobEnded,
     JobRequeued,
+    JobsReserved,
     JobStarted,
     JobSubmitted,
+    TenantsLoaded,
 )
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec
 
 CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))
@@ -34,10 +38,20 @@ DERIVED = request(
     collectives={"dp": Collective.HIERARCHICAL},
     spares=SpareRule(share=0.02),
 )
+TENANTS = Tenants(
+    (Tenant("a", "", 64, 128, 3, (Cell("rack", 2), Cell("zone", 1, 4))), Tenant("b", "a")),
+    "b",
+    (PriorityClass("spot", -1, True),),
+    3_600,
+    Aging(60, 2),
+)
 EVENTS: list[Event] = [
     FabricLoaded(0, fabric_spec()),
+    TenantsLoaded(0, TENANTS.digest, TENANTS),
     JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60, spares=exactly(2)), "r1"),
     JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),
+    JobSubmitted(1, "uid", replace(spec("b"), tenant="b", priority_class="spot")),
+    JobsReserved(2, (("a", 2**60), ("b", 3))),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),

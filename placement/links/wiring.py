@@ -1,0 +1,261 @@
+"""Switches and cables of a fabric: what stands between the NICs, layer by layer.
+
+A fabric file says tiers, hosts and oversubscription; this derives the switches from
+them. Layer 1 serves the innermost domains, the next one the domains around those, and
+a last one the whole fabric when it has more than one outermost domain. All cables run
+at the rate of a NIC.
+
+    roce         chassis of any size. A leaf takes every NIC of its rack; each of its
+                 uplinks goes to another switch of the layer above, and every switch
+                 reaches every switch above it (a mesh).
+    infiniband   switches of 64 ports, rail-optimised. A leaf takes one NIC of each host;
+                 rails have switches of their own on every layer, and above the leaves a
+                 switch has its own plane, as in a fat tree. Traffic between rails changes
+                 GPU over NVLink first (NCCL's PXN).
+
+Whole ports: a domain of N NICs at oversubscription o, served by k switches, has
+ceil(N / (o k)) uplinks on each. For RoCE-24K that is ceil(3,072 / (7 x 16)) = 28 of the
+published drawing, 6.857:1; the nominal 7:1 is what fabric.py and the cut use.
+
+Backend only: the frontend network (storage, data loading, management) is a fabric of
+its own and is left out.
+
+Source: RoCE (2024): RTSW 16 + 16, CTSW 192 + 28, ATSW 28 x 128; DGX SuperPOD: counts of
+2 to 64 scalable units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric import Fabric, Ints
+
+RADIX = 64  # ports of a 400G InfiniBand switch (QM9700)
+LAYER_NAMES = {"roce": ("rtsw", "ctsw", "atsw"), "infiniband": ("leaf", "spine", "core")}
+_ALMOST = 1e-9  # 16 / 2.0 must not round up to 9 ports
+
+
+class Striping(StrEnum):
+    """How uplinks divide over InfiniBand switches above them.
+
+    EVEN: as many switches as give every pair equally many cables. MINIMAL: as few
+    switches as have the ports, with one cable more between some pairs.
+    """
+
+    EVEN = "even"
+    MINIMAL = "minimal"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ports:
+    """The cables from one layer to the next, in order of the lower switch.
+
+    `lower`, `upper`: shape (cables,), switches of the two layers. `number`: which of the
+    cables between the same two. `first`: shape (switches + 1,), where a switch's begin.
+    """
+
+    lower: Ints
+    upper: Ints
+    number: Ints
+    first: Ints
+
+    @property
+    def count(self) -> Ints:
+        """Uplinks of each lower switch."""
+        return np.diff(self.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One layer of switches.
+
+    Switch (d * rails + r) * per_rail + i is number i of rail r in domain d.
+    `domain_by_host`: shape (hosts,). `oversubscription`: shape (domains,), nominal, of
+    what leaves the domain upwards. `width`: switches above that one switch reaches.
+    """
+
+    name: str
+    tier: str
+    domains: tuple[str, ...]
+    domain_by_host: Ints
+    oversubscription: npt.NDArray[np.float64]
+    rails: int
+    per_rail: int = 1
+    width: int = 0
+    ports: Ports | None = None
+
+    @property
+    def per_domain(self) -> int:
+        return self.rails * self.per_rail
+
+    @property
+    def switch_count(self) -> int:
+        return len(self.domains) * self.per_domain
+
+    @property
+    def uplinks(self) -> Ports:
+        """Of a layer that has one above it."""
+        assert self.ports is not None, f"{self.name} is the top layer"
+        return self.ports
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The switches of a fabric, leaves first. Units: bytes per second, one direction.
+
+    `leaf_by_gpu`: shape (gpus,), GPU g is slot g mod G of host g // G. `rails`: 1 where
+    all NICs of a host share a leaf. `live_leaf`: shape (leaves,), false where it failed.
+    `is_whole`: nothing has failed.
+    """
+
+    fabric: Fabric
+    layers: tuple[Layer, ...]
+    rails: int
+    link_bytes_per_s: float
+    leaf_by_gpu: Ints
+    live_leaf: npt.NDArray[np.bool_]
+    is_whole: bool = True
+
+    @property
+    def is_mesh(self) -> bool:
+        """Every switch reaches all above it; otherwise only its own plane."""
+        return self.rails == 1
+
+    @cached_property
+    def domain_by_leaf(self) -> tuple[Ints, ...]:
+        """By layer: the domain around each leaf. Shape: (leaves,)."""
+        leaves = self.layers[0]
+        host = np.zeros(len(leaves.domains), dtype=np.int64)
+        host[leaves.domain_by_host] = np.arange(self.fabric.host_count)
+        domain = [layer.domain_by_host[host] for layer in self.layers]
+        return tuple(np.repeat(by_domain, leaves.per_domain) for by_domain in domain)
+
+    @cached_property
+    def nics_by_leaf(self) -> Ints:
+        return np.bincount(self.leaf_by_gpu, minlength=self.layers[0].switch_count)
+
+    def down_ports(self, level: int) -> Ints:
+        """By switch of a layer: cables from below, NICs at the leaves."""
+        if level == 0:
+            return np.where(self.live_leaf, self.nics_by_leaf, 0)
+        upper = self.layers[level - 1].uplinks.upper
+        return np.bincount(upper, minlength=self.layers[level].switch_count)
+
+
+@lru_cache(maxsize=8)
+def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
+    """The switch-level graph of `fabric`; `striping` concerns InfiniBand only.
+
+    Cost: O(cables), 10 ms for 24,576 GPUs.
+    """
+    rails = fabric.gpus_per_host if fabric.kind == "infiniband" else 1
+    layers = [_bare(fabric, level, rails) for level in range(_depth(fabric))]
+    for low, high in pairwise(range(len(layers))):
+        is_top = high == len(layers) - 1
+        layers[low] = _wired(fabric, layers[low], layers[high], is_top, striping)
+        per_rail = layers[low].width * (layers[low].per_rail if rails > 1 else 1)
+        layers[high] = replace(layers[high], per_rail=per_rail)
+    host, slot = np.divmod(
+        np.arange(fabric.host_count * fabric.gpus_per_host), fabric.gpus_per_host
+    )
+    leaf = layers[0].domain_by_host[host] * rails + (slot if rails > 1 else 0)
+    live = np.ones(layers[0].switch_count, dtype=np.bool_)
+    return Links(fabric, tuple(layers), rails, fabric.nic_gbps * 1e9 / 8, leaf, live)
+
+
+def _depth(fabric: Fabric) -> int:
+    """Layers: one a tier, and one more where outermost domains are to be joined."""
+    tiers = fabric.tiers
+    return len(tiers) + (not tiers or len(tiers[0].domains) > 1)
+
+
+def _bare(fabric: Fabric, level: int, rails: int) -> Layer:
+    """Layer `level` with its domains and no cables yet."""
+    known = LAYER_NAMES[fabric.kind]
+    name = known[level] if level < len(known) else f"layer{level + 1}"
+    if level == len(fabric.tiers):
+        nowhere = np.zeros(fabric.host_count, dtype=np.int64)
+        return Layer(name, "fabric", ("",), nowhere, np.ones(1), rails)
+    tier = fabric.tiers[-1 - level]
+    nics = np.bincount(tier.domain_by_host) * fabric.gpus_per_host
+    ratio = np.round(nics * fabric.nic_gbps * 1e9 / 8 / tier.uplink_bytes_per_s, 9)
+    return Layer(name, tier.name, tier.domains, tier.domain_by_host, ratio, rails)
+
+
+def _wired(fabric: Fabric, low: Layer, high: Layer, is_top: bool, striping: Striping) -> Layer:
+    """`low` with its cables upwards. `start` deals them out where the last one stopped."""
+    nics = np.bincount(low.domain_by_host) * fabric.gpus_per_host
+    wanted = nics / low.oversubscription
+    each = np.maximum(1, np.ceil(wanted / low.per_domain - _ALMOST)).astype(np.int64)
+    uplinks = np.repeat(each, low.per_domain)
+    group = _group_above(low, high)
+    if low.rails == 1:
+        width = int(uplinks.min())
+    else:
+        down = RADIX if is_top else _down_ports(low, high, uplinks)
+        width = _width(_sum(group, uplinks), uplinks, down, striping)
+    lower = np.repeat(np.arange(low.switch_count), uplinks)
+    first = np.concatenate([[0], np.cumsum(uplinks)])
+    nth = np.arange(len(lower)) - first[lower]
+    upper = group[lower] * width + (_dealt_before(group, uplinks)[lower] + nth) % width
+    return replace(low, width=width, ports=Ports(lower, upper, nth // width, first))
+
+
+def _group_above(low: Layer, high: Layer) -> Ints:
+    """By lower switch: the set of upper switches that it reaches.
+
+    Sets are numbered so that set g holds switches g * width and on: one for each upper
+    domain and rail, and for each plane where switches have planes of their own.
+    """
+    above = np.zeros(len(low.domains), dtype=np.int64)
+    above[low.domain_by_host] = high.domain_by_host
+    domain, place = np.divmod(np.arange(low.switch_count), low.per_domain)
+    rail, plane = np.divmod(place, low.per_rail)
+    if low.rails == 1:
+        return above[domain]
+    return (above[domain] * low.rails + rail) * low.per_rail + plane
+
+
+def _dealt_before(group: Ints, uplinks: Ints) -> Ints:
+    """By lower switch: cables that the ones before it have to the same set."""
+    order = np.argsort(group, kind="stable")
+    running = np.cumsum(uplinks[order]) - uplinks[order]
+    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+    base = np.repeat(running[begins], np.diff(np.append(begins, len(group))))
+    before = np.empty_like(running)
+    before[order] = running - base
+    return before
+
+
+def _down_ports(low: Layer, high: Layer, uplinks: Ints) -> int:
+    """Ports that an InfiniBand switch below the top turns downwards.
+
+    All ports divide as the cables below its layer do to those above it.
+    """
+    above = np.zeros(len(low.domains), dtype=np.int64)
+    above[low.domain_by_host] = high.domain_by_host
+    below = _sum(np.repeat(above, low.per_domain), uplinks)
+    nics = np.bincount(high.domain_by_host) * high.rails
+    ratio = float((below * high.oversubscription / nics).min())
+    return max(1, int(RADIX * ratio / (1 + ratio) + _ALMOST))
+
+
+def _sum(keys: Ints, counts: Ints) -> Ints:
+    """Counts by key."""
+    return np.bincount(np.repeat(keys, counts))
+
+
+def _width(cables: Ints, uplinks: Ints, down: int, striping: Striping) -> int:
+    """Switches that take the cables of the fullest set, `down` ports each."""
+    fewest, most = int(-(-cables.max() // down)), int(uplinks.min())
+    if striping is Striping.EVEN:
+        for width in range(fewest, most + 1):
+            if not (uplinks % width).any():
+                return width
+    return min(fewest, most)

@@ -1,0 +1,236 @@
+"""Placing a gang again, near where it is: after failures, or once room has come free.
+
+A block stays when its old host is free and its zone is the old one, so how many blocks
+move is decided by zones alone. Three ways lead to layouts near the old one:
+
+- *repaired*: hosts that are gone are swapped one by one; nothing moves that need not;
+- *polished*: from there, what two zones hold is sliced anew where that cuts less;
+- *renamed*: the best layout found afresh, turned along its axes and with its zones
+  exchanged so that most blocks find their old zone. Neither changes the cut: rings have
+  no beginning, chains read the same backwards.
+
+The answer moves the fewest blocks among those of the least cut over the outermost tier,
+or of a cut that the hint's `slack` still allows. Cuts on inner tiers come after moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from placement import hostset
+from placement.bands import comb
+from placement.cut import cut
+from placement.descend import Descent
+from placement.errors import BadInput
+from placement.fabric import Fabric, Ints
+from placement.grid import BlockAxis, BlockGrid, block_axes, block_grids
+from placement.hostset import Mask
+from placement.layout import Layout, layout_cost
+from placement.milp import assign
+from placement.objective import like_zones
+from placement.request import Limits, Objective, Request
+from placement.seating import Hosts
+from placement.slicing import Tree, slice_grid
+from placement.swaps import choose_swaps
+from placement.traffic import Pattern
+
+MOST_PAIRS = 40  # of zones that are sliced anew
+MOST_ZONES = 1_000  # beyond that they are not exchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Hosts in block order of an old placement; -1 for a host that no longer exists.
+
+    `slack`: share by which the cut may exceed the best one found if fewer blocks move.
+    """
+
+    hosts: Hosts
+    slack: float = 0.0
+
+    def check(self, gang: int) -> None:
+        """Raises: BadInput when this is no placement of `gang` blocks."""
+        if len(self.hosts) != gang:
+            raise BadInput(
+                "near", f"the old placement has {len(self.hosts):,} hosts, the job {gang:,}"
+            )
+        known = [host for host in self.hosts if host >= 0]
+        if len(set(known)) != len(known):
+            raise BadInput("near", "the old placement names a host twice")
+        if not self.slack >= 0:
+            raise BadInput("near", f"slack must not be negative, is {self.slack}")
+
+    def moved(self, hosts: Hosts) -> int:
+        """Blocks that are on another host now."""
+        return sum(new != old for new, old in zip(hosts, self.hosts, strict=True))
+
+
+class Near:
+    """Layouts of one gang near an old one. `free`: host indices, ascending."""
+
+    def __init__(self, fabric: Fabric, request: Request, free: Ints, hint: Hint) -> None:
+        self._fabric = fabric
+        self._request = request
+        self._free = free
+        self._old = np.asarray(hint.hosts, dtype=np.int64)
+        self._is_here: Mask = np.isin(self._old, free)
+        self._zone_of = np.zeros(fabric.host_count, dtype=np.int64)
+        self._zones = 1
+        if fabric.tiers:
+            self._zone_of = fabric.tiers[0].domain_by_host
+            self._zones = len(fabric.tiers[0].domains)
+        self._room = np.bincount(self._zone_of[free], minlength=self._zones)
+        self._old_zone = np.where(self._is_here, self._zone_of[self._old], -1)
+        self._grids = block_grids(request, fabric.gpus_per_host)
+
+    def options(self, found: Sequence[Hosts], bound: int, limits: Limits) -> list[Hosts]:
+        """Placements near the old one; `found`: the best ones with no regard to it.
+
+        `bound`: bytes over the outermost tier that no placement cuts fewer than.
+        """
+        repaired = self.repaired()
+        kind = like_zones(self._fabric, self._request)
+        if repaired is None:
+            return [self.renamed(hosts, kind) for hosts in found]
+        if self._request.objective is Objective.CUT and self._cut(repaired) <= bound:
+            return [repaired]
+        renamed = [self.renamed(hosts, kind) for hosts in found]
+        return [repaired, *self.polished(repaired, limits), *renamed]
+
+    def _cut(self, hosts: Hosts) -> int:
+        cuts = cut(self._fabric, self._request, hosts)
+        return cuts[0].bytes_per_step if cuts else 0
+
+    def repaired(self) -> Hosts | None:
+        """The old hosts, each lost one swapped for the free one that adds the least cut."""
+        lost = np.flatnonzero(~self._is_here)
+        stays = self._old[self._is_here]
+        if not len(stays):
+            return None
+        others = hostset.of(np.setdiff1d(self._free, stays).tolist())
+        now = self._with_stand_ins()
+        swaps = choose_swaps(
+            self._fabric, self._request, now.tolist(), lost.tolist(), hostset.of(()), others
+        )
+        if swaps is None:
+            return None
+        for block, host in swaps.joined:
+            now[block] = host
+        return tuple(now.tolist())
+
+    def _with_stand_ins(self) -> Ints:
+        """A host that no longer exists counts as its neighbour's until it is swapped."""
+        exists = np.flatnonzero(self._old >= 0)
+        at = np.searchsorted(exists, np.arange(len(self._old)), side="right") - 1
+        return np.where(self._old >= 0, self._old, self._old[exists[np.maximum(at, 0)]])
+
+    def polished(self, hosts: Hosts, limits: Limits) -> Iterator[Hosts]:
+        """Ever smaller cuts, two zones at a time, the longest boundaries first."""
+        if not self._grids or not limits.trees:
+            return
+        grid = self._grids[0]
+        layout: Layout = self._zone_of[np.asarray(hosts)[grid.block]]
+        cost = layout_cost(grid, layout)
+        pairs = _neighbours(layout, self._zones)[:MOST_PAIRS]
+        for pair in pairs:
+            other = self._sliced_anew(grid, layout, pair, limits.trees // MOST_PAIRS)
+            if (other_cost := layout_cost(grid, other)) < cost:
+                layout, cost = other, other_cost
+                yield self.seated(_by_block(grid, layout))
+
+    def _sliced_anew(
+        self, grid: BlockGrid, layout: Layout, pair: tuple[int, int], tries: int
+    ) -> Layout:
+        region = np.isin(layout, pair)
+        room = [int(n) if z in pair else 0 for z, n in enumerate(self._room)]
+        orders = [[Tree(zone=z) for z in order] for order in (pair, pair[::-1])]
+        starts = [comb(order, is_across_rows=turn) for order in orders for turn in (False, True)]
+        part = slice_grid(grid, room, starts, tries, 0, region)[1]
+        return np.asarray(np.where(region, part, layout))
+
+    def renamed(self, hosts: Hosts, kind: Ints) -> Hosts:
+        """Turned and with zones exchanged, within one `kind` of zones, to meet the old one."""
+        zone = self._zone_of[np.asarray(hosts)]
+        if self._zones > MOST_ZONES:
+            return self.seated(zone)
+        axes = block_axes(self._request, self._fabric.gpus_per_host) or ()
+        kept, best = self._exchanged(zone, kind)
+        for axis in sorted(axes, key=lambda a: (-a.size, a.axis)):
+            turns = [_turned(zone, axis, turn) for turn in _turns(axis)]
+            most = [self._overlap(other).max(axis=1).sum() for other in turns]
+            for i in np.argsort(-np.array(most), kind="stable"):
+                if most[i] <= kept:
+                    break
+                found, exchanged = self._exchanged(turns[i], kind)
+                if found > kept:
+                    kept, best, zone = found, exchanged, turns[i]
+        return self.seated(best)
+
+    def _overlap(self, zone: Ints) -> Ints:
+        """Blocks by new zone and old zone. Shape: (zones, zones)."""
+        key = zone * self._zones + self._old_zone
+        key = key[self._is_here]
+        return np.bincount(key, minlength=self._zones**2).reshape(self._zones, self._zones)
+
+    def _exchanged(self, zone: Ints, kind: Ints) -> tuple[int, Ints]:
+        """Blocks that find their old zone, and the zones so named."""
+        used = np.bincount(zone, minlength=self._zones)
+        parts = np.flatnonzero(used)
+        overlap = self._overlap(zone)[parts]
+        fits = (used[parts, None] <= self._room[None, :]) & (kind[parts, None] == kind[None, :])
+        stays = parts[:, None] == np.arange(self._zones)[None, :]
+        to = np.arange(self._zones)
+        chosen = assign(np.where(fits, -2 * overlap - stays, 2 * len(zone) ** 2))
+        if chosen is not None:
+            to[parts] = chosen
+        named = to[zone]
+        return int((named == self._old_zone).sum()), np.asarray(named)
+
+    def seated(self, zone_by_block: Ints) -> Hosts:
+        """Blocks on their old hosts where the zone is the same, the others beside them."""
+        stays = self._is_here & (zone_by_block == self._old_zone)
+        grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
+        descent = Descent(self._fabric, grid, 0, self._grids, self._request)
+        others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
+        depth = min(1, len(self._fabric.tiers))
+        for zone in np.unique(zone_by_block[~stays]):
+            region = (~stays & (zone_by_block == zone))[grid.block]
+            descent.into(region, others[self._zone_of[others] == zone], depth)
+        hosts = self._old.copy()
+        fresh = np.empty_like(hosts)
+        fresh[grid.block] = descent.host
+        return tuple(np.where(stays, hosts, fresh).tolist())
+
+
+def _by_block(grid: BlockGrid, layout: Layout) -> Ints:
+    zones = np.empty(grid.size, dtype=np.int64)
+    zones[grid.block] = layout
+    return zones
+
+
+def _neighbours(layout: Layout, zones: int) -> list[tuple[int, int]]:
+    """Pairs of zones that touch, those with the longest boundary first."""
+    length = np.zeros((zones, zones), dtype=np.int64)
+    for one, other in ((layout[1:], layout[:-1]), (layout[:, 1:], layout[:, :-1])):
+        np.add.at(length, (one, other), 1)
+    length += length.T
+    touching = [(a, b) for a, b in combinations(range(zones), 2) if length[a, b]]
+    return sorted(touching, key=lambda pair: (-length[pair], pair))
+
+
+def _turns(axis: BlockAxis) -> Sequence[tuple[int, bool]]:
+    """(steps on, whether backwards) that leave the traffic along the axis as it is."""
+    steps = [0] if axis.pattern is Pattern.CHAIN else range(axis.size)
+    return [(step, back) for back in (False, True) for step in steps]
+
+
+def _turned(zone: Ints, axis: BlockAxis, turn: tuple[int, bool]) -> Ints:
+    block = np.arange(len(zone))
+    at = block // axis.stride % axis.size
+    step, is_back = turn
+    to = ((axis.size - 1 - at if is_back else at) + step) % axis.size
+    return np.asarray(zone[block + (to - at) * axis.stride])

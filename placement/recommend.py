@@ -1,0 +1,160 @@
+"""Which collective algorithm suits an axis on a placement, and what each would cost.
+
+Every algorithm that could carry the axis is laid over the groups as they were placed; the
+bytes over the outermost tier are counted from its messages, and its time is the longer of
+two: rank by rank on the network cards (alpha-beta), and all groups together on the busiest
+uplink. Recommended is the smallest cut among those that are as good as the fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from placement import collectives
+from placement.collectives import Algorithm, Link, Operation
+from placement.cut import Floats, groups_of
+from placement.fabric import Fabric, Ints
+from placement.layers import BYTES_PER_S
+from placement.request import Request
+from placement.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.training import ContextParallel, DataParallel
+from placement.volumes import REPLICATE, work_of
+
+# Seconds for one message. NCCLX (2025) gives ratios alone: another zone is twice as far
+# as another rack (15 : 7); 10 us is the usual figure of alpha-beta tables.
+ALPHA_S = 10e-6
+ALPHA_ACROSS_S = 20e-6
+AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One algorithm on one axis. `cut_bytes`: over the outermost tier, per step."""
+
+    algorithm: Algorithm
+    cut_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What could carry an axis: the good ones by cut, then the slower ones by time.
+
+    `used`: what the cut of the job counts.
+    """
+
+    axis: str
+    operation: Operation
+    used: Algorithm
+    choices: tuple[Choice, ...]
+
+    @property
+    def best(self) -> Choice:
+        return self.choices[0]
+
+    def of(self, algorithm: Algorithm) -> Choice | None:
+        return next((c for c in self.choices if c.algorithm is algorithm), None)
+
+
+def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
+    """For each axis that is a collective, carries bytes and leaves its hosts.
+
+    Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
+    """
+    chosen = np.repeat(np.asarray(hosts, dtype=np.int64), fabric.gpus_per_host)
+    return tuple(
+        _advice(fabric, request, traffic, groups_of(chosen, traffic))
+        for traffic in axis_traffic(request)
+        if _has_choice(request, traffic) and _leaves_hosts(groups_of(chosen, traffic))
+    )
+
+
+def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
+    """Ring attention passes blocks on as it computes: that ring is the algorithm."""
+    is_ring_attention = (
+        traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
+    )
+    is_collective = traffic.pattern in (Pattern.RING, Pattern.HIERARCHICAL)
+    return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
+
+
+def _leaves_hosts(groups: Ints) -> bool:
+    return bool((groups != groups[:, :1]).any())
+
+
+def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
+    """All-reduce where the whole vector is summed; else gathered and scattered apart,
+    which is an all-reduce in two halves and sends the same.
+    """
+    training = request.training
+    whole = {
+        "tp": not training.sequence_parallel,
+        "dp": training.data_parallel is DataParallel.DDP,
+        REPLICATE: True,
+    }
+    return Operation.ALL_REDUCE if whole.get(traffic.axis) else Operation.ALL_GATHER
+
+
+def calls_per_step(request: Request, axis: str) -> int:
+    """Collectives one after another: by layer, and by micro-batch but for FSDP's."""
+    work = work_of(request)
+    if work is None or request.model is None:
+        return 1
+    layers = -(-request.model.layers // request.parallelism.pp)
+    return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
+
+
+def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, groups: Ints) -> Advice:
+    operation = operation_of(request, traffic)
+    known = [
+        algorithm
+        for algorithm in collectives.algorithms(Operation.ALL_REDUCE)
+        if operation is Operation.ALL_REDUCE or algorithm in collectives.algorithms(operation)
+    ]
+    calls = calls_per_step(request, traffic.axis)
+    choices = [_choice(fabric, traffic, groups, algorithm, calls) for algorithm in known]
+    fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
+    choices.sort(key=lambda c: c.seconds)
+    choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
+    used = Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL
+    return Advice(traffic.axis, operation, used, tuple(choices))
+
+
+def _choice(
+    fabric: Fabric, traffic: AxisTraffic, groups: Ints, algorithm: Algorithm, calls: int
+) -> Choice:
+    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
+    payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+    zones, uplinks = _outermost(fabric, groups)
+    nic = fabric.nic_gbps * BYTES_PER_S
+    crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
+    for row, count in _distinct(zones):
+        plan = collectives.schedule(Operation.ALL_REDUCE, algorithm, row)
+        out = collectives.leaving(plan, row, len(uplinks)) * count
+        crossing += payload * Fraction(int(out.sum()), plan.parts)
+        leaving += out * float(payload / plan.parts)
+        per_call = collectives.seconds(
+            plan, float(payload) / calls, Link(ALPHA_S, nic), Link(ALPHA_ACROSS_S, nic), row
+        )
+        slowest = max(slowest, calls * per_call)
+    worst_uplink = float((leaving / uplinks).max())
+    return Choice(algorithm, round(crossing), max(slowest, worst_uplink))
+
+
+def _outermost(fabric: Fabric, groups: Ints) -> tuple[Ints, Floats]:
+    """Domain of each rank on the outermost tier, and what each uplink carries."""
+    if not fabric.tiers:
+        return np.zeros_like(groups), np.array([np.inf])
+    tier = fabric.tiers[0]
+    return tier.domain_by_host[groups], tier.uplink_bytes_per_s
+
+
+def _distinct(zones: Ints) -> Iterator[tuple[Ints, int]]:
+    """Groups that lie alike are counted once, with how many they are."""
+    rows, counts = np.unique(zones, axis=0, return_counts=True)
+    yield from zip(rows, (int(count) for count in counts), strict=True)

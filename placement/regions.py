@@ -1,0 +1,110 @@
+"""Parts of a gang as the packer sees them: graph, walks, and what they cut at least.
+
+A region is a mask over the grid that the gang is laid out on. Where ranks form no grid of
+hosts, the "grid" is one row of blocks in order, and everything comes from their graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from placement.blockgraph import block_graph
+from placement.bounds import Prover
+from placement.fabric import Ints
+from placement.grid import MUCH, BlockGrid
+from placement.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
+from placement.request import Request
+from placement.sizes import SizeBound
+from placement.slicing import Region
+from placement.traffic import Pattern, axis_traffic
+from placement.walks import box_walks
+
+ABREAST = 8  # lines side by side in a walk, at most
+ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
+
+
+class Regions(Protocol):
+    """What a packer asks of a gang. Blocks of a region are numbered in reading order."""
+
+    def graph(self, region: Region) -> PieceGraph:
+        """The region's blocks; weights in a unit of its own."""
+
+    def walks(self, region: Region) -> Iterator[Ints]:
+        """Orders of the region's blocks, the most promising first."""
+
+    def least(self, region: Region, room: Sequence[int]) -> int:
+        """A cut inside the region that no packing beats, in the graph's unit; at once."""
+
+    def proved(self, room: Sequence[int]) -> int:
+        """The same for the whole gang by the prover, which takes longer."""
+
+
+class GridRegions:
+    """Of a gang whose blocks form a grid."""
+
+    def __init__(self, grid: BlockGrid) -> None:
+        self._grid = grid
+        self._sizes = SizeBound(grid)
+        self._coordinates = _dearest_first(grid)
+
+    def graph(self, region: Region) -> PieceGraph:
+        return pieces_of_grid(self._grid, region)
+
+    def walks(self, region: Region) -> Iterator[Ints]:
+        inside = region.ravel()
+        return box_walks([axis[inside] for axis in self._coordinates], ABREAST)
+
+    def least(self, region: Region, room: Sequence[int]) -> int:
+        return -(-self._sizes.least_cut(region, room) // 2)
+
+    def proved(self, room: Sequence[int]) -> int:
+        # Without a cut to reach, the first prices per slot are high and the first patterns
+        # large, which suits many small domains.
+        return -(-Prover(self._grid, room, []).prove(int(MUCH), ONE_NODE) // 2)
+
+
+def _dearest_first(grid: BlockGrid) -> list[Ints]:
+    """Coordinates of every cell in reading order, by axis, the one dearest to part first."""
+    rows, slots = (part.ravel() for part in np.indices((grid.rows, grid.width)))
+    found = [(-grid.row_weight, rows)]
+    stride = 1
+    for axis in grid.slice_axes:
+        all_pairs = axis.pattern is Pattern.ALL_TO_ALL
+        found.append((-axis.weight * (axis.size if all_pairs else 1), slots // stride % axis.size))
+        stride *= axis.size
+    return [coordinates for _, coordinates in sorted(found, key=lambda pair: pair[0])]
+
+
+class GraphRegions:
+    """Of a gang whose blocks form no grid. Where their graph has too many edges, blocks
+    stay in order."""
+
+    def __init__(self, request: Request, gpus_per_host: int) -> None:
+        self._graph = block_graph(request, gpus_per_host)
+        first = np.arange(request.hosts_needed(gpus_per_host)) * gpus_per_host
+        self._coordinates = [
+            first // traffic.stride % traffic.size
+            for traffic in axis_traffic(request)
+            if traffic.stride * traffic.size > gpus_per_host
+        ]
+
+    def graph(self, region: Region) -> PieceGraph:
+        blocks = np.flatnonzero(region)
+        if self._graph is None:
+            return PieceGraph((1,) * len(blocks), ({},) * len(blocks), ())
+        return pieces_of_graph(self._graph, blocks)
+
+    def walks(self, region: Region) -> Iterator[Ints]:
+        yield np.arange(np.count_nonzero(region))
+        if self._graph is not None:
+            inside = region.ravel()
+            yield from box_walks([axis[inside] for axis in self._coordinates], ABREAST)
+
+    def least(self, region: Region, room: Sequence[int]) -> int:
+        return 0
+
+    def proved(self, room: Sequence[int]) -> int:
+        return 0

@@ -1,0 +1,213 @@
+"""Message schedules of the collectives: who sends how much to whom, round by round.
+
+Each builder takes the size of a group (the hierarchical one its zones) and lists every
+message. All-gathers stand here; a reduce-scatter is one played backwards.
+Source: Thakur, Rabenseifner and Gropp 2005; trees after NVIDIA/nccl, src/graph/trees.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placement.fabric import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """Messages that go side by side; `steps` of latency, sends of one rank in turn.
+
+    `src`, `dst`, `units`: shape (messages,). Many equal steps are one round: a ring's
+    n-1 steps of one unit are n messages of n-1 units.
+    """
+
+    src: Ints
+    dst: Ints
+    units: Ints
+    steps: int = 1
+
+    def backwards(self) -> Round:
+        return Round(self.dst, self.src, self.units, self.steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """All messages of one collective over `size` ranks."""
+
+    size: int
+    parts: int
+    rounds: tuple[Round, ...]
+
+    def backwards(self) -> Schedule:
+        return Schedule(self.size, self.parts, tuple(r.backwards() for r in self.rounds[::-1]))
+
+    def then(self, other: Schedule) -> Schedule:
+        return Schedule(self.size, self.parts, (*self.rounds, *other.rounds))
+
+
+def _messages(src: Ints, dst: Ints, units: Ints | int, steps: int = 1) -> Round:
+    each = np.broadcast_to(np.asarray(units, dtype=np.int64), src.shape)
+    return Round(src, dst, each, steps)
+
+
+def ring(n: int) -> Schedule:
+    ranks = np.arange(n)
+    return Schedule(n, n, (_messages(ranks, (ranks + 1) % n, n - 1, n - 1),))
+
+
+def bruck(n: int) -> Schedule:
+    ranks = np.arange(n)
+    hops = [1 << j for j in range((n - 1).bit_length())]
+    return Schedule(
+        n, n, tuple(_messages(ranks, (ranks - hop) % n, min(hop, n - hop)) for hop in hops)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fold:
+    """n ranks as a cube of 2^k: the first ranks in pairs, of which the odd one speaks.
+
+    `rank`: the speaker of each corner; `blocks`: how many ranks it speaks for.
+    """
+
+    rank: Ints
+    blocks: Ints
+    silent: Ints
+
+    @staticmethod
+    def of(n: int) -> _Fold:
+        corners = 1 << (n.bit_length() - 1)
+        extra = n - corners
+        corner = np.arange(corners)
+        rank = np.where(corner < extra, 2 * corner + 1, corner + extra)
+        return _Fold(rank, np.where(corner < extra, 2, 1), 2 * np.arange(extra))
+
+    @property
+    def bits(self) -> range:
+        return range(len(self.rank).bit_length() - 1)
+
+    def inwards(self, units: int) -> tuple[Round, ...]:
+        return (_messages(self.silent, self.silent + 1, units),) if len(self.silent) else ()
+
+    def outwards(self, units: int) -> tuple[Round, ...]:
+        return tuple(messages.backwards() for messages in self.inwards(units))
+
+
+def _doubling(n: int, bits: Callable[[_Fold], list[int]]) -> Schedule:
+    """All-gather: in each round every corner sends all it holds along one bit."""
+    fold = _Fold.of(n)
+    corner = np.arange(len(fold.rank))
+    rounds, met = [], 0
+    for bit in bits(fold):
+        held = np.bincount(corner & ~met, fold.blocks, len(corner)).astype(np.int64)
+        partner = fold.rank[corner ^ (1 << bit)]
+        rounds.append(_messages(fold.rank, partner, held[corner & ~met]))
+        met |= 1 << bit
+    return Schedule(n, n, (*fold.inwards(1), *rounds, *fold.outwards(n - 1)))
+
+
+def near(n: int) -> Schedule:
+    """Large messages near by: the all-gather starts far away, with one block."""
+    return _doubling(n, lambda fold: list(reversed(fold.bits)))
+
+
+def far(n: int) -> Schedule:
+    """Large messages far away: the textbook order of recursive doubling."""
+    return _doubling(n, lambda fold: list(fold.bits))
+
+
+def recursive_doubling(n: int) -> Schedule:
+    """All-reduce that exchanges the whole vector in every round."""
+    fold = _Fold.of(n)
+    corner = np.arange(len(fold.rank))
+    rounds = [_messages(fold.rank, fold.rank[corner ^ (1 << bit)], n) for bit in fold.bits]
+    return Schedule(n, n, (*fold.inwards(n), *rounds, *fold.outwards(n)))
+
+
+def tree_parents(n: int) -> Ints:
+    """Parent of each rank in NCCL's binary tree, -1 at the root, 0. Shape: (n,).
+
+    Source: NVIDIA/nccl, src/graph/trees.cc, ncclGetBtree.
+    """
+    ranks = np.arange(n)
+    low = ranks & -ranks
+    up = (ranks ^ low) | (low << 1)
+    parents = np.where(up < n, up, ranks ^ low)
+    parents[0] = -1
+    return parents
+
+
+def tree(n: int) -> Schedule:
+    """Half the vector up and down each of two trees, pipelined; leaves of one are inner
+    nodes of the other: the second is the mirror image for even n, shifted by 1 for odd.
+    """
+    parents = tree_parents(n)
+    child = np.arange(1, n)
+    depth = np.zeros(n, dtype=np.int64)
+    for rank in sorted(range(1, n), key=lambda r: -(r & -r)):  # parents before children
+        depth[rank] = depth[parents[rank]] + 1
+    ranks = np.arange(n)
+    other = ranks[::-1] if n % 2 == 0 else np.roll(ranks, -1)  # its rank in the second tree
+    up_src = np.concatenate([child, other[child]])
+    up_dst = np.concatenate([parents[1:], other[parents[1:]]])
+    src, dst = np.concatenate([up_src, up_dst]), np.concatenate([up_dst, up_src])
+    return Schedule(n, 2, (_messages(src, dst, 1, 2 * int(depth.max())),))
+
+
+def binomial(n: int) -> Schedule:
+    """Broadcast from rank 0, far away first: a boundary is crossed while few know."""
+    rounds = []
+    for bit in reversed(range((n - 1).bit_length())):
+        src = np.arange(0, n - (1 << bit), 2 << bit)
+        rounds.append(_messages(src, src + (1 << bit), 1))
+    return Schedule(n, 1, tuple(rounds))
+
+
+def chain(n: int) -> Schedule:
+    """Broadcast from rank 0 along the ring, pipelined."""
+    ranks = np.arange(n - 1)
+    return Schedule(n, 1, (_messages(ranks, ranks + 1, 1, n - 1),))
+
+
+def pairwise(n: int) -> Schedule:
+    src, dst = np.divmod(np.arange(n * n), n)
+    apart = src != dst
+    return Schedule(n, n, (_messages(src[apart], dst[apart], 1, n - 1),))
+
+
+def hierarchical(zones: Ints) -> Schedule:
+    """All-gather: rings over the zones, then a ring in each. Every block enters a zone once.
+
+    Block b is carried in each zone by one rank, in turn; zones form a ring by number.
+    """
+    n = len(zones)
+    members = [np.flatnonzero(zones == zone) for zone in np.unique(zones)]
+    turn = np.empty(n, dtype=np.int64)  # of each block: its position in its own zone
+    for ranks in members:
+        turn[ranks] = np.arange(len(ranks))
+    carrier = np.stack([ranks[turn % len(ranks)] for ranks in members])
+    rounds = []
+    if len(members) > 1:
+        src, dst = carrier, np.roll(carrier, -1, axis=0)
+        foreign = dst != np.arange(n)  # the ring ends in front of a block's own zone
+        steps = len(members) - 1
+        rounds.append(_messages(src[foreign], dst[foreign], 1, steps))
+    rounds += _rings_inside(members, carrier, n)
+    return Schedule(n, n, tuple(rounds))
+
+
+def _rings_inside(members: list[Ints], carrier: Ints, n: int) -> list[Round]:
+    """One round of rings: each rank is sent all blocks but those that it carries."""
+    src, dst, units = [], [], []
+    for ranks, carriers in zip(members, carrier, strict=True):
+        if len(ranks) > 1:
+            heads = np.roll(ranks, -1)
+            src.append(ranks)
+            dst.append(heads)
+            units.append(n - np.bincount(carriers, minlength=n)[heads])
+    if not src:
+        return []
+    steps = max(len(ranks) for ranks in members) - 1
+    return [Round(np.concatenate(src), np.concatenate(dst), np.concatenate(units), steps)]

@@ -1,0 +1,128 @@
+"""Blocks in a line, cut into one segment per domain: the best cuts for that line.
+
+A walk through the gang along one axis, a few lines abreast, keeps neighbours close.
+Where to cut it is a dynamic program over (domains used, blocks covered): a domain takes
+as many blocks as it has room for, or fewer when the cut then falls between two groups.
+Filling every domain to its last host cuts wherever capacities happen to end.
+
+Segments see a group as pairs: members of a clique two by two, and each member of a
+hierarchical group with the one before it on the walk, for a segment that holds k members
+in a row saves k - 1 domains. So what a set of segments saves is the sum of its pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric import Ints
+from placement.pieces import PieceGraph
+
+NEVER = -(np.int64(1) << 60)
+
+
+class Segmenter:
+    """Cuts walks over one graph of single blocks into domains of given capacities."""
+
+    def __init__(self, graph: PieceGraph, capacities: Sequence[int]) -> None:
+        self._blocks = graph.order
+        self._capacities = [min(c, graph.order) for c in capacities]
+        self._longest = max(self._capacities)
+        pairs = [
+            (a, b, weight)
+            for a, links in enumerate(graph.links)
+            for b, weight in links.items()
+            if a < b
+        ]
+        for group in graph.groups:
+            if group.is_clique:
+                members = [vertex for vertex, _ in group.members]
+                pairs += [
+                    (a, b, 2 * group.weight) for i, a in enumerate(members) for b in members[:i]
+                ]
+        self._tail, self._head, self._weight = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
+        self._line, self._line_weight = _padded(graph)
+        sizes = np.count_nonzero(self._line >= 0, axis=1)
+        self._total = int(self._weight.sum() + (self._line_weight * (sizes - 1)).sum())
+
+    def cut(self, walks: Sequence[Ints], domains: Sequence[int]) -> tuple[int, Ints]:
+        """The least cost over the walks, and the domain of each block. `domains`: in the
+        order in which they take segments; each may stay empty. Ties to the first walk."""
+        saved = np.stack([self._saved(walk) for walk in walks])
+        value, taken = self._values(saved, domains)
+        best = int(np.argmax(value))
+        at = np.empty(self._blocks, dtype=np.int64)
+        end = self._blocks
+        for step in range(len(domains) - 1, -1, -1):
+            length = int(taken[step, best, end])
+            at[walks[best][end - length : end]] = domains[step]
+            end -= length
+        return self._total - int(value[best]), at
+
+    def _values(self, saved: Ints, domains: Sequence[int]) -> tuple[Ints, npt.NDArray[np.int32]]:
+        """Most saved by each walk; how many of the first n blocks the last domain takes.
+
+        Shapes: (walks,), (domains, walks, blocks + 1).
+        """
+        walks, n = len(saved), self._blocks
+        value = np.full((walks, n + 1), NEVER)
+        value[:, 0] = 0
+        taken = np.zeros((len(domains), walks, n + 1), dtype=np.int32)
+        for step, domain in enumerate(domains):
+            now = value.copy()
+            for length in range(1, self._capacities[domain] + 1):
+                candidate = value[:, : n + 1 - length] + saved[:, : n + 1 - length, length]
+                better = candidate > now[:, length:]
+                np.copyto(now[:, length:], candidate, where=better)
+                taken[step, :, length:][better] = length
+            value = now
+        return value[:, n], taken
+
+    def _saved(self, walk: Ints) -> Ints:
+        """[i, n]: weight of the pairs inside the n blocks from position i of the walk on.
+
+        Shape: (blocks + 1, longest + 1); segments past the end are never looked at.
+        """
+        low, high, weight = self._pairs(walk)
+        reach = self._longest
+        near = high - low < reach
+        # By the end of the pair and its length; sums of whole numbers stay below 2^53.
+        by_end = np.bincount(
+            high[near] * reach + (high - low)[near],
+            weights=weight[near].astype(np.float64),
+            minlength=self._blocks * reach,
+        )
+        joined = np.cumsum(by_end.reshape(-1, reach), axis=1).astype(np.int64)
+        table = np.zeros((self._blocks + 1, reach + 1), dtype=np.int64)
+        for length in range(2, reach + 1):
+            starts = self._blocks + 1 - length
+            table[:starts, length] = table[:starts, length - 1]
+            table[:starts, length] += joined[length - 1 :, length - 1]
+        return table
+
+    def _pairs(self, walk: Ints) -> tuple[Ints, Ints, Ints]:
+        """Positions of the two ends on the walk, and what keeping them together saves."""
+        at = np.empty(self._blocks + 1, dtype=np.int64)
+        at[walk] = np.arange(self._blocks)
+        at[-1] = self._blocks  # of nobody: the padding of short groups
+        a, b = at[self._tail], at[self._head]
+        where = np.sort(at[self._line], axis=1)
+        there = where[:, 1:] < self._blocks
+        weight = np.broadcast_to(self._line_weight[:, None], there.shape)[there]
+        return (
+            np.concatenate([np.minimum(a, b), where[:, :-1][there]]),
+            np.concatenate([np.maximum(a, b), where[:, 1:][there]]),
+            np.concatenate([self._weight, weight]),
+        )
+
+
+def _padded(graph: PieceGraph) -> tuple[Ints, Ints]:
+    """Members of the hierarchical groups, -1 where one has fewer, and their weights."""
+    groups = [group for group in graph.groups if not group.is_clique]
+    most = max((len(group.members) for group in groups), default=1)
+    line = np.full((len(groups), most), -1, dtype=np.int64)
+    for row, group in zip(line, groups, strict=True):
+        row[: len(group.members)] = [vertex for vertex, _ in group.members]
+    return line, np.array([group.weight for group in groups], dtype=np.int64)

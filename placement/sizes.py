@@ -1,0 +1,68 @@
+"""What domains of given capacities cut at least, from sizes alone.
+
+A part of n blocks costs at least f(n), the cheapest pattern of n blocks on the grid
+(`pricing`). Parts that hold all blocks and respect the capacities cost at least the
+least sum of f: a dynamic program over domains. Where blocks come in near-boxes that is
+what the best packing reaches, and it takes a millisecond where the integer master over
+patterns takes a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placement.bounds import attainable
+from placement.fabric import Ints
+from placement.grid import MUCH, BlockGrid
+from placement.layout import layout_cost
+from placement.pricing import Pricer, pattern_cost
+from placement.slicing import Region
+
+
+class SizeBound:
+    """Bounds on what layouts of (parts of) one grid cut; tables are made once."""
+
+    def __init__(self, grid: BlockGrid) -> None:
+        self._grid = grid
+        self._costs: dict[int, Ints] = {}
+
+    def least_cut(self, region: Region, capacities: Sequence[int]) -> int:
+        """A doubled cut inside `region` that no layout on these domains beats.
+
+        Inside a part of the grid the rest counts as one more domain, whose cost and whose
+        edges to the region do not depend on the layout.
+        """
+        grid = self._grid
+        blocks = int(np.count_nonzero(region))
+        total = self._least_sum(blocks, capacities) - grid.offset
+        if blocks < grid.size:
+            outside = np.count_nonzero(~region, axis=1)
+            total += pattern_cost(grid, tuple(int(n) for n in outside))
+            total -= layout_cost(grid, region.astype(np.int64))
+        return attainable(grid, total)
+
+    def _least_sum(self, blocks: int, capacities: Sequence[int]) -> int:
+        """The least sum of f(n) over parts that hold `blocks` blocks in all."""
+        largest = sorted((min(c, blocks) for c in capacities), reverse=True)[:blocks]
+        cost = self._part_costs(largest[0])
+        least = np.full(blocks + 1, MUCH)
+        least[0] = 0
+        for capacity in largest:
+            best = least.copy()
+            for size in range(1, capacity + 1):
+                reached = best[size:]
+                np.minimum(reached, least[: blocks + 1 - size] + cost[size], out=reached)
+            least = best
+        return int(least[blocks])
+
+    def _part_costs(self, most: int) -> Ints:
+        """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
+        if most not in self._costs:
+            grid = self._grid
+            pricer = Pricer(grid.rows, grid.width, most, grid.slopes)
+            price = np.zeros(most + 1, dtype=np.int64)
+            pricer.price(np.broadcast_to(grid.step, (grid.rows, grid.width + 1)), price)
+            self._costs[most] = pricer.by_used
+        return self._costs[most]

@@ -1,0 +1,222 @@
+"""How long a training step takes on a placement: the unit that users feel.
+
+    step = max( compute + bubble + sum over axes of what is exposed,  busiest link )
+
+compute   model FLOPs / (ranks x achieved rate): the rate of the kernels while they run,
+          with neither bubble nor waiting in it.
+bubble    (p-1) / (v m) of compute for p stages, v chunks each, m micro-batches
+          (Narayanan et al. 2021, 2.2).
+exposed   an axis' time on its slowest layer (layers.py) but for what hides behind
+          compute. The rules, each with its source, are the functions below.
+busiest   all axes together on one link: no step is shorter, however much overlaps.
+
+Bandwidth only: the latency of messages is left out (collectives.py has it). Flows are
+spread perfectly unless `step_time` is given what a routing makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from placement.congestion import Congestion
+from placement.fabric import Fabric, Ints
+from placement.layers import SCALE_UP, AxisLoad, axis_loads
+from placement.model import training_flops
+from placement.request import Request
+from placement.training import DataParallel, Sync
+from placement.volumes import state_share, work_of
+
+PEAK_TFLOPS = 989.4  # H100 SXM, dense BF16 (NVIDIA data sheet)
+# Of peak, while kernels run: what makes this model meet both 8,192-token rows of Llama 3,
+# table 4 (430 TFLOP/s on 8,192 GPUs, 400 on 16,384), with v = 8. docs/validation.md.
+EFFICIENCY = 0.52
+BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weights
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the network does not say.
+
+    `achieved_tflops`: of one GPU while its kernels run. `compute_s`: of one step,
+    measured; needed without a model, and used instead of the FLOPs when given.
+    `hidden`: by axis, the share of its time that is hidden, in place of the rule.
+    """
+
+    achieved_tflops: float = PEAK_TFLOPS * EFFICIENCY
+    peak_tflops: float = PEAK_TFLOPS
+    compute_s: float | None = None
+    hidden: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTime:
+    """One axis: where it runs, how long it takes, how much of that the step waits for."""
+
+    load: AxisLoad
+    seconds: float
+    exposed_s: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step of one placement. `flops`: of the whole job, 0 when there is no model.
+
+    `congestion`: what routing makes of the flows; None when they are spread perfectly.
+    """
+
+    compute_s: float
+    bubble_s: float
+    axes: tuple[AxisTime, ...]
+    busiest_link: str
+    busiest_link_s: float
+    flops: int
+    peak_flops: float
+    congestion: Congestion | None = None
+
+    @cached_property
+    def exposed_s(self) -> float:
+        return sum(axis.exposed_s for axis in self.axes)
+
+    @cached_property
+    def seconds(self) -> float:
+        return max(self.compute_s + self.bubble_s + self.exposed_s, self.busiest_link_s)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation: FLOPs / (ranks x peak x step)."""
+        return self.flops / (self.peak_flops * self.seconds) if self.flops else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages, chunks on each, micro-batches in turn."""
+
+    stages: int
+    chunks: int
+    micro_batches: int
+
+    @staticmethod
+    def of(request: Request) -> Pipeline:
+        """One micro-batch where no batch is given."""
+        p, batch = request.parallelism, request.batch
+        if batch is None:
+            return Pipeline(p.pp, 1, 1)
+        work = work_of(request)
+        replicas = p.dp * p.ep * batch.micro_sequences
+        count = work.micro_batches if work else max(1, batch.global_sequences // replicas)
+        return Pipeline(p.pp, batch.virtual_stages, count)
+
+    @property
+    def bubble(self) -> Fraction:
+        """Idle time as a share of compute."""
+        return Fraction(self.stages - 1, self.chunks * self.micro_batches)
+
+
+def step_time(
+    fabric: Fabric,
+    request: Request,
+    hosts: Sequence[int],
+    assumed: Assumptions = Assumptions(),
+    congestion: Congestion | None = None,
+) -> StepTime:
+    """The step of a gang on the hosts of its blocks.
+
+    `congestion`: of the same gang on the same hosts; each axis then takes as long
+    outside the hosts as its busiest cable.
+
+    Raises: BadInput as `axis_traffic`. Cost: 3 ms for 16,384 ranks.
+    """
+    ranks, flops = request.parallelism.world_size, training_flops(request)
+    compute_s = flops / (ranks * assumed.achieved_tflops * 1e12)
+    if assumed.compute_s is not None:
+        compute_s = assumed.compute_s
+    pipeline = Pipeline.of(request)
+    loads = axis_loads(fabric, request, hosts)
+    rule = _Hiding(request, pipeline, compute_s, dict(assumed.hidden))
+    spent = [(load, axis_seconds(load, congestion)) for load in loads]
+    axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
+    link, link_s = busiest_link(loads, congestion)
+    bubble_s = compute_s * float(pipeline.bubble)
+    peak = ranks * assumed.peak_tflops * 1e12
+    return StepTime(compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
+
+
+def axis_seconds(load: AxisLoad, congestion: Congestion | None) -> float:
+    """On its slowest layer, or on its busiest cable where flows are routed."""
+    if congestion is None:
+        return load.seconds
+    routed = congestion.axis(load.traffic.axis)
+    return max(load.on(SCALE_UP), routed.seconds if routed else 0.0)
+
+
+def busiest_link(loads: Sequence[AxisLoad], congestion: Congestion | None) -> tuple[str, float]:
+    """The layer, or cable, that all axes together keep busy longest: its name and seconds.
+
+    On a layer each axis counts with its own busiest domain, the same one in a balanced
+    placement.
+    """
+    names = dict.fromkeys(load.layer for axis in loads for load in axis.loads)
+    totals = {name: sum(axis.on(name) for axis in loads) for name in names}
+    if congestion is not None:
+        inside = totals.get(SCALE_UP, 0.0)
+        totals = {SCALE_UP: inside, congestion.busiest.name: congestion.seconds}
+    slowest = max(totals, key=totals.__getitem__, default=SCALE_UP)
+    return slowest, totals.get(slowest, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hiding:
+    """What of each axis the step waits for."""
+
+    request: Request
+    pipeline: Pipeline
+    compute_s: float
+    hidden: dict[str, float]
+
+    def exposed_s(self, axis: str, seconds: float) -> float:
+        if axis in self.hidden:
+            return seconds * (1 - self.hidden[axis])
+        if axis == "pp":
+            return self._pipeline(seconds)
+        state = float(state_share(self.request, axis)) * seconds
+        return seconds - state + self._state(state)
+
+    def _pipeline(self, seconds: float) -> float:
+        """While the pipeline fills and drains nothing else runs: (p-1)/m of its messages.
+
+        In between, sends hide behind the next micro-batch. Chunks do not change the share:
+        each pass over them fills anew. (Narayanan et al. 2021, 2.2.)
+        """
+        share = min(1.0, (self.pipeline.stages - 1) / self.pipeline.micro_batches)
+        return share * seconds + max(0.0, (1 - share) * seconds - self.compute_s)
+
+    def _state(self, seconds: float) -> float:
+        """Parameters and gradients hide behind the compute between their first (last) use
+        and that of the next chunk; the last chunk's behind one micro-batch, layer by
+        layer. (Llama 3, 3.3.2: FSDP prefetches weights and reduces gradients while it
+        computes. PyTorch DDP, 2020: gradients alone, so backward alone.)
+        """
+        line = self.pipeline
+        together = min(line.stages, line.micro_batches)  # micro-batches on a chunk in turn
+        passes = (line.chunks - 1) * together + 1
+        window = self.compute_s * passes / (line.chunks * line.micro_batches)
+        if self.request.training.sync is Sync.MICRO_BATCH:
+            window = self.compute_s
+        if self.request.training.data_parallel is DataParallel.DDP:
+            window *= float(BACKWARD_SHARE)
+        return max(0.0, seconds - window)
+
+
+def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
+    """What a launcher does by itself: consecutive ranks on the first hosts by name."""
+    return sorted((int(host) for host in free), key=fabric.hosts.__getitem__)[:gang]
+
+
+def at_random(free: Ints, gang: int, seed: int) -> list[int]:
+    """Any hosts in any order."""
+    return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]

@@ -1,0 +1,274 @@
+"""`muster estimate`: how long a step takes, on one fabric or several side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli import clock
+from scheduler.cli.place import EXIT_CODES
+
+if TYPE_CHECKING:
+    from placement.request import Answer
+    from placement.steptime import Assumptions
+    from scheduler.cli.answers import Question
+    from scheduler.cli.steps import Estimate, Network
+    from scheduler.specs import JobFile
+
+
+class Format(StrEnum):
+    """What the estimate is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("estimate")(estimate_command)
+
+
+def estimate_command(
+    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    fabric: Annotated[
+        list[str],
+        typer.Option(
+            help="A preset or a fabric file; give several to compare.", show_default=False
+        ),
+    ],
+    busy: Annotated[
+        list[Path] | None,
+        typer.Option(help="Hosts that cannot be used, one file for each --fabric in turn."),
+    ] = None,
+    achieved_tflops: Annotated[
+        float | None,
+        typer.Option(help="TFLOP/s of one GPU while its kernels run; replaces --efficiency."),
+    ] = None,
+    efficiency: Annotated[
+        float | None, typer.Option(help="The same as a share of the peak.  [default: 0.52]")
+    ] = None,
+    peak_tflops: Annotated[
+        float | None,
+        typer.Option(help="Dense peak of one GPU in TFLOP/s.  [default: 989.4, an H100 in BF16]"),
+    ] = None,
+    compute_seconds: Annotated[
+        float | None,
+        typer.Option(help="Compute of one step, measured: for a job without a model."),
+    ] = None,
+    hidden: Annotated[
+        list[str] | None,
+        typer.Option(help="AXIS=SHARE of an axis' time that hides behind compute, 0 to 1."),
+    ] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            help="How flows are routed: ecmp, e-ecmp[:QUEUE_PAIRS], pinned or adaptive."
+            "  [default: spread perfectly]"
+        ),
+    ] = None,
+    failed: Annotated[
+        list[str] | None,
+        typer.Option(help="A switch or cable that is down, or a range; with --routing."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the random placement and of the routing's hashes.")
+    ] = 0,
+    output: Annotated[
+        Format, typer.Option("--format", help="How the estimate is written.")
+    ] = Format.TABLE,
+) -> None:
+    """Estimate the step time of a job: compute, pipeline bubble, waiting for the network.
+
+    Beside muster's placement stand the same job on the first free hosts by name, in
+    consecutive ranks, and on free hosts at random. docs/steptime.md has the rules.
+
+    Exit code: as `muster place`; the highest when there are several fabrics.
+    """
+    from scheduler import specs
+
+    assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
+    network = _network(routing, failed, seed)
+
+    asked = specs.read_job(str(job))
+    runs = [
+        _run(asked, name, taken, assumed, network)
+        for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
+    ]
+    if output is Format.JSON:
+        text = _json(asked.spec.name, runs, assumed, network)
+    else:
+        text = _text(asked.spec.name, runs, assumed)
+    sys.stdout.write(text + "\n")
+    raise typer.Exit(max(EXIT_CODES[_outcome(answer)] for _, answer, _ in runs))
+
+
+Run = tuple["Question", "Answer", "Estimate | None"]
+
+
+def _busy_by_fabric(fabrics: list[str], busy: list[Path] | None) -> list[str | None]:
+    from scheduler.problems import InputError, Problem
+
+    files: list[str | None] = [str(file) for file in busy or []]
+    if len(files) > len(fabrics):
+        message = f"{len(files)} files for {len(fabrics)} fabrics: give at most one for each"
+        raise InputError(Problem("--busy", message))
+    return files + [None] * (len(fabrics) - len(files))
+
+
+def _assumptions(
+    achieved: float | None,
+    efficiency: float | None,
+    peak: float | None,
+    compute_s: float | None,
+    hidden: list[str] | None,
+) -> Assumptions:
+    from placement.steptime import EFFICIENCY, PEAK_TFLOPS, Assumptions
+    from scheduler.problems import InputError, Problem
+
+    given = {
+        "--achieved-tflops": achieved,
+        "--efficiency": efficiency,
+        "--peak-tflops": peak,
+        "--compute-seconds": compute_s,
+    }
+    for option, value in given.items():
+        if value is not None and not 0 < value < 1e9:
+            raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
+    if efficiency is not None and efficiency > 1:
+        raise InputError(Problem("--efficiency", f"must be at most 1, is {efficiency:g}"))
+    top = PEAK_TFLOPS if peak is None else peak
+    rate = top * (EFFICIENCY if efficiency is None else efficiency)
+    return Assumptions(
+        rate if achieved is None else achieved,
+        top,
+        compute_s,
+        tuple(_hidden(text) for text in hidden or []),
+    )
+
+
+def _hidden(text: str) -> tuple[str, float]:
+    from placement.parallelism import AXES
+    from scheduler.problems import InputError, Problem
+
+    axis, _, share = text.partition("=")
+    try:
+        value = float(share)
+    except ValueError:
+        value = -1.0
+    if axis not in AXES or not 0 <= value <= 1:
+        message = f"must be AXIS=SHARE such as tp=0.5, axes {', '.join(AXES)}, not {text!r}"
+        raise InputError(Problem("--hidden", message))
+    return axis, value
+
+
+def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
+    from placement.congestion import parse_routing
+    from placement.errors import BadInput
+    from scheduler.cli.steps import Network
+    from scheduler.problems import InputError, Problem
+
+    if failed and routing is None:
+        raise InputError(
+            Problem("--failed", "needs --routing: perfectly spread flows meet nothing")
+        )
+    try:
+        return Network(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
+    except BadInput as error:
+        raise InputError(Problem("--routing", error.message)) from None
+
+
+def _run(
+    job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: Network
+) -> Run:
+    from placement.errors import BadInput
+    from placement.hostset import full
+    from placement.place import place
+    from placement.request import Placement
+    from scheduler import specs
+    from scheduler.cli.answers import Question
+    from scheduler.cli.steps import estimate
+    from scheduler.problems import InputError, Problem
+
+    found = specs.load_fabric(fabric)
+    taken = specs.load_busy(busy, found) if busy else 0
+    asked = Question(job.spec.name, found, job.spec.request, full(found.host_count) & ~taken)
+    try:
+        answer = place(found, asked.free, asked.request)
+        if not isinstance(answer, Placement):
+            return asked, answer, None
+        return asked, answer, estimate(asked, answer, assumed, network)
+    except BadInput as error:
+        if error.field == "failed":
+            raise InputError(Problem("--failed", error.message)) from None
+        raise job.document.error((error.field, error.message)) from None
+
+
+def _outcome(answer: Answer) -> str:
+    from scheduler.cli.answers import outcome
+
+    return outcome(answer)
+
+
+def _json(name: str, runs: list[Run], assumed: Assumptions, network: Network) -> str:
+    from scheduler.cli import steps
+
+    body: dict[str, Any] = {
+        "job": name,
+        "assumptions": {
+            "achieved_tflops": assumed.achieved_tflops,
+            "peak_tflops": assumed.peak_tflops,
+            "compute_seconds": assumed.compute_s,
+            "hidden": dict(assumed.hidden),
+        },
+        "estimates": [
+            {
+                "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
+                "outcome": _outcome(answer),
+                **({"reason": answer.reason} if not found and hasattr(answer, "reason") else {}),
+                **(steps.to_mapping(found) if found else {}),
+            }
+            for asked, answer, found in runs
+        ],
+        "network": {
+            "routing": str(network.routing) if network.routing else None,
+            "failed": list(network.failed),
+            "seed": network.seed,
+        },
+        "seconds": {"total": round(clock.seconds_so_far(), 6)},
+    }
+    return json.dumps(body, indent=2)
+
+
+def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
+    from scheduler.cli import steptables
+
+    found = [estimate for _, _, estimate in runs if estimate]
+    parts = []
+    if found:
+        ranks = found[0].asked.request.parallelism.world_size
+        parts.append(f"{name}: {ranks:,} ranks; {steptables.assumptions_text(found[0], assumed)}")
+        parts += [steptables.ways_text(found), steptables.bubble_text(found[0].placed)]
+    for asked, answer, estimate in runs:
+        if estimate:
+            parts.append(f"on {asked.fabric.name}, as muster places it:")
+            step = estimate.placed
+            parts.append(steptables.layers_text(step))
+            parts.append(steptables.routing_text(step.congestion) if step.congestion else "")
+            parts.append(steptables.advice_text(estimate))
+        else:
+            parts.append(_without_estimate(asked, answer))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _without_estimate(asked: Question, answer: Answer) -> str:
+    from placement.request import Placement
+    from scheduler.cli import answers
+
+    if isinstance(answer, Placement):
+        return f"on {asked.fabric.name}: no two ranks talk, so there is nothing to estimate"
+    return f"on {asked.fabric.name}: {answers.to_text(asked, answer, {})}"

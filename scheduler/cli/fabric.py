@@ -1,0 +1,202 @@
+"""`muster fabric`: import and export topology files, look at a fabric."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.calls import Format, Output
+from scheduler.cli.text import columns
+
+if TYPE_CHECKING:
+    from placement.fabric import Fabric
+
+
+class FileFormat(StrEnum):
+    """The topology files that are read and written: the keys of fabricfiles.FORMATS."""
+
+    SLURM = "slurm"
+    SLURM_BLOCK = "slurm-block"
+    SLURM_YAML = "slurm-yaml"
+    SLURM_YAML_BLOCK = "slurm-yaml-block"
+    TOPOGRAPH = "topograph"
+    IBNETDISCOVER = "ibnetdiscover"
+    KUBERNETES = "kubernetes"
+
+
+FabricName = Annotated[
+    str, typer.Option("--fabric", help="A preset or a fabric file.", show_default=False)
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Where to write; standard output if not given."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        name="fabric",
+        help="Import and export topology files; look at a fabric.",
+        no_args_is_help=True,
+    )
+    group.command("import")(import_command)
+    group.command("export")(export_command)
+    group.command("show")(show_command)
+    app.add_typer(group)
+
+
+def import_command(
+    file: Annotated[
+        str, typer.Argument(help="The topology file; - for standard input.", show_default=False)
+    ],
+    form: Annotated[
+        FileFormat,
+        typer.Option(
+            "--from", help="Its format; slurm reads trees and blocks.", show_default=False
+        ),
+    ],
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="YAML with what the file lacks: names, GPUs, bandwidths of tiers."),
+    ] = None,
+    output: OutFile = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Which topology of a slurm-yaml file; its default if not given."),
+    ] = None,
+    label_keys: Annotated[
+        str | None,
+        typer.Option(help="kubernetes: labels that are tiers, outermost first, e.g. zone,rack."),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Keep the hosts whose whole name matches this regular expression."),
+    ] = None,
+) -> None:
+    """Make a fabric file from a topology file.
+
+    What had to be assumed or left out is said on standard error.
+    """
+    from scheduler import fabricfiles
+
+    keys = tuple(key.strip() for key in label_keys.split(",")) if label_keys else ()
+    choices = fabricfiles.Choices(topology, keys, _pattern(hosts))
+    source = "/dev/stdin" if file == "-" else file
+    built = fabricfiles.read_fabric(source, form.value, str(overlay) if overlay else None, choices)
+    _write(fabricfiles.dump(built.fabric), output)
+    _say(f"note: {note}" for note in built.notes)
+    if output:
+        _say([f"{output}: {_head(built.fabric)}"])
+
+
+def export_command(
+    fabric: FabricName,
+    form: Annotated[FileFormat, typer.Option("--to", help="The format.", show_default=False)],
+    output: OutFile = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="Also write what the format cannot hold, as an overlay for the import."),
+    ] = None,
+) -> None:
+    """Write a fabric as a topology file of another program."""
+    from scheduler import fabricfiles
+    from scheduler.specs import load_fabric
+
+    found = load_fabric(fabric)
+    _write(fabricfiles.write_fabric(found, form.value), output)
+    if overlay:
+        _write(fabricfiles.write_overlay(found, form.value), overlay)
+    else:
+        lost = "bandwidths and names of tiers"
+        if not fabricfiles.FORMATS[form.value].has_outer_tiers and len(found.tiers) > 1:
+            lost += f", every tier above {found.tiers[-1].name}"
+        _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
+
+
+def show_command(fabric: FabricName, output: Output = Format.TABLE) -> None:
+    """Show tiers, counts and bandwidths of a fabric, and what looks odd."""
+    from scheduler.fabricfiles.summary import summary
+    from scheduler.specs import load_fabric
+
+    found = load_fabric(fabric)
+    body = summary(found)
+    text = json.dumps(body, indent=2) if output is Format.JSON else _page(found, body)
+    sys.stdout.write(f"{text}\n")
+
+
+def _pattern(text: str | None) -> str | None:
+    """Raises: BadInput when it is no regular expression."""
+    import re
+
+    from placement.errors import BadInput
+
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise BadInput("--hosts", f"is no regular expression: {error}") from None
+    return text
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text)
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def _head(fabric: Fabric) -> str:
+    tiers = [f"{len(tier.domains):,} x {tier.name}" for tier in fabric.tiers]
+    return f"{fabric.name}, {', '.join([*tiers, f'{fabric.host_count:,} hosts'])}"
+
+
+def _page(fabric: Fabric, body: dict[str, Any]) -> str:
+    head = (
+        f"{fabric.name}: {fabric.kind}, {body['hosts']:,} hosts, {body['gpus']:,} GPUs"
+        f" ({fabric.gpus_per_host} a host, {fabric.nic_gbps:g} Gbit/s each)"
+    )
+    rows = [["tier", "domains", "hosts each", "uplink each", "oversubscribed", "names"]]
+    for tier in body["tiers"]:
+        uplinks = [gbps_text(gbps) for gbps in tier["uplink_gbps"]]
+        ratios = [f"{ratio:g}:1" for ratio in tier["oversubscription"]]
+        rows.append(
+            [
+                tier["name"],
+                f"{tier['domains']:,}",
+                _span([f"{n:,}" for n in tier["hosts"]]),
+                _span(uplinks),
+                _span(ratios),
+                _ends(tier["first"], tier["last"]),
+            ]
+        )
+    hosts = _ends(body["first_host"], body["last_host"])
+    injection = gbps_text(fabric.gpus_per_host * fabric.nic_gbps)
+    rows.append([fabric.spec["tiers"][-1]["name"], f"{body['hosts']:,}", "", injection, "", hosts])
+    notes = [f"note: {note}" for note in body["notes"]]
+    return "\n\n".join(
+        part for part in (head, columns(rows, {1, 2, 3, 4}), "\n".join(notes)) if part
+    )
+
+
+def _span(ends: list[str]) -> str:
+    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+
+
+def _ends(first: str, last: str) -> str:
+    return first if first == last else f"{first} .. {last}"
+
+
+def gbps_text(gbps: float) -> str:
+    """Four significant digits in Gbit/s or Tbit/s."""
+    return f"{gbps / 1000:.4g} Tbit/s" if gbps >= 1000 else f"{gbps:.4g} Gbit/s"

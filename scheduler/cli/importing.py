@@ -1,0 +1,74 @@
+"""`muster job import`: a job file from what another tool is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scheduler.importers.tools import Tool
+
+
+def import_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A launch script or line of Megatron-LM arguments, a TorchTitan TOML, or a"
+            " DeepSpeed JSON.",
+            show_default=False,
+        ),
+    ],
+    tool: Annotated[
+        Tool | None, typer.Option("--from", help="Whose file it is; default: by its suffix.")
+    ] = None,
+    gpus: Annotated[
+        int, typer.Option(help="How many GPUs run, where the file does not say.", min=0)
+    ] = 0,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A job file whose model section is used.", show_default=False),
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of the job file, such as model.vocab=32000; wins over the file.",
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A variable that the launch script expects."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the job file goes; default: standard output."),
+    ] = None,
+) -> None:
+    """Write a job file from a Megatron-LM, TorchTitan or DeepSpeed one.
+
+    Nothing is run. What the file does not say is asked for, what a job file cannot
+    represent is listed in its comments. Exit code: 0 written, 2 bad input.
+    """
+    from scheduler.importers import Given, import_job, model_of
+    from scheduler.strictyaml import parse
+
+    keys: dict[str, Any] = model_of(str(model)) if model else {}
+    keys |= {key: parse(value).value for key, value in _pairs(given, "--set")}
+    environment = dict(_pairs(env, "--env"))
+    text = import_job(str(file), tool, Given(gpus, keys, environment)).text()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _pairs(given: list[str] | None, option: str) -> list[tuple[str, str]]:
+    from scheduler.problems import InputError, Problem
+
+    pairs = [text.partition("=") for text in given or []]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise InputError(Problem(option, f"must be a name, = and a value, is {key!r}"))
+    return [(key, value) for key, _, value in pairs]

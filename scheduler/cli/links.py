@@ -1,0 +1,162 @@
+"""`muster links`: the switches and cables of a fabric, and what max-flow proves of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.calls import Format, Output
+from scheduler.cli.fabric import gbps_text
+from scheduler.cli.text import columns
+
+if TYPE_CHECKING:
+    from placement.fabric import Ints
+    from placement.links import Links, Proof
+
+
+class Striping(StrEnum):
+    """The same as placement.links.Striping, without what that imports."""
+
+    EVEN = "even"
+    MINIMAL = "minimal"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("links")(links_command)
+
+
+def links_command(
+    fabric: Annotated[
+        str,
+        typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
+    ],
+    failed: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Switches (z0-ctsw03) and cables (z0-r000-rtsw/z0-ctsw03) that are down:"
+            " names or hostlist ranges; may be repeated."
+        ),
+    ] = None,
+    striping: Annotated[
+        Striping,
+        typer.Option(
+            help="InfiniBand: even gives every pair of switches equally many cables,"
+            " minimal needs the fewest switches."
+        ),
+    ] = Striping.EVEN,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show a fabric switch by switch: counts, ports, and proved bandwidth.
+
+    The backend network alone; docs/fabric.md says how switches follow from the fabric
+    file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
+    """
+    from placement import links as wiring
+    from scheduler.specs import load_fabric
+
+    whole = wiring.links(load_fabric(fabric), wiring.Striping(striping.value))
+    left = wiring.without(whole, failed or ())
+    body = {**_body(left, wiring.proofs(left)), "failed": failed or []}
+    text = json.dumps(body, indent=2) if output is Format.JSON else _page(left, body)
+    sys.stdout.write(f"{text}\n")
+
+
+def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:
+    """Counts of what is left; ports as smallest and largest. Units: bytes per second."""
+    layers = []
+    for level, layer in enumerate(links.layers):
+        above = layer.ports
+        layers.append(
+            {
+                "switch": layer.name,
+                "serves": layer.tier,
+                "domains": len(layer.domains),
+                "switches": layer.switch_count,
+                "ports_down": _ends(links.down_ports(level)),
+                "ports_up": _ends(above.count) if above else [0, 0],
+                "cables_up": len(above.lower) if above else 0,
+            }
+        )
+    return {
+        "fabric": {"name": links.fabric.name, "digest": links.fabric.digest},
+        "nics": len(links.leaf_by_gpu),
+        "nic_gbps": links.fabric.nic_gbps,
+        "rails": links.rails,
+        "switches": sum(layer["switches"] for layer in layers),
+        "layers": layers,
+        "bandwidth": [_bandwidth(proof) for proof in proofs],
+    }
+
+
+def _ends(counts: Ints) -> list[int]:
+    return [int(counts.min()), int(counts.max())]
+
+
+def _bandwidth(proof: Proof) -> dict[str, Any]:
+    return {
+        "what": proof.what,
+        "tier": proof.tier,
+        "domain": proof.domain,
+        "injection_bytes_per_s": round(proof.injection),
+        "bytes_per_s": round(proof.flow),
+        "oversubscription": round(proof.oversubscription, 6) if proof.flow else None,
+        "nominal": proof.nominal,
+        "by": proof.by.value,
+    }
+
+
+def _page(links: Links, body: dict[str, Any]) -> str:
+    rails = f", {links.rails} rails" if links.rails > 1 else ""
+    head = (
+        f"{links.fabric.name}, backend network: {body['nics']:,} NICs of"
+        f" {links.fabric.nic_gbps:g} Gbit/s{rails}, {body['switches']:,} switches"
+    )
+    rows = [["switch", "serves", "domains", "switches", "ports down", "ports up", "cables up"]]
+    for layer in body["layers"]:
+        numbers = (layer["domains"], layer["switches"])
+        rows.append(
+            [
+                layer["switch"],
+                layer["serves"],
+                *(f"{n:,}" for n in numbers),
+                _span(layer["ports_down"]),
+                _span(layer["ports_up"]),
+                f"{layer['cables_up']:,}",
+            ]
+        )
+    flows = [["max flow", "NICs send", "network carries", "ratio", "stated", "by"]]
+    flows += [_flow_row(proof) for proof in body["bandwidth"]]
+    parts = [head, columns(rows, {2, 3, 4, 5, 6})]
+    if body["failed"]:
+        parts[0] += f"\nfailed: {', '.join(body['failed'])}"
+    if len(flows) > 1:
+        parts.append(columns(flows, {1, 2, 3, 4}))
+    return "\n\n".join(parts)
+
+
+def _flow_row(proof: dict[str, Any]) -> list[str]:
+    names = {"out of": "out of {}", "inside": "between the halves of {}"}
+    where = names[proof["what"]].format(proof["domain"] or "the fabric")
+    ratio = proof["oversubscription"]
+    return [
+        where,
+        _rate(proof["injection_bytes_per_s"]),
+        _rate(proof["bytes_per_s"]),
+        "none" if ratio is None else f"{ratio:.4g}:1",
+        f"{proof['nominal']:g}:1",
+        proof["by"],
+    ]
+
+
+def _rate(bytes_per_s: int) -> str:
+    return gbps_text(bytes_per_s * 8 / 1e9)
+
+
+def _span(ends: list[int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

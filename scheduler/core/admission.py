@@ -1,0 +1,107 @@
+"""Admission by quota: how many hosts a job may take now, and which.
+
+Limits bound what a tenant holds. Promises to other tenants bound what it borrows, by
+number and, where a guarantee has a shape, by place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement.hostset import HostSet
+from scheduler.core.cells import kept_hosts
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.quota import UNLIMITED, Book, nodes
+from scheduler.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a job's tenant may take at this moment.
+
+    `limit`: hosts that limits leave, `whose` limit it is. `reach`: free hosts that are
+    not kept for others. `own`: those among them kept for this tenant. `pool`: hosts of
+    `reach` at most, while the promises to others stand.
+    """
+
+    limit: int
+    whose: str
+    reach: HostSet
+    own: HostSet
+    pool: int
+
+
+class Quotas:
+    """The quotas while one decision is made. Mutable: told of each start."""
+
+    def __init__(self, state: State) -> None:
+        self._tenants, self._fabric = state.tenants, state.loaded_fabric
+        self._by_name = nodes(state.tenants, state.loaded_fabric)
+        self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in self._by_name.values())
+        held = {name: account.held for name, account in state.accounts.items() if account.held}
+        self.book = Book(self._by_name, held)
+        self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
+        self._kept: dict[str, HostSet] | None = None
+        self._memo: dict[tuple[str, bool], Allowance] = {}
+
+    def allowance(self, job: Job, free: HostSet) -> Allowance:
+        """Answers for `free` are remembered until the next start."""
+        key = (job.tenant, job.is_preemptible)
+        if key not in self._memo:
+            self._memo[key] = self._allowance(job, free)
+        return self._memo[key]
+
+    def _allowance(self, job: Job, free: HostSet) -> Allowance:
+        if self.is_open:
+            return Allowance(UNLIMITED, "", free, 0, free.bit_count())
+        limit, whose = self.book.headroom(job.tenant)
+        own, others = self._cells(job, free)
+        reach = free & ~others
+        pool = reach.bit_count()
+        if not job.is_preemptible:
+            pool = min(pool, self.book.most(job.tenant, free.bit_count()))
+        return Allowance(limit, whose, reach, own, pool)
+
+    def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
+        """Free hosts kept for the job's tenant, and those that it has to leave alone."""
+        own, others = 0, 0
+        for name, hosts in self.kept_hosts(free).items():
+            if name in self._by_name[job.tenant].path:
+                own |= hosts
+            elif not job.is_preemptible:
+                others |= hosts
+        return own, others
+
+    def kept_hosts(self, free: HostSet) -> dict[str, HostSet]:
+        """Free hosts kept for each tenant whose guarantee has a shape."""
+        if self._kept is None:
+            self._kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
+        return self._kept
+
+    def took(self, job: Job, hosts: HostSet) -> None:
+        """`job` starts on these hosts."""
+        self.book.take(job.tenant, hosts.bit_count())
+        if self._tenants.has_cells:
+            self._held[job.tenant] = self._held.get(job.tenant, 0) | hosts
+        self._kept = None
+        self._memo.clear()
+
+    def path(self, tenant: str) -> tuple[str, ...]:
+        """The tenant and those above it."""
+        return self._by_name[tenant].path
+
+    def borrowed(self, job: Job, hosts: int, book: Book | None = None) -> int:
+        """How many of `hosts` more hosts the job would borrow and not give back."""
+        return 0 if job.is_preemptible else self.uncovered(job, hosts, book)
+
+    def uncovered(self, job: Job, hosts: int, book: Book | None = None) -> int:
+        """How many of `hosts` more hosts no promise to the job's own tenants covers."""
+        return 0 if self.is_open else hosts - (book or self.book).covered(job.tenant, hosts)
+
+
+def _held_by_leaf(state: State) -> dict[str, HostSet]:
+    held: dict[str, HostSet] = {}
+    for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
+        held[job.tenant] = held.get(job.tenant, 0) | job.held
+    return held

@@ -1,0 +1,134 @@
+"""Who may start before those that wait: EASY, FIFO and limits of tenants.
+
+EASY: the first waiting job whose start can be foreseen has a reservation. A later job
+starts now if it ends before that, or on hosts that the reservation leaves over.
+Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,
+TPDS 12(6), 2001, section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from placement.hostset import HostSet
+from scheduler.core.admission import Allowance, Quotas
+from scheduler.core.job import Job
+from scheduler.core.plan import Reservation
+from scheduler.core.reserve import Outlook
+
+
+class Rule(Protocol):
+    """One way to let later jobs pass. Told of every job in the order of the queue."""
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]: ...
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        """Hosts that `job` may take now if it ends by `end_ns`."""
+        ...
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        """`job` starts."""
+        ...
+
+    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+        """`job` does not."""
+        ...
+
+    def is_done(self, free: HostSet) -> bool:
+        """Whether nobody further back can start or be reserved."""
+        ...
+
+
+class Easy:
+    """One reservation; with `is_fifo`, nobody passes the first that waits."""
+
+    def __init__(self, outlook: Outlook, quotas: Quotas, is_fifo: bool) -> None:
+        self._outlook = outlook
+        self._quotas = quotas
+        self._is_fifo = is_fifo
+        self._has_waited = False
+        self.first: Reservation | None = None
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        return () if self.first is None else (self.first,)
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        if self._is_fifo and self._has_waited:
+            return 0
+        if self.first is None:
+            return allowed.pool
+        return min(allowed.pool, room_beside(self.first, job, end_ns, self._quotas))
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        if self.first is not None:
+            self.first = charged(self.first, job, hosts.bit_count(), end_ns, self._quotas)
+
+    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+        if self.first is None and not (self._is_fifo and self._has_waited):
+            self.first = self._outlook.reservation(job, allowed, free)
+        self._has_waited = True
+
+    def is_done(self, free: HostSet) -> bool:
+        if self._is_fifo and self._has_waited:
+            return True
+        return not free and self.first is not None
+
+
+class Caps:
+    """The same within a tenant: the first job that its limit holds back is not passed
+    by later ones of the tenant that would hold it back for longer."""
+
+    def __init__(self, outlook: Outlook, quotas: Quotas) -> None:
+        self._outlook = outlook
+        self._quotas = quotas
+        self._first: dict[str, Reservation] = {}
+
+    def room(self, job: Job, end_ns: int, room: int) -> int:
+        """Of `room` hosts, those that delay no job of the same tenant."""
+        if not self._first:
+            return room
+        for name in self._quotas.path(job.tenant):
+            if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
+                room = min(room, first.extra)
+        return room
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        for name in self._quotas.path(job.tenant) if self._first else ():
+            if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
+                self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
+
+    def waits(self, job: Job, allowed: Allowance) -> None:
+        """`job` is held back by the limit of `allowed.whose`."""
+        if allowed.whose not in self._first:
+            found = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
+            if found is not None:
+                self._first[allowed.whose] = found
+
+    def before(self, job: Job, end_ns: int) -> Reservation | None:
+        """The job of the same tenant that `job` would delay the most."""
+        found = [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
+        late = [first for first in found if end_ns > first.start_ns]
+        return min(late, key=lambda first: first.extra, default=None)
+
+
+def room_beside(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> int:
+    """Hosts that `job` may take without delaying `first`."""
+    if end_ns <= first.start_ns:
+        return 1 << 40
+    if first.lendable is None:
+        return first.extra
+    # What a promise covers was never the first one's to borrow.
+    return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
+
+
+def charged(first: Reservation, job: Job, hosts: int, end_ns: int, quotas: Quotas) -> Reservation:
+    """What is left beside `first` once `job` holds `hosts` until `end_ns`."""
+    if end_ns <= first.start_ns:
+        return first
+    lendable = first.lendable
+    if lendable is not None:
+        lendable -= quotas.uncovered(job, hosts)
+    return replace(first, extra=first.extra - hosts, lendable=lendable)

@@ -1,0 +1,157 @@
+"""Reservations: when, and where, a job that cannot start now will find room.
+
+Running jobs are taken to end at their limits. The earliest moment at which what is free
+then suffices, by number and by quota, is the reservation; the hosts are those of the
+fewest outermost domains, and among them the ones that are busy now, so that as much as
+possible of what is free may be used meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from scheduler.core.admission import Allowance, Quotas
+from scheduler.core.cells import highest
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.plan import Reservation
+from scheduler.core.policy import Limits, expected_end_ns
+from scheduler.core.quota import Book, domain_masks
+from scheduler.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy."""
+
+    end_ns: int
+    name: str
+    tenant: str
+    held: int
+    hosts: HostSet
+
+
+def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
+    """One for each gang that holds hosts, first end first. Cost: O(hosts held)."""
+    found = [
+        Release(
+            expected_end_ns(job, now_ns, limits),
+            job.name,
+            job.tenant,
+            len(job.hosts) + len(job.spares),
+            job.held & ~state.unhealthy,
+        )
+        for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+    ]
+    return sorted(found, key=attrgetter("end_ns", "name"))
+
+
+class Outlook:
+    """What becomes free, and when. Mutable: starts of this decision end as well."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, quotas: Quotas) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas = quotas
+        self._fabric = state.loaded_fabric
+        self._started: list[Release] = []
+        self._running: list[Release] | None = None
+        self._hopeless: dict[tuple[str, bool], int] = {}
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        """`job` starts on these hosts, and ends then."""
+        self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
+
+    def ends(self) -> list[Release]:
+        """First end first."""
+        if self._running is None:
+            self._running = releases(self._state, self._now_ns, self._limits)
+        return sorted([*self._running, *self._started], key=attrgetter("end_ns", "name"))
+
+    def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
+        """None when the ends of all gangs do not make the room: hosts are out of
+        service, or promised to others. Cost: O(gangs)."""
+        key = (job.tenant, job.is_preemptible)
+        if job.needed >= self._hopeless.get(key, job.needed + 1):
+            return None  # a smaller job of this tenant was in vain before
+        for end_ns, then, book in self._futures(free):
+            if self._has_room(job, then, allowed, free, book):
+                return self._reserved(job, end_ns, then, allowed, free, book)
+        self._hopeless[key] = job.needed
+        return None
+
+    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
+        """Each moment at which gangs end, with the free hosts and quotas after it."""
+        book = self._quotas.book.copy()
+        for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
+            for gang in ending:
+                free |= gang.hosts
+                book.take(gang.tenant, -gang.held)
+            yield end_ns, free, book
+
+    def _has_room(
+        self, job: Job, then: HostSet, allowed: Allowance, free: HostSet, book: Book
+    ) -> bool:
+        reach = _reach(then, allowed, free)
+        if job.needed > reach.bit_count():
+            return False
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return borrowed <= max(0, then.bit_count() - book.promised)
+
+    def _reserved(
+        self,
+        job: Job,
+        start_ns: int,
+        then: HostSet,
+        allowed: Allowance,
+        free: HostSet,
+        book: Book,
+    ) -> Reservation:
+        reach = _reach(then, allowed, free)
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return Reservation(
+            job.name,
+            start_ns,
+            nearest(self._fabric, reach, free, job.needed),
+            reach.bit_count() - job.needed,
+            then.bit_count() - book.promised - borrowed if borrowed else None,
+        )
+
+    def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
+        """When gangs of the tenant `whose` leave `job` room below its limit."""
+        for gang in self.ends():
+            if whose in self._quotas.path(gang.tenant):
+                room += gang.held
+                if room >= job.needed:
+                    return Reservation(job.name, gang.end_ns, 0, room - job.needed)
+        return None
+
+
+def _reach(then: HostSet, allowed: Allowance, free: HostSet) -> HostSet:
+    """What the job may use then: hosts kept for others now are taken to be kept still."""
+    return then & ~(free & ~allowed.reach)
+
+
+def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    """`count` of `hosts` in few outermost domains: the fullest that holds all, else the
+    emptiest first. Those that are not `free` now before those that are."""
+    if not fabric.tiers:
+        return _busy_first(hosts, free, count)
+    parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]
+    whole = [part for part in parts if part.bit_count() >= count]
+    if whole:
+        return _busy_first(min(whole, key=int.bit_count), free, count)
+    chosen = 0
+    for part in sorted(parts, key=int.bit_count, reverse=True):
+        chosen |= _busy_first(part, free, min(count, part.bit_count()))
+        count -= min(count, part.bit_count())
+    return chosen
+
+
+def _busy_first(hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    busy = highest(hosts & ~free, count)
+    return busy | highest(hosts & free, count - busy.bit_count())

@@ -1,0 +1,39 @@
+"""JSON that other programs write: read fast, and with a line once something is wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler import strictyaml
+from scheduler.fabricfiles.network import MOST_BYTES, refusal
+from scheduler.problems import InputError, line_of
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """The value of a file, and its text."""
+
+    value: Any
+    text: str
+    source: str
+
+    @staticmethod
+    def load(path: str) -> JsonFile:
+        """Raises: InputError with the line of what is no JSON."""
+        text = strictyaml.read_text(path, MOST_BYTES)
+        try:
+            return JsonFile(json.loads(text), text, path)
+        except json.JSONDecodeError as error:
+            raise refusal(f"is no JSON: {error.msg}", path, error.lineno) from None
+        except RecursionError:
+            raise refusal("is nested too deep", path) from None
+
+    def error(self, field: str, message: str) -> InputError:
+        """JSON is YAML, whose reader knows lines: it reads the text again, now that it matters."""
+        try:
+            line = line_of(strictyaml.parse(self.text).lines, field)
+        except InputError:
+            line = 0
+        return refusal(message, self.source, line, field)

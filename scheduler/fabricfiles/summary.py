@@ -1,0 +1,73 @@
+"""A fabric at a glance: what a person checks who has just written the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from placement.fabric import Fabric, Ints, Tier
+
+
+def summary(fabric: Fabric) -> dict[str, Any]:
+    """Counts, sizes and bandwidths by tier, outermost first, and what looks odd.
+
+    Ranges are (least, most) over the domains of a tier; Gbit/s in one direction.
+    """
+    return {
+        "name": fabric.name,
+        "kind": fabric.kind,
+        "digest": fabric.digest,
+        "hosts": fabric.host_count,
+        "gpus": fabric.host_count * fabric.gpus_per_host,
+        "gpus_per_host": fabric.gpus_per_host,
+        "nic_gbps": fabric.nic_gbps,
+        "tiers": [_tier(fabric, tier) for tier in fabric.tiers],
+        "first_host": fabric.hosts[0],
+        "last_host": fabric.hosts[-1],
+        "notes": list(_oddities(fabric)),
+    }
+
+
+def _tier(fabric: Fabric, tier: Tier) -> dict[str, Any]:
+    hosts = _sizes(tier)
+    uplink = tier.uplink_bytes_per_s * 8 / 1e9
+    ratio = hosts * fabric.gpus_per_host * fabric.nic_gbps / uplink
+    return {
+        "name": tier.name,
+        "domains": len(tier.domains),
+        "hosts": [int(hosts.min()), int(hosts.max())],
+        "uplink_gbps": [float(uplink.min()), float(uplink.max())],
+        "oversubscription": [float(f"{x:.6g}") for x in (ratio.min(), ratio.max())],
+        "first": tier.domains[0],
+        "last": tier.domains[-1],
+    }
+
+
+def _sizes(tier: Tier) -> Ints:
+    return np.bincount(tier.domain_by_host, minlength=len(tier.domains))
+
+
+def _oddities(fabric: Fabric) -> Iterator[str]:
+    """What is allowed and seldom meant."""
+    if not fabric.tiers:
+        yield "no tier above the hosts: no placement is better than another"
+        return
+    outermost = fabric.tiers[0]
+    if len(outermost.domains) == 1:
+        yield f"all hosts are in one {outermost.name}: nothing crosses it, so nothing is minimised"
+    for outer, inner in zip(fabric.tiers, fabric.tiers[1:], strict=False):
+        if len(outer.domains) == len(inner.domains) and len(inner.domains) > 1:
+            yield f"every {outer.name} is a single {inner.name}: one of the two tiers does nothing"
+        narrow = _starved(outer, inner)
+        if narrow:
+            yield f"{narrow}: its {inner.name}s together have less uplink than the {outer.name}"
+
+
+def _starved(outer: Tier, inner: Tier) -> str:
+    """The first domain whose inner domains cannot fill its uplink; empty for none."""
+    first = np.unique(inner.domain_by_host, return_index=True)[1]
+    inside = np.bincount(outer.domain_by_host[first], inner.uplink_bytes_per_s)
+    narrow = np.flatnonzero(inside < outer.uplink_bytes_per_s * (1 - 1e-9))
+    return outer.domains[int(narrow[0])] if len(narrow) else ""

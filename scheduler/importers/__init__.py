@@ -1,0 +1,68 @@
+"""Job files from what other tools are started with: options, TOML, JSON.
+
+An importer reads a file, draws what muster's job file has keys for, and says in
+sentences what it could not know or does not represent. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scheduler.importers.deepspeed import draw as draw_deepspeed
+from scheduler.importers.draft import Draft, Origin
+from scheduler.importers.megatron import draw as draw_megatron
+from scheduler.importers.tools import TITLES, TOOL_BY_SUFFIX, Tool
+from scheduler.importers.torchtitan import draw as draw_torchtitan
+from scheduler.strictyaml import load, read_text
+
+GIVEN = Origin("--set")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user adds to the file. `gpus` 0: not said.
+
+    `keys`: dotted keys of the job file, which win. `environment`: shell variables.
+    """
+
+    gpus: int = 0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+_DRAWERS: dict[Tool, Callable[[Draft, str, int, Mapping[str, str]], None]] = {
+    Tool.MEGATRON: draw_megatron,
+    Tool.TORCHTITAN: draw_torchtitan,
+    Tool.DEEPSPEED: draw_deepspeed,
+}
+
+
+def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
+    """A checked draft of the job that `path` starts.
+
+    Raises: InputError with every fault found, by file, line and option.
+    """
+    tool = tool or TOOL_BY_SUFFIX.get(Path(path).suffix, Tool.MEGATRON)
+    draft = Draft(path, TITLES[tool])
+    for key, value in given.keys.items():
+        draft.put(key, value, GIVEN)
+    draft.check_given()
+    draft.put("name", Path(path).stem)
+    _DRAWERS[tool](draft, read_text(path), given.gpus, given.environment)
+    draft.checked()
+    return draft
+
+
+def model_of(path: str) -> dict[str, Any]:
+    """The `model` section of a job file, by dotted key.
+
+    Raises: InputError.
+    """
+    document = load(path)
+    model = document.mapping().get("model")
+    if not isinstance(model, dict):
+        raise document.error(("model", "is not there: --model takes a file with such a section"))
+    return {f"model.{key}": value for key, value in model.items()}

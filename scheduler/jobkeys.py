@@ -1,0 +1,246 @@
+"""The keys of a job file, what each may hold, and what is said of one that may not.
+
+Shapes and types are checked by pydantic, so that every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from reprlib import repr as short
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from placement.errors import BadInput
+from placement.parallelism import AXES, DEFAULT_ORDER
+from placement.request import AUTO, Collective, Objective, SpareRule
+from placement.training import (
+    DISPATCH_BYTES,
+    DTYPE_BYTES,
+    ContextParallel,
+    DataParallel,
+    Recompute,
+    Sync,
+)
+
+MOST = 2**31 - 1
+MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
+
+
+def _refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError("muster", "{message}", {"message": message})
+
+
+def _whole(value: Any, least: int, most: int, what: str) -> int:
+    """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not value.is_integer()):
+        raise _refusal(f"must be {what}, not {short(value)}")
+    if value < least:
+        bound = "must not be negative" if least == 0 else f"must be at least {least}"
+        raise _refusal(f"{bound}, is {short(value)}")
+    if value > most:
+        raise _refusal(f"must be at most {most:,}, is {short(value)}")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _refusal(f"must be a non-empty text, not {short(value)}")
+    return value
+
+
+def _choice(value: Any, known: Iterable[str]) -> str:
+    names = list(known)
+    if value not in names:
+        raise _refusal(f"must be one of {', '.join(names)}, not {short(value)}")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(f"must be true or false, not {short(value)}")
+    return value
+
+
+def parse_spares(value: Any) -> SpareRule:
+    """`auto`, a number of hosts or a share such as "2%".
+
+    Raises: BadInput.
+    """
+    text = str(value).strip()
+    if text == "auto":
+        return AUTO
+    if not isinstance(value, bool) and text.isdecimal() and int(text) <= MOST:
+        return SpareRule(hosts=int(text))
+    try:
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else math.nan
+    except ValueError:
+        share = math.nan
+    if 0 <= share <= 1:
+        return SpareRule(share=share)
+    raise BadInput(
+        "spares", f'must be auto, a whole number of hosts or a share such as "2%", not {value!r}'
+    )
+
+
+def _spares(value: Any) -> SpareRule:
+    try:
+        return parse_spares(value)
+    except BadInput as error:
+        raise _refusal(error.message) from None
+
+
+def _objective(value: Any) -> Objective:
+    return Objective(_choice(value, Objective))
+
+
+_COUNT = partial(_whole, least=1, most=MOST, what="a whole number")
+_NUMBER = partial(_whole, least=0, most=MOST, what="a whole number")
+_BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of bytes")
+_RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
+
+Count = Annotated[int, BeforeValidator(_COUNT)]
+Number = Annotated[int, BeforeValidator(_NUMBER)]
+Bytes = Annotated[int, BeforeValidator(_BYTES)]
+Text = Annotated[str, BeforeValidator(_text)]
+Rank = Annotated[int, BeforeValidator(_RANK)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Dtype = Annotated[str, BeforeValidator(partial(_choice, known=DTYPE_BYTES))]
+DispatchDtype = Annotated[str, BeforeValidator(partial(_choice, known=DISPATCH_BYTES))]
+
+
+class Keys(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, protected_namespaces=()
+    )
+
+
+class _ParallelismKeys(Keys):
+    tp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    order: Text = DEFAULT_ORDER
+
+
+class _TrafficKeys(Keys):
+    tp: Bytes | None = None
+    cp: Bytes | None = None
+    ep: Bytes | None = None
+    pp: Bytes | None = None
+    dp: Bytes | None = None
+
+
+class _CollectiveKeys(Keys):
+    tp: Collective | None = None
+    cp: Collective | None = None
+    ep: Collective | None = None
+    pp: Collective | None = None
+    dp: Collective | None = None
+
+
+class _ModelKeys(Keys):
+    layers: Count
+    hidden: Count
+    ffn: Count
+    heads: Count
+    kv_heads: Count
+    vocab: Count
+    sequence: Count
+    dtype: Dtype = "bf16"
+    head_dim: Number = 0
+    gated: Flag = True
+    tied_embeddings: Flag = False
+    query_rank: Number = 0
+    kv_rank: Number = 0
+    rope_dim: Number = 0
+    experts: Number = 0
+    experts_per_token: Number = 0
+    expert_ffn: Number = 0
+    shared_experts: Number = 0
+    dense_layers: Number = 0
+
+
+class _BatchKeys(Keys):
+    global_sequences: Count
+    micro_sequences: Count = 1
+    virtual_stages: Count = 1
+
+
+class _TrainingKeys(Keys):
+    data_parallel: DataParallel = DataParallel.FSDP
+    shard_group: Number = 0
+    sync: Sync = Sync.STEP
+    gradient_dtype: Dtype = "fp32"
+    sequence_parallel: Flag = True
+    context_parallel: ContextParallel = ContextParallel.ALLGATHER
+    recompute: Recompute = Recompute.SELECTIVE
+    dropout: Flag = False
+    expert_tp: Number = 0
+    expert_hosts_per_token: Number = 0
+    dispatch_dtype: DispatchDtype = ""
+    gpu_memory_gb: Number = 0
+
+
+class JobKeys(Keys):
+    name: Text = ""
+    parallelism: _ParallelismKeys
+    traffic: _TrafficKeys = Field(default_factory=_TrafficKeys)
+    collectives: _CollectiveKeys = Field(default_factory=_CollectiveKeys)
+    model: _ModelKeys | None = None
+    batch: _BatchKeys | None = None
+    spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
+    training: _TrainingKeys = Field(default_factory=_TrainingKeys)
+    objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
+    priority: Rank = 0
+    time_limit_s: Count | None = None
+    tenant: Text = ""
+    priority_class: Text = ""
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": JobKeys,
+    "parallelism": _ParallelismKeys,
+    "traffic": _TrafficKeys,
+    "collectives": _CollectiveKeys,
+    "model": _ModelKeys,
+    "batch": _BatchKeys,
+    "training": _TrainingKeys,
+}
+
+
+def path_of(error: ErrorDetails) -> str:
+    return ".".join(str(part) for part in error["loc"])
+
+
+def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = None) -> str:
+    """pydantic's finding in the words of a file. `sections`: its keys, by section name."""
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return _unknown(error, sections or _SECTIONS)
+        case "model_type":
+            return f"must be a mapping of keys to values, not {short(error['input'])}"
+        case "enum":
+            return f"must be {error['ctx']['expected']}, not {short(error['input'])}"
+    return error["msg"]
+
+
+def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
+    *section, key = (str(part) for part in error["loc"])
+    # Parts that name no section are places in a list or names of the user's own.
+    inner = next((part for part in reversed(section) if part in sections), "")
+    known = list(sections[inner].model_fields)
+    if known == list(AXES):
+        return f"unknown axis {short(key)}; axes are {', '.join(AXES)}"
+    near = get_close_matches(key, known, 1)
+    hint = f", did you mean {near[0]}?" if near else ";"
+    what = "axis" if section == ["parallelism"] else "key"
+    return f"unknown {what} {short(key)}{hint} known are {', '.join(known)}"

@@ -1,0 +1,53 @@
+"""Pictures of a placement: the fabric with the job on it, and the load of its uplinks.
+
+numpy and matplotlib are imported when something is drawn, never before; no display.
+The same placement gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placement.errors import BadInput
+from scheduler.plot.by import By
+
+if TYPE_CHECKING:
+    from placement.fabric import Fabric
+    from placement.hostset import HostSet
+    from placement.request import Placement, Request
+
+__all__ = ["By", "check_path", "draw"]
+
+SUFFIXES = (".png", ".svg")
+
+
+def check_path(path: Path) -> None:
+    """Raises: BadInput unless the name says how to draw."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInput("--plot", f"{path} must end in {' or '.join(SUFFIXES)}")
+
+
+def draw(
+    fabric: Fabric,
+    request: Request,
+    placement: Placement,
+    path: Path,
+    *,
+    free: HostSet | None = None,
+    name: str = "",
+    by: By = By.AUTO,
+) -> None:
+    """Draw `placement` into a PNG or SVG file.
+
+    `free`: the hosts that could be used, all if not given; the others are shown as
+    busy. `name` is the job's. `by` chooses what colours stand for.
+
+    Raises: BadInput on another suffix. Cost: 1 s, of which importing is half.
+    """
+    check_path(path)
+    from placement import hostset
+    from scheduler.plot.figure import Picture, figure, save
+
+    usable = hostset.full(fabric.host_count) if free is None else free
+    save(figure(Picture(fabric, request, placement, usable, name, by)), path)

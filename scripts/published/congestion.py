@@ -1,0 +1,110 @@
+"""Collisions as published: hashed flows, queue pairs, pinned paths.
+
+Every value is simulated: flows through placement.congestion on a fabric of the size
+that the source describes, averaged over seeds 0, 1, 2, ... Source: RoCE (2024), the
+sections on ECMP, path pinning and E-ECMP with queue-pair scaling.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+
+from placement.congestion import Flows, Kind, Routing, flows_of, parse_routing, route, together
+from placement.fabric import Fabric, from_spec
+from placement.links import links
+from placement.parallelism import Parallelism
+from placement.request import Request
+from scripts.published import Row, Value, at_least, exactly, within
+
+LINE_RATE = 5e10  # bytes per second of a 400G NIC
+
+
+def two_racks(nics: int, uplinks: int) -> Fabric:
+    """Racks of `nics` GPUs with so many uplinks each, one to each switch above."""
+    tiers = [
+        {"name": "rack", "count": 2, "oversubscription": nics / uplinks},
+        {"name": "host", "count": 1},
+    ]
+    return from_spec({"name": "racks", "gpus_per_host": nics, "tiers": tiers})
+
+
+def rack_to_rack(nics: int) -> Flows:
+    """Each GPU of the first rack sends for a second at line rate to its like in the other."""
+    source = np.arange(nics)
+    sizes, axis = np.full(nics, LINE_RATE), np.zeros(nics, dtype=np.int64)
+    return Flows(source, source + nics, sizes, axis, ("dp",))
+
+
+def ecmp_mmr(seeds: int = 400) -> Value:
+    """1,000 equal flows over 16 links: fullest link over the mean."""
+    built, flows = links(two_racks(1_000, 16)), rack_to_rack(1_000)
+    ecmp = parse_routing("ecmp")
+    return fmean(route(built, flows, ecmp, seed).mmr["rtsw-ctsw", "up"] for seed in range(seeds))
+
+
+@cache
+def rack_slowdown(uplinks: int, queue_pairs: int, seeds: int = 400) -> float:
+    """A rack of 16 NICs at line rate, against perfect spreading."""
+    built, flows = links(two_racks(16, uplinks)), rack_to_rack(16)
+    routing = Routing(Kind.E_ECMP, queue_pairs)
+    return fmean(route(built, flows, routing, seed).slowdown for seed in range(seeds))
+
+
+def queue_pair_order() -> Value:
+    """Queue pairs from slowest to fastest, 16 uplinks."""
+    ranked = sorted((1, 4, 16, 32), key=lambda pairs: -rack_slowdown(16, pairs))
+    return " > ".join(f"Q{pairs}" for pairs in ranked)
+
+
+def pinning_loss(seeds: int = 20) -> Value:
+    """Two jobs of 64 hosts on 64 racks: racks shared at random, against racks of their own."""
+    tiers = [{"name": "rack", "count": 64}, {"name": "host", "count": 2}]
+    zone = from_spec({"name": "zone", "gpus_per_host": 8, "tiers": tiers})
+    job = Request(Parallelism(tp=8, dp=64), traffic=(("dp", int(LINE_RATE)),))
+    pinned = parse_routing("pinned")
+
+    def seconds(first: list[int], second: list[int]) -> float:
+        both = together(flows_of(zone, job, first), flows_of(zone, job, second))
+        return route(links(zone), both, pinned).seconds
+
+    whole = seconds(list(range(64)), list(range(64, 128)))
+    shared = []
+    for seed in range(seeds):
+        order = np.random.default_rng(seed).permutation(128).tolist()
+        shared.append(seconds(order[:64], order[64:]))
+    return fmean(shared) / whole
+
+
+ROWS = (
+    Row(
+        "24",
+        "ECMP, 1,000 flows on 16 links: MMR, mean of 400 seeds",
+        "> 1.2 (1.229)",
+        ecmp_mmr,
+        within(1.229, 0.01),
+    ),
+    Row(
+        "25",
+        "E-ECMP, rack of 16 NICs on 32 uplinks: Q4 over perfect, mean of 400 seeds",
+        "about 1.4",
+        lambda: rack_slowdown(32, 4),
+        within(1.35, 0.05),
+    ),
+    Row(
+        "25b",
+        "E-ECMP, same on 16 uplinks: slowest to fastest",
+        "Q1 > Q4 > Q16 > Q32",
+        queue_pair_order,
+        exactly("Q1 > Q4 > Q16 > Q32"),
+    ),
+    Row(
+        "26",
+        "Pinned paths: loss when two jobs share racks at random, mean of 20 seeds",
+        "> 1.3",
+        pinning_loss,
+        at_least(1.3),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Llama 3 405B on 16,384 GPUs: what crosses zones, and how long a step takes.
+
+Six zones of RoCE-24K: five full ones and 128 hosts of the sixth. Source: Llama 3 (2024),
+table 4 and section 3.3; the cut worked out from its shapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+from statistics import fmean
+
+import numpy as np
+
+from placement.cut import egress
+from placement.fabric import Fabric, preset
+from placement.hostset import full
+from placement.layers import NIC, axis_loads
+from placement.place import place
+from placement.request import Collective, Placement, Request
+from placement.steptime import StepTime, at_random, step_time
+from placement.training import Batch
+from scripts.published import Row, Value, at_least, near, within
+from scripts.published.traffic import LLAMA3_RUNS, all_within
+
+HOSTS, STAGES = 2_048, 16
+IN_ORDER = tuple(range(HOSTS))  # 24 replicas a zone, consecutive ranks
+CHUNKS = 8  # 126 layers are 16 x 8 - 2
+
+
+@cache
+def roce() -> Fabric:
+    return preset("roce-24k")
+
+
+def run(row: int, chunks: int = CHUNKS) -> Request:
+    """A row of table 4, its pipeline in so many chunks."""
+    found = LLAMA3_RUNS[row - 1]
+    sequences = found.batch.global_sequences if found.batch else 0
+    return replace(found, batch=Batch(sequences, virtual_stages=chunks))
+
+
+def zone_tb(request: Request, hosts: tuple[int, ...] = IN_ORDER) -> float:
+    """What leaves a full inner zone per step."""
+    return egress(roce(), request, hosts)[1] / 1e12
+
+
+def uplink_s(terabytes: float) -> float:
+    return terabytes * 1e12 / float(roce().tiers[0].uplink_bytes_per_s[1])
+
+
+def only(axis: str, request: Request) -> Request:
+    """Nothing but one axis sends."""
+    silent = tuple((other, 0) for other in ("tp", "cp", "pp", "dp") if other != axis)
+    return replace(request, traffic=silent)
+
+
+@cache
+def random_order_tb(seeds: int = 200) -> float:
+    """Replicas in random order on the same hosts: mean of the five full zones and seeds."""
+    request = only("dp", run(2, 1))
+    leaving = []
+    for seed in range(seeds):
+        order = Random(seed).sample(range(HOSTS // STAGES), HOSTS // STAGES)
+        hosts = [STAGES * replica + stage for replica in order for stage in range(STAGES)]
+        leaving += egress(roce(), request, hosts)[:5]
+    return fmean(leaving) / 1e12
+
+
+def hierarchical() -> Request:
+    return only("dp", replace(run(2, 1), collectives=(("dp", Collective.HIERARCHICAL),)))
+
+
+def stages_in_zones_tb() -> Value:
+    """Three stages of all replicas to a zone, 1, 2 and 8 chunks."""
+    replicas = HOSTS // STAGES
+    hosts = tuple(replicas * s + r for r in range(replicas) for s in range(STAGES))
+    return tuple(round(zone_tb(only("pp", run(2, chunks)), hosts), 2) for chunks in (1, 2, 8))
+
+
+def nic_s() -> float:
+    """Data-parallel bytes of a GPU over its network card."""
+    loads = axis_loads(roce(), run(2, 1), IN_ORDER)
+    return next(load.on(NIC) for load in loads if load.traffic.axis == "dp")
+
+
+def tflops(row: int) -> float:
+    """Of one GPU over the whole step, consecutive ranks on RoCE-24K."""
+    request = run(row)
+    ranks = request.parallelism.world_size
+    step = step_time(roce(), request, range(ranks // 8))
+    return step.flops / ranks / step.seconds / 1e12
+
+
+@cache
+def step_on(fabric: str, way: str) -> StepTime:
+    """Row 2 on an empty cluster, placed by muster or at random."""
+    network, request = preset(fabric), run(2)
+    if way == "at random":
+        hosts = at_random(np.arange(network.host_count), HOSTS, seed=0)
+        return step_time(network, request, hosts)
+    answer = place(network, full(network.host_count), request)
+    assert isinstance(answer, Placement)
+    return step_time(network, request, answer.hosts)
+
+
+def ratio(way: str) -> float:
+    """Step on RoCE-24K over step on IB-24K."""
+    return step_on("roce-24k", way).seconds / step_on("ib-24k", way).seconds
+
+
+ROWS = (
+    Row(
+        "31",
+        "Llama 3 405B, DP ring in order over 6 zones: TB out of a zone",
+        "2.42",
+        lambda: zone_tb(only("dp", run(2, 1))),
+        near(2.42, 0.003),
+    ),
+    Row("31b", "... in random order, mean of 200 seeds", "47.5", random_order_tb, near(47.5, 0.01)),
+    Row(
+        "31c",
+        "... on the uplink at 7:1, in order, s",
+        "0.11",
+        lambda: uplink_s(zone_tb(only("dp", run(2, 1)))),
+        within(0.110, 0.001),
+    ),
+    Row(
+        "31d",
+        "... on the uplink at 7:1, in random order, s",
+        "2.16",
+        lambda: uplink_s(random_order_tb()),
+        near(2.16, 0.01),
+    ),
+    Row("31e", "... on the network card of a GPU, s", "0.378", nic_s, within(0.378, 0.001)),
+    Row(
+        "31f",
+        "... hierarchical, in order: TB out of a zone",
+        "2.03",
+        lambda: zone_tb(hierarchical()),
+        near(2.03, 0.003),
+    ),
+    Row(
+        "31g",
+        "PP outermost, 3 stages a zone: TB out of a zone with 1, 2, 8 chunks",
+        "1.10 / 2.20 / 8.80",
+        stages_in_zones_tb,
+        all_within((1.10, 2.20, 8.80), 0.01),
+    ),
+    Row(
+        "31h",
+        "Llama 3 table 4 row 1, TFLOP/s a GPU; kernels at 52 % of peak",
+        "430",
+        lambda: tflops(1),
+        near(430, 0.02),
+    ),
+    Row("31i", "... row 2, the same 52 %", "400", lambda: tflops(2), near(400, 0.02)),
+    Row("31j", "... row 3, the same 52 %", "380", lambda: tflops(3), near(380, 0.1)),
+    Row(
+        "31k",
+        "Step on RoCE-24K over step on IB-24K, placed by muster",
+        "equivalent: 1",
+        lambda: ratio("muster"),
+        within(1, 0.03),
+        slow=True,
+    ),
+    Row("31l", "... placed at random", "> 1", lambda: ratio("at random"), at_least(1.05)),
+)

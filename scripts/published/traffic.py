@@ -1,0 +1,235 @@
+"""Models, groups and volumes as published: what the traffic model must reproduce."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from placement.memory import memory
+from placement.model import active_parameter_count, parameter_count, training_flops
+from placement.parallelism import Parallelism
+from placement.request import Request
+from placement.steptime import PEAK_TFLOPS, Pipeline
+from placement.traffic import axis_traffic
+from placement.training import Batch, ModelShape, Recompute, Training
+from placement.volumes import state_share
+from scripts.published import Row, Tolerance, Value, exactly, near, within
+
+LLAMA3 = ModelShape(126, 16_384, 53_248, 128, 8, 128_256, 8_192)
+LLAMA3_LONG = ModelShape(126, 16_384, 53_248, 128, 8, 128_256, 131_072)
+LLAMA3_RUNS = (  # table 4, with DP 8 in the last row
+    Request(Parallelism(tp=8, pp=16, dp=64), model=LLAMA3, batch=Batch(64 * 32)),
+    Request(Parallelism(tp=8, pp=16, dp=128), model=LLAMA3, batch=Batch(128 * 16)),
+    Request(Parallelism(tp=8, cp=16, pp=16, dp=8), model=LLAMA3_LONG, batch=Batch(8 * 16)),
+)
+MIXTRAL = ModelShape(
+    32, 4_096, 14_336, 32, 8, 32_000, 4_096, experts=8, experts_per_token=2
+)  # Jiang et al. 2024, table 1
+DEEPSEEK_V3 = ModelShape(  # technical report 2024, 4.2
+    61, 7_168, 18_432, 128, 128, 129_280, 4_096,
+    head_dim=128, query_rank=1_536, kv_rank=512, rope_dim=64,
+    experts=256, experts_per_token=8, expert_ffn=2_048, shared_experts=1, dense_layers=3,
+)  # fmt: skip
+A100_DAY = 86_400 * 1e12  # FLOPs of one TFLOP/s
+
+
+def gpt(layers: int, hidden: int, heads: int) -> ModelShape:
+    """A row of table 1 of Narayanan et al. 2021: V = 51,200, s = 2,048."""
+    return ModelShape(
+        layers, hidden, 4 * hidden, heads, heads, 51_200, 2_048, gated=False, tied_embeddings=True
+    )
+
+
+GPT3, ONE_TRILLION = gpt(96, 12_288, 96), gpt(128, 25_600, 160)
+
+
+def sizes() -> Value:
+    return tuple(run.parallelism.world_size for run in LLAMA3_RUNS)
+
+
+def tokens() -> Value:
+    return tuple(
+        run.batch.global_sequences * run.model.sequence
+        for run in LLAMA3_RUNS
+        if run.batch and run.model
+    )
+
+
+def billions(*shapes: ModelShape) -> Value:
+    return tuple(round(parameter_count(shape) / 1e9, 1) for shape in shapes)
+
+
+def active_billions(*shapes: ModelShape) -> Value:
+    return tuple(round(active_parameter_count(shape) / 1e9, 2) for shape in shapes)
+
+
+def days(shape: ModelShape, tokens: float, gpus: int, tflops: float) -> float:
+    """8 T P / (n X): full recomputation, and no attention term. Source: eq. 4."""
+    return 8 * tokens * parameter_count(shape) / (gpus * tflops * A100_DAY)
+
+
+def steps_of(shape: ModelShape) -> float:
+    """FLOPs of one step of 1,536 sequences over those of eq. 3 without recomputation."""
+    size, layers, hidden = 1_536, shape.layers, shape.hidden
+    ours = training_flops(Request(Parallelism(), model=shape, batch=Batch(size)), causal=False)
+    s, v = shape.sequence, shape.vocab
+    rest = 1 + Fraction(s, 6 * hidden) + Fraction(v, 12 * layers * hidden)
+    return float(ours / (72 * size * s * layers * hidden**2 * rest))
+
+
+def gathered_mb(kv_heads: int) -> float:
+    """K and V that a rank gathers for one layer and micro-batch, row 3 of table 4. MB."""
+    shape = replace(LLAMA3_LONG, kv_heads=kv_heads)
+    run = replace(LLAMA3_RUNS[2], model=shape)
+    sent = next(t.edge_bytes for t in axis_traffic(run) if t.axis == "cp")
+    both_ways = sent * (1 - state_share(run, "cp"))
+    layers_and_micro_batches = Fraction(126, 16) * 16
+    return round(float(both_ways / 2 / layers_and_micro_batches) / 1e6, 1)
+
+
+def first_groups() -> Value:
+    """The group of rank 0 along each axis: figure 5 of Llama 3, sizes of 2."""
+    p = Parallelism(tp=2, cp=2, pp=2, dp=2, order="tp-cp-pp-dp")
+    return tuple(p.groups(axis)[0][1] for axis in p.axes)
+
+
+def data_groups(order: str, **sizes: int) -> Value:
+    return tuple(str(group) for group in Parallelism(**sizes, order=order).groups("dp"))
+
+
+def kept_by(shape: ModelShape, training: Training, tp: int) -> float:
+    """Activations of one layer and micro-batch in units of s b h. Bytes."""
+    shape = replace(shape, layers=1, vocab=1)
+    run = Request(Parallelism(tp=tp), model=shape, batch=Batch(1), training=training)
+    more = replace(run, model=replace(shape, layers=2))
+    one, two = memory(run), memory(more)
+    assert one is not None
+    assert two is not None
+    return (two.activations - one.activations) / (shape.sequence * shape.hidden)
+
+
+def all_within(values: tuple[float, ...], by: float) -> Tolerance:
+    """Each of several numbers no further than `by` from its own."""
+
+    def holds(ours: Value) -> bool:
+        assert isinstance(ours, tuple)
+        pairs = zip(ours, values, strict=True)
+        return all(abs(float(a) - b) <= by for a, b in pairs)
+
+    return Tolerance(f"± {by:g}", holds)
+
+
+KEEP_ALL = Training(recompute=Recompute.NONE, dropout=True)
+SELECTIVE = Training(recompute=Recompute.SELECTIVE, dropout=True)
+
+ROWS = (
+    Row(
+        "3",
+        "Llama 3 405B, table 4: GPUs",
+        "8,192 / 16,384 / 16,384",
+        sizes,
+        exactly((8_192, 16_384, 16_384)),
+    ),
+    Row(
+        "3b",
+        "Llama 3 405B, table 4: tokens a step (DP 8 in the last row)",
+        "16M each",
+        tokens,
+        exactly((16_777_216,) * 3),
+    ),
+    Row(
+        "3c",
+        "Parameters of Llama 3, Mixtral 8x7B, DeepSeek-V3, billions",
+        "405 / 46.7 / 671",
+        lambda: billions(LLAMA3, MIXTRAL, DEEPSEEK_V3),
+        all_within((405.0, 46.7, 671.0), 0.9),
+    ),
+    Row(
+        "3d",
+        "... of which a token meets, Mixtral and DeepSeek-V3",
+        "12.9 / 37",
+        lambda: active_billions(MIXTRAL, DEEPSEEK_V3),
+        all_within((12.9, 37.0), 0.6),
+    ),
+    Row(
+        "4",
+        "MFU from TFLOP/s, Llama 3 table 4, percent",
+        "43 / 41 / 38",
+        lambda: tuple(round(100 * t / PEAK_TFLOPS, 1) for t in (430, 400, 380)),
+        all_within((43, 41, 38), 1),
+    ),
+    Row(
+        "5",
+        "Neighbour of GPU 0 in TP, CP, PP, DP (Llama 3, figure 5)",
+        "1 / 2 / 4 / 8",
+        first_groups,
+        exactly((1, 2, 4, 8)),
+    ),
+    Row(
+        "6",
+        "Megatron-Core: dp groups of tp 2, dp 3, pp 4, order tp-dp-pp",
+        "[0, 2, 4], [1, 3, 5] .. [19, 21, 23]",
+        lambda: tuple(data_groups("tp-dp-pp", tp=2, dp=3, pp=4)[i] for i in (0, 1, -1)),
+        exactly(("[0, 2, 4]", "[1, 3, 5]", "[19, 21, 23]")),
+    ),
+    Row(
+        "6b",
+        "... of tp 2, pp 2, dp 2, order tp-pp-dp",
+        "[0, 4] / [1, 5] / [2, 6] / [3, 7]",
+        lambda: data_groups("tp-pp-dp", tp=2, pp=2, dp=2),
+        exactly(("[0, 4]", "[1, 5]", "[2, 6]", "[3, 7]")),
+    ),
+    Row(
+        "7",
+        "Bubble of 16 stages, 8 chunks, 16 and 32 micro-batches",
+        "(p-1)/(v m): 0.117 / 0.059",
+        lambda: tuple(round(float(Pipeline(16, 8, m).bubble), 4) for m in (16, 32)),
+        all_within((0.117, 0.059), 0.0005),
+    ),
+    Row(
+        "8",
+        "GPT-3 175B, 300B tokens on 1,024 A100 at 140 TFLOP/s, days",
+        "34",
+        lambda: days(GPT3, 300e9, 1_024, 140),
+        near(34, 0.01),
+    ),
+    Row(
+        "8b",
+        "Parameters of GPT-3 and 1T (Narayanan 2021, table 1), billions",
+        "174.6 / 1,008.0",
+        lambda: billions(GPT3, ONE_TRILLION),
+        all_within((174.6, 1_008.0), 0.1),
+    ),
+    Row(
+        "8c",
+        "FLOPs of a step of GPT-3 over eq. 3 without recomputation",
+        "1",
+        lambda: steps_of(GPT3),
+        within(1, 1e-12),
+    ),
+    Row(
+        "8d",
+        "GPT-3: bytes kept a layer, in s b h: all, TP 8, selective",
+        "34 + 5 a s/h = 114 / 14.25 / 4.25",
+        lambda: (
+            kept_by(GPT3, KEEP_ALL, 1),
+            kept_by(GPT3, KEEP_ALL, 8),
+            kept_by(GPT3, SELECTIVE, 8),
+        ),
+        exactly((114.0, 14.25, 4.25)),
+    ),
+    Row(
+        "9",
+        "1T model, 450B tokens on 3,072 A100 at 163 TFLOP/s, days",
+        "84",
+        lambda: days(ONE_TRILLION, 450e9, 3_072, 163),
+        near(84, 0.01),
+    ),
+    Row(
+        "32",
+        "Llama 3, CP 16: K and V a layer, 8 heads and 128, MB",
+        "62.9 / 1,006.6",
+        lambda: (gathered_mb(8), gathered_mb(128)),
+        exactly((62.9, 1_006.6)),
+    ),
+)

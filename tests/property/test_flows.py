@@ -1,0 +1,125 @@
+"""What links carry is what the referee counts, whatever the job and the routing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement.congestion import Congestion, flows_of, parse_routing, route
+from placement.cut import cut
+from placement.fabric import Fabric, from_spec
+from placement.links import links
+from placement.links.reach import sum_by
+from placement.request import Collective, Request
+from tests.build import fabric, request, two_tiers
+
+FABRICS = [
+    fabric(zones=3, racks=2, hosts=2, gpus=2, oversubscription=2),
+    two_tiers([2, 3], [1, 1, 4], [1], gpus=2),
+    from_spec(
+        {
+            "name": "rails",
+            "kind": "infiniband",
+            "gpus_per_host": 2,
+            "tiers": [
+                {"name": "pod", "count": 3},
+                {"name": "su", "count": 2},
+                {"name": "host", "count": 2},
+            ],
+        }
+    ),
+]
+SIZES = st.sampled_from(
+    [
+        {"tp": 2, "dp": 12},
+        {"tp": 2, "pp": 3, "dp": 4},
+        {"tp": 2, "cp": 2, "pp": 2, "dp": 3},
+        {"pp": 6, "dp": 2, "tp": 2},
+        {"ep": 4, "dp": 3, "pp": 2},
+        {"dp": 10},
+    ]
+)
+ORDERS = st.sampled_from(["tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp", "dp-pp-ep-cp-tp"])
+ROUTINGS = st.sampled_from(["ecmp", "e-ecmp:3", "pinned", "adaptive"])
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Fabric, Request, list[int]]:
+    where = draw(st.sampled_from(FABRICS))
+    sizes = draw(SIZES)
+    traffic = {axis: draw(st.integers(0, 99)) for axis in sizes}
+    collective = draw(st.sampled_from(list(Collective)))
+    ring_axes = [axis for axis in sizes if axis not in ("pp", "ep")]
+    what = request(
+        **sizes,
+        order=draw(ORDERS),
+        traffic=traffic,
+        collectives=dict.fromkeys(ring_axes, collective),
+    )
+    hosts = draw(st.permutations(range(where.host_count)))
+    return where, what, hosts[: what.hosts_needed(where.gpus_per_host)]
+
+
+@given(job=jobs(), routing=ROUTINGS, seed=st.integers(0, 9))
+def test_bytes_over_each_tier_are_the_cut(
+    job: tuple[Fabric, Request, list[int]], routing: str, seed: int
+) -> None:
+    where, what, hosts = job
+    found = route(links(where), flows_of(where, what, hosts), parse_routing(routing), seed)
+    hierarchical = sum(collective is Collective.HIERARCHICAL for _, collective in what.collectives)
+    for level, counted in enumerate(reversed(cut(where, what, hosts))):
+        climbed = float(found.loads.cables.up[level].sum())
+        # The referee rounds each hierarchical axis up to whole bytes.
+        assert climbed <= counted.bytes_per_step * (1 + 1e-9)
+        assert climbed >= counted.bytes_per_step - max(hierarchical, 1e-6)
+        assert found.loads.cables.down[level].sum() == pytest.approx(climbed)
+
+
+@given(job=jobs(), routing=ROUTINGS, seed=st.integers(0, 9))
+def test_switches_pass_on_what_they_get(
+    job: tuple[Fabric, Request, list[int]], routing: str, seed: int
+) -> None:
+    where, what, hosts = job
+    flows = flows_of(where, what, hosts)
+    found = route(links(where), flows, parse_routing(routing), seed)
+    assert found.loads.nic_up.sum() == pytest.approx(flows.bytes.sum())
+    for level, layer in enumerate(found.links.layers):
+        into, out = np.zeros(layer.switch_count), np.zeros(layer.switch_count)
+        _add_above(found, level, into, out)
+        _add_below(found, level, into, out)
+        assert into == pytest.approx(out)
+
+
+def _add_above(found: Congestion, level: int, into: np.ndarray, out: np.ndarray) -> None:
+    if level < len(found.links.layers) - 1:
+        ports = found.links.layers[level].uplinks
+        size = found.links.layers[level].switch_count
+        into += sum_by(ports.lower, found.loads.cables.down[level][:, None], size)[:, 0]
+        out += sum_by(ports.lower, found.loads.cables.up[level][:, None], size)[:, 0]
+
+
+def _add_below(found: Congestion, level: int, into: np.ndarray, out: np.ndarray) -> None:
+    if level == 0:
+        leaf = found.links.leaf_by_gpu
+        into += np.bincount(leaf, found.loads.nic_up, len(into))
+        out += np.bincount(leaf, found.loads.nic_down, len(out))
+        return
+    ports = found.links.layers[level - 1].uplinks
+    into += sum_by(ports.upper, found.loads.cables.up[level - 1][:, None], len(into))[:, 0]
+    out += sum_by(ports.upper, found.loads.cables.down[level - 1][:, None], len(out))[:, 0]
+
+
+@given(job=jobs(), seed=st.integers(0, 9))
+def test_perfect_spreading_is_never_slower(
+    job: tuple[Fabric, Request, list[int]], seed: int
+) -> None:
+    where, what, hosts = job
+    flows = flows_of(where, what, hosts)
+    for routing in ("ecmp", "e-ecmp:3", "pinned"):
+        found = route(links(where), flows, parse_routing(routing), seed)
+        busiest_nic = max(found.loads.nic_up.max(), found.loads.nic_down.max())
+        assert found.seconds >= busiest_nic / found.links.link_bytes_per_s
+        if "domains" not in where.spec:  # uneven cables: equal shares are not the best
+            assert found.slowdown >= 1 - 1e-9

@@ -1,0 +1,66 @@
+"""Sparing what is left never costs bytes, and never changes who carries what."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.bands import band_trees
+from placement.cut import cut
+from placement.descend import Descent
+from placement.fabric import Fabric, Ints
+from placement.grid import block_grid
+from placement.leftover import harm, rehoused
+from placement.request import Request
+from placement.seating import Seating
+from placement.slicing import slice_grid
+from tests.build import request, two_tiers
+
+ZONE = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+FABRICS = st.builds(lambda zones: two_tiers(*zones), st.lists(ZONE, min_size=2, max_size=3))
+
+
+def key(on: Fabric, req: Request, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:
+    bytes_ = (tier.bytes_per_step for tier in cut(on, req, hosts))
+    return (*bytes_, *harm(on, free, hosts))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    on=FABRICS,
+    rows=st.integers(1, 3),
+    weights=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    share=st.floats(0.3, 1.0),
+    data=st.data(),
+)
+def test_sparing_costs_no_cut_on_any_tier(
+    on: Fabric, rows: int, weights: tuple[int, int], share: float, data: st.DataObject
+) -> None:
+    taken = data.draw(st.sets(st.integers(0, on.host_count - 1), max_size=on.host_count // 3))
+    free = np.array([host for host in range(on.host_count) if host not in taken])
+    width = int(len(free) * share) // rows
+    if not width:
+        return
+    req = request(pp=rows, dp=width, traffic={"pp": weights[0], "dp": weights[1]})
+    grid = block_grid(req, 1)
+    assert grid is not None
+    zone = on.tiers[0].domain_by_host
+    room = np.bincount(zone[free], minlength=len(on.tiers[0].domains))
+    layout = slice_grid(grid, room.tolist(), band_trees(grid, room.tolist()), 20, 0)[1]
+    descent = Descent(on, grid, 20, [grid])
+    descent.into_zones(layout, free)
+    plain = np.empty(grid.size, dtype=np.int64)
+    plain[grid.block] = descent.host
+    nothing = np.zeros(len(room), dtype=np.int64)
+    seated = Seating(on, req, free, grid, [grid], 20).in_zones(layout, nothing, nothing)
+    before = key(on, req, free, tuple(plain.tolist()))
+    assert min(key(on, req, free, hosts) for hosts in seated) <= before
+    for hosts in seated:
+        assert len(set(hosts)) == grid.size
+        assert set(hosts) <= set(free.tolist())
+        after = key(on, req, free, hosts)
+        assert after[0] == before[0]
+    again = rehoused(on, free, tuple(plain.tolist()))
+    assert key(on, req, free, again)[:2] == before[:2]
+    assert key(on, req, free, again) <= before

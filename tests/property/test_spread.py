@@ -1,0 +1,64 @@
+"""Spread and bottleneck against every layout of tiny grids, and against the least cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement import hostset
+from placement.cut import egress
+from placement.grid import block_grid
+from placement.place import place
+from placement.request import Limits, Objective, Placement
+from placement.spread import least_spread, spread, spread_layouts
+from tests.build import flat, request
+
+CAPACITIES = st.lists(st.integers(1, 6), min_size=2, max_size=3)
+ALPHA = st.sampled_from((0.0, 0.2, 0.5, 0.8, 1.0))
+
+
+@settings(max_examples=60)
+@given(rows=st.integers(1, 4), width=st.integers(1, 4), capacities=CAPACITIES, alpha=ALPHA)
+def test_no_layout_is_below_the_bound(
+    rows: int, width: int, capacities: list[int], alpha: float
+) -> None:
+    blocks = rows * width
+    if not 2 <= blocks <= 8 or sum(capacities) < blocks:
+        return
+    grid = block_grid(request(pp=rows, dp=width, traffic={"pp": 1, "dp": 1}), 1)
+    assert grid is not None
+    every = (np.array(zones) for zones in product(range(len(capacities)), repeat=blocks))
+    fitting = (z for z in every if (np.bincount(z, minlength=len(capacities)) <= capacities).all())
+    least = min(spread(grid, zones.reshape(grid.rows, grid.width), alpha) for zones in fitting)
+    assert least_spread(grid, capacities, alpha) <= least + 1e-9
+    for layout in spread_layouts(grid, capacities, alpha):
+        assert (np.bincount(layout.ravel(), minlength=len(capacities)) <= capacities).all()
+        assert spread(grid, layout, alpha) >= least - 1e-9
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    capacities=st.lists(st.integers(4, 12), min_size=2, max_size=5),
+    rows=st.integers(1, 4),
+    weights=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    share=st.floats(0.5, 1.0),
+)
+def test_the_worst_uplink_is_never_worse_than_with_the_least_cut(
+    capacities: list[int], rows: int, weights: tuple[int, int], share: float
+) -> None:
+    on = flat(*capacities, tier="zone")
+    width = int(sum(capacities) * share) // rows
+    req = request(pp=rows, dp=max(1, width), traffic={"pp": weights[0], "dp": weights[1]})
+    worst = []
+    for objective in (Objective.BOTTLENECK, Objective.CUT):
+        answer = place(
+            on, hostset.full(on.host_count), replace(req, objective=objective), Limits(5, 50)
+        )
+        assert isinstance(answer, Placement)
+        leaving = np.array(egress(on, req, answer.hosts))
+        worst.append((leaving / on.tiers[0].uplink_bytes_per_s).max())
+    assert worst[0] <= worst[1]

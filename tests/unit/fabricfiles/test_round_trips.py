@@ -1,0 +1,168 @@
+"""What a format writes, it reads: the same hosts, domains, tiers and bandwidths."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement.fabric import Fabric, from_spec, preset
+from scheduler.fabricfiles import FORMATS, dump, read_fabric, write_fabric, write_overlay
+from scheduler.specs import load_fabric
+from scheduler.strictyaml import parse
+from tests.build import fabric, two_tiers
+
+ROOT = Path(__file__).parents[3]
+
+
+def deep() -> Fabric:
+    """Three tiers above the hosts, two of the names used on two tiers."""
+    buildings = [
+        {"name": "east", "domains": [{"name": "east", "domains": [{"name": "east", "hosts": 3}]}]},
+        {
+            "name": "west",
+            "oversubscription": 3.3,
+            "domains": [
+                {
+                    "name": "w1",
+                    "domains": [{"name": "w1a", "hosts": 2}, {"name": "w1b", "hosts": 2}],
+                },
+                {"name": "w2", "domains": [{"name": "w2a", "hosts": ["x[8-11]", "y2", "y1"]}]},
+            ],
+        },
+    ]
+    return from_spec(
+        {
+            "name": "deep",
+            "kind": "infiniband",
+            "gpus_per_host": 4,
+            "nic_gbps": 100.5,
+            "tiers": [
+                {"name": "building", "oversubscription": 2},
+                {"name": "zone"},
+                {"name": "rack"},
+                {"name": "box"},
+            ],
+            "domains": buildings,
+        }
+    )
+
+
+FABRICS = {
+    "regular": fabric(zones=3, racks=2, hosts=4),
+    "one zone of racks": fabric(zones=1, racks=3, hosts=2),
+    "one domain": from_spec(
+        {
+            "name": "flat",
+            "gpus_per_host": 1,
+            "tiers": [{"name": "zone", "count": 1}, {"name": "host", "count": 12}],
+        }
+    ),
+    "hosts alone": from_spec(
+        {"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]}
+    ),
+    "unequal": two_tiers([2, 1], [3]),
+    "irregular": load_fabric(str(ROOT / "examples/fabric-irregular.yaml")),
+    "deep": deep(),
+}
+
+
+def there_and_back(tmp_path: Path, found: Fabric, form: str) -> Fabric:
+    (tmp_path / "file").write_text(write_fabric(found, form))
+    (tmp_path / "overlay.yaml").write_text(write_overlay(found, form))
+    return read_fabric(str(tmp_path / "file"), form, str(tmp_path / "overlay.yaml")).fabric
+
+
+def places(found: Fabric) -> dict[str, list[str]]:
+    """The domains above each host, by its name."""
+    return {
+        host: [tier.domains[tier.domain_by_host[i]] for tier in found.tiers]
+        for i, host in enumerate(found.hosts)
+    }
+
+
+def uplinks(found: Fabric) -> list[tuple[str, dict[str, float]]]:
+    return [
+        (tier.name, dict(zip(tier.domains, tier.uplink_bytes_per_s.tolist(), strict=True)))
+        for tier in found.tiers
+    ]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", FABRICS)
+def test_a_fabric_returns(tmp_path: Path, name: str, form: str) -> None:
+    found = FABRICS[name]
+    returned = there_and_back(tmp_path, found, form)
+    assert places(returned) == places(found)
+    assert uplinks(returned) == uplinks(found)
+    head = ("name", "kind", "gpus_per_host", "nic_gbps")
+    assert [getattr(returned, key) for key in head] == [getattr(found, key) for key in head]
+    assert returned.spec["tiers"][-1]["name"] == found.spec["tiers"][-1]["name"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", FABRICS)
+def test_hosts_keep_their_order(tmp_path: Path, name: str, form: str) -> None:
+    """But for ibnetdiscover, whose own order is that of a walk: hosts are sorted."""
+    found = FABRICS[name]
+    returned = there_and_back(tmp_path, found, form)
+    if form == "ibnetdiscover":
+        assert sorted(returned.hosts) == sorted(found.hosts)
+    else:
+        assert returned.hosts == found.hosts
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
+def test_a_preset_returns_as_the_short_form(tmp_path: Path, name: str, form: str) -> None:
+    assert there_and_back(tmp_path, preset(name), form).spec == preset(name).spec
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_a_fabric_file_returns(name: str) -> None:
+    found = FABRICS[name]
+    assert from_spec(parse(dump(found)).value) == found
+
+
+def random_spec(seed: int) -> dict[str, Any]:
+    """A tree of two or three tiers with names of every sort."""
+    draw = random.Random(seed)
+    depth = draw.choice([1, 2, 3])
+    names = iter(
+        draw.sample([f"{a}{b}{i:02d}" for a in "xyz" for b in "_-." for i in range(60)], 500)
+    )
+
+    def domains(level: int) -> list[dict[str, Any]]:
+        made = []
+        for _ in range(draw.choice([1, 2, 3])):
+            item: dict[str, Any] = {"name": next(names)}
+            if draw.random() < 0.3:
+                item["oversubscription"] = draw.choice([2, 2.5, 7])
+            if level == depth - 1:
+                item["hosts"] = [
+                    f"{next(names)}{draw.choice(['', 'a'])}" for _ in range(draw.randint(1, 4))
+                ]
+            else:
+                item["domains"] = domains(level + 1)
+            made.append(item)
+        return made
+
+    tiers = [{"name": f"t{i}", "oversubscription": draw.choice([1, 4])} for i in range(depth)]
+    return {
+        "name": "random",
+        "gpus_per_host": 2,
+        "nic_gbps": 25,
+        "tiers": [*tiers, {"name": "host"}],
+        "domains": domains(0),
+    }
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_trees_return(tmp_path: Path, seed: int, form: str) -> None:
+    found = from_spec(random_spec(seed))
+    returned = there_and_back(tmp_path, found, form)
+    assert places(returned) == places(found)
+    assert uplinks(returned) == uplinks(found)

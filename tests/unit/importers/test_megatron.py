@@ -1,0 +1,251 @@
+"""Megatron-LM arguments as jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from placement.model import parameter_count
+from placement.parallelism import Parallelism
+from placement.training import Batch, ContextParallel, DataParallel, Recompute, Sync, Training
+from scheduler.strictyaml import parse
+from tests.build import DEEPSEEK_V3, GPT3
+from tests.unit.importers.conftest import Importing, Refusing
+
+GPT3_LINE = """
+--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048
+--vocab-size 50257 --micro-batch-size 1 --global-batch-size 1536 --bf16
+--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --sequence-parallel
+"""
+DEEPSEEK_LINE = """
+--pipeline-model-parallel-size 16 --expert-model-parallel-size 64 --bf16 --swiglu
+--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128
+--seq-length 4096 --vocab-size 129280 --untie-embeddings-and-output-weights
+--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --v-head-dim 128
+--num-experts 256 --moe-router-topk 8 --moe-ffn-hidden-size 2048
+--moe-shared-expert-intermediate-size 2048 --moe-layer-freq "([0]*3+[1]*58)"
+--moe-router-num-groups 8 --moe-router-group-topk 4
+--micro-batch-size 1 --global-batch-size 15360
+--attention-dropout 0.0 --hidden-dropout 0 --use-distributed-optimizer
+"""
+SCRIPT = """#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS=8
+NODES=${SLURM_NNODES:-16}
+LAUNCH=(--nproc_per_node $GPUS --nnodes $NODES --master_addr $ADDR)
+MODEL_ARGS=(
+    --num-layers $LAYERS     # of the 70B
+    --hidden-size 8192
+    --ffn-hidden-size 28672
+    --num-attention-heads 64
+    --group-query-attention
+    --num-query-groups 8
+)
+TRAIN="--micro-batch-size 1 \\
+       --global-batch-size 256 --bf16 --fp8-format hybrid"
+torchrun ${LAUNCH[@]} pretrain_gpt.py "${MODEL_ARGS[@]}" $TRAIN \\
+    --seq-length 8192 --vocab-size 128256 --swiglu \\
+    --tensor-model-parallel-size $GPUS --sequence-parallel 2>&1 | tee log
+"""
+
+
+def test_gpt_3_with_megatrons_defaults(imported: Importing) -> None:
+    """No swiglu: two matrices of 4 h; tied embeddings; a vocabulary padded to 128 x tp."""
+    request = imported("gpt.sh", GPT3_LINE, gpus=1024).checked().request
+    assert request.model == GPT3
+    assert parameter_count(request.model) == parameter_count(GPT3)
+    assert request.parallelism == Parallelism(tp=8, pp=16, dp=8, order="tp-cp-ep-dp-pp")
+    assert request.batch == Batch(1_536)
+    assert request.training == Training(data_parallel=DataParallel.DDP, dropout=True)
+
+
+def test_deepseek_v3(imported: Importing) -> None:
+    draft = imported("moe.sh", DEEPSEEK_LINE, gpus=2048)
+    request = draft.checked().request
+    assert request.model == DEEPSEEK_V3
+    assert request.parallelism == Parallelism(ep=64, pp=16, dp=2, order="tp-cp-ep-dp-pp")
+    assert request.training == Training(data_parallel=DataParallel.ZERO1, expert_hosts_per_token=4)
+    assert any("experts of one host" in note for note in draft.notes)
+
+
+def test_a_script_is_read_and_not_run(imported: Importing) -> None:
+    draft = imported("run.sh", SCRIPT, environment={"LAYERS": "80"})
+    request = draft.checked().request
+    assert request.model is not None
+    assert (request.model.layers, request.model.kv_heads, request.model.gated) == (80, 8, True)
+    assert (request.parallelism.tp, request.parallelism.dp) == (8, 16)
+    assert request.batch == Batch(256)
+    assert draft.notes == ["not represented: --fp8-format (line 15)"]
+
+
+def test_a_variable_that_has_no_value_is_asked_for(refused: Refusing) -> None:
+    assert refused("run.sh", SCRIPT) == [
+        "run.sh:7: --num-layers: must be a whole number, is '$LAYERS';"
+        " --env LAYERS=... gives its value"
+    ]
+
+
+def test_what_is_written_reads_back_as_the_job(imported: Importing) -> None:
+    draft = imported("moe.sh", DEEPSEEK_LINE, gpus=2048, keys={"priority": 7})
+    assert parse(draft.text()).value == draft.mapping
+    assert draft.mapping["priority"] == 7
+    assert draft.mapping["name"] == "moe"
+    assert draft.text().startswith("# Imported from moe.sh: Megatron-LM arguments.\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("--use-distributed-optimizer", {"data_parallel": "zero1"}),
+        (
+            "--use-distributed-optimizer --num-distributed-optimizer-instances 4",
+            {"data_parallel": "zero1", "shard_group": 2},
+        ),
+        ("--use-torch-fsdp2", {"data_parallel": "zero3", "sync": "micro_batch"}),
+        (
+            "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+            {"data_parallel": "zero2", "sync": "micro_batch"},
+        ),
+        ("--use-custom-fsdp --data-parallel-sharding-strategy=optim", {"data_parallel": "zero1"}),
+        ("--grad-reduce-in-bf16", {"gradient_dtype": "bf16"}),
+        ("--recompute-activations", {"recompute": "selective"}),
+        ("--recompute-granularity full", {"recompute": "full"}),
+        ("--transformer-impl local", {"recompute": "none"}),
+        ("--transformer-impl local --use-flash-attn", {"recompute": "selective"}),
+        ("--hidden-dropout 0 --attention-dropout 0.00", {"dropout": False}),
+        ("--hidden-dropout 0", {"dropout": True}),
+        ("--context-parallel-size 2", {"context_parallel": "ring"}),
+        ("--context-parallel-size 2 --cp-comm-type a2a", {"context_parallel": "ulysses"}),
+        ("--context-parallel-size 2 --cp-comm-type all_gather", {"context_parallel": "allgather"}),
+    ],
+)
+def test_how_state_and_work_are_split(
+    imported: Importing, more: str, expected: dict[str, Any]
+) -> None:
+    training = imported("gpt.sh", GPT3_LINE + more, gpus=1024).checked().request.training
+    assert {key: getattr(training, key) for key in expected} == expected
+
+
+def test_without_sequence_parallel(imported: Importing) -> None:
+    text = GPT3_LINE.replace("--sequence-parallel", "")
+    assert not imported("a.sh", text, gpus=1024).checked().request.training.sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("more", "chunks"),
+    [
+        ("--num-layers-per-virtual-pipeline-stage 2", 3),
+        ("--num-virtual-stages-per-pipeline-rank 6", 6),
+        ("", 1),
+    ],
+)
+def test_chunks_of_a_stage(imported: Importing, more: str, chunks: int) -> None:
+    batch = imported("gpt.sh", GPT3_LINE + more, gpus=1024).checked().request.batch
+    assert batch == Batch(1_536, 1, chunks)
+
+
+def test_the_other_order_of_ranks(imported: Importing) -> None:
+    draft = imported("gpt.sh", GPT3_LINE + "--use-tp-pp-dp-mapping", gpus=1024)
+    assert draft.checked().request.parallelism.order == "tp-cp-ep-pp-dp"
+
+
+@pytest.mark.parametrize(
+    ("frequency", "dense"),
+    [("1", 0), ("2", 30), ("([0]*1+[1]*60)", 1), ("[0,1]*30+[1]", 30), ("([1]*61)", 0)],
+)
+def test_layers_without_experts(imported: Importing, frequency: str, dense: int) -> None:
+    text = DEEPSEEK_LINE.replace("([0]*3+[1]*58)", frequency)
+    model = imported("moe.sh", text, gpus=2048).checked().request.model
+    assert model is not None
+    assert model.dense_layers == dense
+
+
+@pytest.mark.parametrize("frequency", ["([0]*3+[1]*3)", "__import__('os')", "[2]*61", "0", "[0"])
+def test_patterns_are_not_evaluated(refused: Refusing, frequency: str) -> None:
+    text = DEEPSEEK_LINE.replace('"([0]*3+[1]*58)"', f'"{frequency}"')
+    [line] = refused("moe.sh", text, gpus=2048)
+    assert line.startswith("moe.sh:7: --moe-layer-freq: ")
+
+
+@pytest.mark.parametrize(
+    ("tp", "ep", "etp", "axes"),
+    [
+        (8, 64, 1, (8, 8, 16)),  # experts whole, over tp and 8 of dp
+        (8, 8, 1, (8, 1, 128)),  # within tp
+        (8, 8, 8, (8, 8, 16)),  # experts cut over tp
+        (1, 64, 1, (1, 64, 16)),
+    ],
+)
+def test_experts_over_the_ranks_of_other_axes(
+    imported: Importing, tp: int, ep: int, etp: int, axes: tuple[int, int, int]
+) -> None:
+    text = DEEPSEEK_LINE.replace("--pipeline-model-parallel-size 16", "").replace(
+        "--expert-model-parallel-size 64",
+        f"--tensor-model-parallel-size {tp} --expert-model-parallel-size {ep}"
+        f" --expert-tensor-parallel-size {etp}",
+    )
+    request = imported("moe.sh", text, gpus=1024).checked().request
+    p = request.parallelism
+    assert (p.tp, p.ep, p.dp) == axes
+    assert request.training.expert_tp == (1 if etp == 1 < tp else 0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "line"),
+    [
+        (("--num-layers 96", ""), "gpt.sh: --num-layers: is not there"),
+        (("--num-layers 96", "--num-layers"), "gpt.sh:2: --num-layers: must be a whole number"),
+        (("96 --seq", "many --seq"), "gpt.sh:2: --num-attention-heads: must be a whole number"),
+        (("--vocab-size 50257", ""), "gpt.sh: --vocab-size: is not there (the tokenizer knows"),
+        (("size 16 ", "size 7 "), "gpt.sh:4: --tensor-model-parallel-size: tp 8 x cp 1 x pp 7"),
+        (("1536", "1537"), "gpt.sh:3: --global-batch-size: batch.global_sequences: 1537"),
+        (("-heads 96", "-heads 97"), "gpt.sh:2: --num-attention-heads: model.heads: 97 does not"),
+    ],
+)
+def test_faults_name_the_option_and_its_line(
+    refused: Refusing, edit: tuple[str, str], line: str
+) -> None:
+    [found] = refused("gpt.sh", GPT3_LINE.replace(*edit), gpus=1024)
+    assert found.startswith(line)
+
+
+def test_all_faults_are_told_at_once(refused: Refusing) -> None:
+    found = refused("gpt.sh", "--num-layers x --seq-length y", gpus=8)
+    assert len(found) == 6
+
+
+def test_a_file_of_something_else(refused: Refusing) -> None:
+    assert refused("gpt.sh", "echo hello", gpus=8) == [
+        "gpt.sh: has no Megatron-LM options, such as --num-layers 32"
+    ]
+
+
+def test_keys_given_by_hand_win(imported: Importing) -> None:
+    keys = {"model.vocab": 32_000, "parallelism.order": "tp-pp-dp", "name": "mine"}
+    spec = imported("gpt.sh", GPT3_LINE, gpus=1024, keys=keys).checked()
+    assert spec.name == "mine"
+    assert spec.request.model is not None
+    assert spec.request.model.vocab == 32_000
+    assert spec.request.parallelism.order == "tp-pp-dp"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"model.layerz": 3}, "gpt.sh: --set: model.layerz: unknown key"),
+        ({"parallelism.dp": "foo"}, "gpt.sh: --set: parallelism.dp: must be a whole number"),
+        ({"colour": "red"}, "gpt.sh: --set: colour: unknown key"),
+    ],
+)
+def test_keys_that_no_job_file_has(refused: Refusing, keys: dict[str, Any], line: str) -> None:
+    [found] = refused("gpt.sh", GPT3_LINE, gpus=1024, keys=keys)
+    assert found.startswith(line)
+
+
+def test_the_enums_are_those_of_a_job_file() -> None:
+    """The importer writes text; a renamed member must not go unnoticed."""
+    assert {"ddp", "zero1", "zero2", "zero3", "fsdp"} == set(DataParallel)
+    assert {"ring", "ulysses", "allgather"} == set(ContextParallel)
+    assert {"full", "selective", "none"} == set(Recompute)
+    assert {"step", "micro_batch"} == set(Sync)

@@ -1,0 +1,83 @@
+"""The words of launch scripts, without running any."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.importers.shell import read_script
+from scheduler.problems import InputError
+
+
+def words(text: str, **environment: str) -> list[str]:
+    return [word.text for word in read_script(text, "run.sh", environment).commands]
+
+
+def lines(text: str) -> list[tuple[str, int]]:
+    return [(word.text, word.line) for word in read_script(text, "run.sh", {}).commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("run --a 1", ["run", "--a", "1"]),
+        ("run --a \\\n  1  # two\n#three", ["run", "--a", "1"]),
+        ("A=1\nrun $A ${A} \"$A\" '$B'x", ["run", "1", "1", "1", "$Bx"]),
+        ("A='--b 2  --c'\nrun $A 3", ["run", "--b", "2", "--c", "3"]),
+        ("A=(--b 2 # why\n --c)\nrun ${A[@]}", ["run", "--b", "2", "--c"]),
+        ('A="--b \\\n 2"\nrun $A', ["run", "--b", "2"]),
+        ("A=1; A+=2; run $A", ["run", "1", "2"]),
+        ("A=(1)\nA+=(2 3)\nrun ${A[*]}", ["run", "1", "2", "3"]),
+        ("export A=8 && run pre$A.$A", ["run", "pre8.8"]),
+        ("run ${N:-4} ${M-5} ${A:=6}", ["run", "4", "5", "6"]),
+        ("N=4\nrun $(( N * 8 )) $(($N*2+1)) $((N/3))", ["run", "32", "9", "1"]),
+        ("N=2\nM=$((N*4))\nrun $M", ["run", "8"]),
+        ("if x; then A=7; fi\nrun $A", ["if", "x", "fi", "run", "7"]),
+        ("run $UNSET $(date) `ls`", ["run", "$UNSET", "$(date)", "$(...)"]),
+        ("A=\nrun $A end", ["run", "end"]),
+        ("P=$P:/more\nrun $P", ["run", "$P:/more"]),
+        ("A='x y'\nrun a$A-b", ["run", "ax", "y-b"]),
+        ("B=2\nrun ${A:-$B}", ["run", "2"]),
+        ('run "two words"', ["run", "two", "words"]),
+    ],
+)
+def test_words(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_the_environment_wins_over_the_script() -> None:
+    assert words("N=${N:-1}\nM=2\nrun $N $M", N="9") == ["run", "9", "2"]
+
+
+def test_words_keep_the_line_they_were_written_in() -> None:
+    text = "A=(\n  --b 2\n  --c\n)\nB='--d\n  --e'\nrun ${A[@]} \\\n  $B --f\n"
+    assert dict(lines(text)) == {
+        "run": 7, "--b": 2, "2": 2, "--c": 3, "--d": 5, "--e": 6, "--f": 8,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a\nrun 'open", 2, "' is never closed"),
+        ("A=(1\n2", 1, "( is never closed"),
+        ("run ${A", 1, "{ is never closed"),
+    ],
+)
+def test_what_has_no_end_is_refused(text: str, line: int, says: str) -> None:
+    with pytest.raises(InputError, match="is never closed") as caught:
+        read_script(text, "run.sh", {})
+    [problem] = caught.value.found
+    assert says in problem.message
+    assert problem.line == line
+
+
+@pytest.mark.parametrize("twice", ["$A $A", "$A$A"])
+def test_variables_that_double_are_stopped(twice: str) -> None:
+    text = "A='x x'\n" + f'A="{twice}"\n' * 40 + "run $A"
+    with pytest.raises(InputError, match="stand for too much"):
+        read_script(text, "run.sh", {})
+
+
+@pytest.mark.parametrize("expression", ["1/0", "9**9**9", "a.b", "1 if 2 else 3", "2<<99", ""])
+def test_arithmetic_that_is_not_plain_stays_as_it_is(expression: str) -> None:
+    assert words(f"run $(({expression}))") == ["run", f"$(({expression}))"][:2]

@@ -1,0 +1,167 @@
+"""TorchTitan configurations as jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from placement.model import active_parameter_count, parameter_count
+from placement.parallelism import Parallelism
+from placement.training import Batch, Training
+from tests.build import LLAMA3, training
+from tests.unit.importers.conftest import Importing, Refusing
+
+LLAMA = """\
+[job]
+description = "Llama 3 405B training"
+
+[model]
+name = "llama3"
+flavor = "405B"
+
+[training]
+local_batch_size = 2
+seq_len = 8192
+
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8  # 8-way TP
+pipeline_parallel_degree = 1
+
+[activation_checkpoint]
+mode = 'full' # ['none', 'selective', 'full']
+"""
+
+
+def test_llama_3_405b(imported: Importing) -> None:
+    """Without a pipeline FSDP gathers twice, for each micro-batch; the mesh has pp outermost."""
+    request = imported("llama.toml", LLAMA, gpus=512).checked().request
+    assert request.model == LLAMA3
+    assert request.parallelism == Parallelism(tp=8, dp=64, order="tp-cp-ep-dp-pp")
+    assert request.batch == Batch(128, 2)
+    assert request.training == training(data_parallel="zero3", sync="micro_batch", recompute="full")
+
+
+def test_under_a_pipeline_parameters_are_kept(imported: Importing) -> None:
+    text = LLAMA.replace("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4")
+    text = text.replace("'full' #", "'none' #").replace("_size = 2", "_size = 16")
+    request = imported("llama.toml", text, gpus=512).checked().request
+    assert request.training == Training()
+    assert request.batch == Batch(256, 1)
+
+
+def test_older_places_of_the_same_keys(imported: Importing) -> None:
+    old = LLAMA.replace("local_batch_size", "batch_size").replace(
+        "[parallelism]", "[experimental]\ncontext_parallel_degree = 2\n\n[parallelism]"
+    )
+    request = imported("old.toml", old, gpus=512).checked().request
+    assert (request.parallelism.cp, request.parallelism.dp) == (2, 32)
+    assert request.batch == Batch(64, 2)
+
+
+def test_replicas_of_shards(imported: Importing) -> None:
+    text = LLAMA.replace("replicate_degree = 1", "replicate_degree = 4")
+    request = imported("hsdp.toml", text, gpus=512).checked().request
+    assert (request.parallelism.dp, request.training.shard_group) == (64, 16)
+
+
+def test_replicas_alone_are_ddp(imported: Importing) -> None:
+    text = LLAMA.replace("replicate_degree = 1", "replicate_degree = 4")
+    text = text.replace("shard_degree = -1", "shard_degree = 1")
+    request = imported("ddp.toml", text).checked().request
+    assert request.parallelism.dp == 4
+    assert request.training.data_parallel == "ddp"
+
+
+def test_deepseek_v3_with_experts_over_dp(imported: Importing) -> None:
+    text = """
+[model]
+name = "deepseek_v3"
+flavor = "671B"
+[training]
+local_batch_size = 4
+seq_len = 4096
+[parallelism]
+tensor_parallel_degree = 8
+expert_parallel_degree = 64
+expert_tensor_parallel_degree = 1
+data_parallel_shard_degree = 32
+"""
+    request = imported("moe.toml", text).checked().request
+    assert request.model is not None
+    assert parameter_count(request.model) == pytest.approx(671e9, rel=1e-3)
+    assert active_parameter_count(request.model) == pytest.approx(37e9, rel=0.02)
+    assert (request.parallelism.tp, request.parallelism.ep, request.parallelism.dp) == (8, 8, 4)
+    assert request.training.expert_tp == 1
+
+
+def test_the_small_deepseek_is_16_billion(imported: Importing) -> None:
+    text = LLAMA.replace("llama3", "deepseek_v3").replace("405B", "16B")
+    model = imported("moe.toml", text, gpus=64).checked().request.model
+    assert model is not None
+    assert parameter_count(model) == pytest.approx(15.7e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks"), [("1F1B", 1), ("Interleaved1F1B", 2), ("ZBVZeroBubble", 2)]
+)
+def test_schedules(imported: Importing, schedule: str, chunks: int) -> None:
+    text = LLAMA.replace(
+        "pipeline_parallel_degree = 1",
+        f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{schedule}"',
+    )
+    draft = imported("pp.toml", text, gpus=512)
+    batch = draft.checked().request.batch
+    assert batch is not None
+    assert batch.virtual_stages == chunks
+    assert any("counted as interleaved" in n for n in draft.notes) == (schedule[0] == "Z")
+
+
+def test_layers_per_stage_say_how_many_chunks(imported: Importing) -> None:
+    text = LLAMA.replace(
+        "pipeline_parallel_degree = 1",
+        'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Interleaved1F1B"\n'
+        "pipeline_parallel_layers_per_stage = 4",
+    )
+    batch = imported("pp.toml", text, gpus=512).checked().request.batch
+    assert batch is not None
+    assert batch.virtual_stages == 8
+
+
+def test_what_is_not_represented_is_listed(imported: Importing) -> None:
+    text = LLAMA + "[float8]\nenable_fsdp_float8_all_gather = true\n"
+    assert imported("f8.toml", text, gpus=512).notes == [
+        "not represented: float8.enable_fsdp_float8_all_gather (line 21)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "line"),
+    [
+        (LLAMA, {}, "a.toml: --gpus: say how many GPUs run"),
+        (
+            LLAMA.replace("degree = -1", "degree = 3"),
+            {"gpus": 64},
+            "a.toml:14: parallelism.data_parallel_shard_degree: tp 8 x cp 1 x pp 1",
+        ),
+        (
+            LLAMA.replace("405B", "9B"),
+            {"gpus": 64},
+            "a.toml:6: model.flavor: the shape of llama3 9B",
+        ),
+        (
+            LLAMA.replace("8192", '"8k"'),
+            {"gpus": 64},
+            "a.toml:10: training.seq_len: must be a whole",
+        ),
+        ("[a\n", {}, "a.toml:1: is no TOML"),
+        ("a = 1\n", {}, "a.toml: has none of TorchTitan's keys"),
+    ],
+)
+def test_faults_name_the_key_and_its_line(
+    refused: Refusing, text: str, given: dict[str, Any], line: str
+) -> None:
+    [found] = refused("a.toml", text, **given)
+    assert found.startswith(line)

@@ -1,0 +1,154 @@
+"""Axis by axis, which links carry what: counted edge by edge, and as the papers print it."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+
+from placement.cut import egress
+from placement.fabric import Fabric, from_spec, preset
+from placement.layers import AxisLoad, axis_loads, layers_of
+from placement.request import Collective, Request
+from tests.build import fabric, fabric_spec, gang, llama3, request
+
+TERA = 1e12
+
+
+def loads(fabric_: Fabric, req: Request, hosts: object) -> dict[str, AxisLoad]:
+    return {load.traffic.axis: load for load in axis_loads(fabric_, req, list(hosts))}  # type: ignore[call-overload]
+
+
+def test_layers_from_the_inside_out() -> None:
+    layers = layers_of(fabric(zones=2, racks=3, hosts=4))
+    assert [layer.name for layer in layers] == ["scale-up", "nic", "rack uplink", "zone uplink"]
+    assert [layer.inside for layer in layers] == ["host", "host", "rack", "zone"]
+    scale_up, nic, rack, zone = (float(layer.bytes_per_s[0]) for layer in layers)
+    assert (scale_up, nic) == (8 * 450e9, 8 * 50e9)
+    assert (rack, zone) == (4 * nic, pytest.approx(3 * 4 * nic / 7))
+
+
+def test_an_axis_inside_the_host_runs_on_nvlink() -> None:
+    f = from_spec({**fabric_spec(), "scale_up_gbps": 800})
+    tp = loads(f, gang(4, dp=4), [0, 1, 2, 3])["tp"]
+    assert tp.runs_on == "host"
+    assert tp.bytes_per_gpu == 1_000
+    assert [(load.layer, load.seconds) for load in tp.loads] == [("scale-up", 1_000 / 100e9)]
+
+
+def test_an_axis_wider_than_a_host_takes_both_layers() -> None:
+    """A ring of 16 over two hosts: of its 16 edges two leave a host."""
+    f = fabric(zones=1, racks=1, hosts=2)
+    tp = loads(f, request(tp=16, traffic={"tp": 800}), [0, 1])["tp"]
+    assert tp.runs_on == "rack"
+    assert {load.layer: load.bytes_per_step for load in tp.loads} == {
+        "scale-up": 14 * 800,
+        "nic": 2 * 800,
+    }
+
+
+def test_the_smallest_domain_that_holds_every_group_is_where_an_axis_runs() -> None:
+    f = fabric(zones=2, racks=2, hosts=2)
+    req = gang(8, dp=2, pp=4)
+    stages_in_racks = loads(f, req, range(8))
+    assert stages_in_racks["pp"].runs_on == "zone"
+    assert stages_in_racks["dp"].runs_on == "fabric"
+    assert loads(f, gang(8, dp=4, pp=2), range(8))["pp"].runs_on == "rack"
+
+
+def test_a_silent_axis_has_no_load() -> None:
+    quiet = loads(fabric(), gang(4, dp=4, dp_bytes=0), range(4))["dp"]
+    assert (quiet.loads, quiet.seconds, quiet.slowest, quiet.runs_on) == ((), 0.0, None, "host")
+
+
+def test_every_layer_against_edges_counted_one_by_one() -> None:
+    f = fabric(zones=2, racks=2, hosts=3, gpus=2)
+    req = request(tp=4, pp=3, dp=2, traffic={"tp": 100, "pp": 12, "dp": 7}, order="dp-tp-pp")
+    for seed in range(5):
+        hosts = random.Random(seed).sample(range(f.host_count), 12)
+        found = loads(f, req, hosts)
+        for axis, counted in by_hand(f, req, hosts).items():
+            mine = {load.layer: load for load in found[axis].loads}
+            assert {name: load.bytes_per_step for name, load in mine.items()} == {
+                name: sum(out.values()) for name, out in counted.items()
+            }
+            for name, out in counted.items():
+                assert mine[name].busiest_bytes_per_step == max(out.values())
+
+
+def by_hand(f: Fabric, req: Request, hosts: list[int]) -> dict[str, dict[str, dict[str, float]]]:
+    """Bytes by axis, layer and the domain they leave, from the ranks of each group."""
+    sent: dict[str, dict[str, dict[str, float]]] = {}
+    edge = dict(req.traffic)
+    for axis in ("tp", "pp", "dp"):
+        out: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for group in req.parallelism.groups(axis):
+            pairs = list(pairwise(group))
+            if axis == "pp":
+                messages = [(a, b, edge[axis] / 2) for a, b in pairs]
+                messages += [(b, a, edge[axis] / 2) for a, b in pairs]
+            else:
+                messages = [(a, b, edge[axis]) for a, b in [*pairs, (group[-1], group[0])]]
+            for a, b, size in messages:
+                for layer, domain in crossed(f, hosts[a // 2], hosts[b // 2]):
+                    out[layer][domain] += size
+        sent[axis] = out
+    return sent
+
+
+def crossed(f: Fabric, tail: int, head: int) -> list[tuple[str, str]]:
+    """The links that a message takes on its way up."""
+    if tail == head:
+        return [("scale-up", f.hosts[tail])]
+    links = [("nic", f.hosts[tail])]
+    for depth, name in ((1, "rack uplink"), (0, "zone uplink")):
+        if f.domain(tail, depth) != f.domain(head, depth):
+            links.append((name, f.domain(tail, depth)))
+    return links
+
+
+# --- the 16,384-GPU job, zone by zone --------------------------------------------------
+
+
+@pytest.mark.parametrize(("collective", "tera"), [("ring", 2.42), ("hierarchical", 2.03)])
+def test_llama3_with_whole_replicas_in_six_zones(collective: str, tera: float) -> None:
+    """24 replicas in each of five zones and 8 in the sixth: 0.110 s on the uplink at 7:1."""
+    roce = preset("roce-24k")
+    req = llama3(2, collectives=(("dp", Collective(collective)),))
+    dp = loads(roce, req, range(2_048))["dp"]
+    zone = next(load for load in dp.loads if load.layer == "zone uplink")
+    assert zone.busiest_bytes_per_step == pytest.approx(tera * TERA, rel=3e-3)
+    assert zone.seconds == pytest.approx(tera / 21.94, rel=3e-3)
+    assert dp.slowest is not None
+    assert dp.slowest.layer == "nic"  # 7:1 is invisible when ranks are contiguous
+    assert dp.seconds == pytest.approx(0.378, rel=2e-3)
+
+
+def test_llama3_with_replicas_in_random_order_on_the_same_hosts() -> None:
+    """47.5 TB leave a full zone on average, 2.16 s: twenty times the bytes."""
+    roce = preset("roce-24k")
+    leaving, slowest = [], []
+    for seed in range(200):
+        replicas = random.Random(seed).sample(range(128), 128)
+        hosts = [16 * replica + stage for replica in replicas for stage in range(16)]
+        leaving += egress(roce, llama3(2), hosts)[:5]  # of the zones that are full
+        if seed < 10:
+            slowest.append(loads(roce, llama3(2), hosts)["dp"].slowest)
+    mean = sum(leaving) / len(leaving)
+    assert mean == pytest.approx(47.5 * TERA, rel=0.01)
+    assert mean / float(roce.tiers[0].uplink_bytes_per_s[0]) == pytest.approx(2.16, rel=0.01)
+    assert {load.layer for load in slowest if load} == {"zone uplink"}
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 8])
+def test_llama3_with_three_stages_to_a_zone(chunks: int) -> None:
+    """Pipeline outermost: 1.10 TB leave an inner zone for each chunk, half each way."""
+    roce = preset("roce-24k")
+    req = llama3(2, virtual_stages=chunks)
+    # 128 replicas x 3 stages fill a zone of 384 hosts; stage 15 is alone in the sixth.
+    by_stage = [128 * stage + replica for replica in range(128) for stage in range(16)]
+    pp = loads(roce, req, by_stage)["pp"]
+    zone = next(load for load in pp.loads if load.layer == "zone uplink")
+    assert zone.busiest_bytes_per_step == pytest.approx(chunks * 1.10 * TERA, rel=3e-3)

@@ -1,0 +1,94 @@
+"""What a placement leaves free: counted right, and least on cases small enough to try all."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from placement import hostset
+from placement.cut import cut
+from placement.fabric import Fabric
+from placement.leftover import harm, left_free
+from placement.place import place
+from placement.request import Placement, Request, SpareRule
+from tests.build import fabric, request, two_tiers
+
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def key(on: Fabric, free: list[int], req: Request, hosts: tuple[int, ...]) -> Key:
+    cuts = tuple(tier.bytes_per_step for tier in cut(on, req, hosts))
+    return cuts, harm(on, np.array(free), hosts)
+
+
+def best(on: Fabric, free: list[int], req: Request) -> Key:
+    """Over every list of free hosts."""
+    return min(key(on, free, req, hosts) for hosts in permutations(free, req.hosts_needed(1)))
+
+
+def placed(on: Fabric, free: list[int], req: Request) -> Placement:
+    answer = place(on, hostset.of(free), req)
+    assert isinstance(answer, Placement)
+    return answer
+
+
+def test_whole_domains_and_the_largest_are_counted_tier_by_tier() -> None:
+    on = fabric(zones=3, racks=2, hosts=2)
+    zone, rack = left_free(on, np.arange(12), [0, 4, 5])
+    assert (zone.tier, zone.whole, zone.largest) == ("zone", 1, 4)
+    assert (rack.tier, rack.whole, rack.largest) == ("rack", 4, 2)
+
+
+def test_breaking_a_zone_harms_more_than_breaking_racks() -> None:
+    on = fabric(zones=2, racks=3, hosts=2)
+    free = np.arange(1, 12)  # the first zone is broken already
+    assert harm(on, free, [2, 4]) < harm(on, free, [6])
+
+
+RING = {"dp": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "zones", "taken", "sizes"),
+    [
+        ("a broken zone of the same room", [[2], [2, 1], [3]], {2}, {"dp": 2}),
+        ("one host beside a busy one", [[3], [3], [2, 2]], {0}, {"dp": 1}),
+        ("a broken rack of more room than a whole one", [[2, 3]], {2}, {"dp": 2}),
+        ("two zones, their racks broken already", [[3], [2, 1], [3]], {1, 5}, {"dp": 4}),
+        ("stages in two zones", [[2, 2], [3, 1], [3]], {4}, {"dp": 3, "pp": 2}),
+        ("the last block in the smallest gap", [[2, 2, 2], [1]], {5}, {"dp": 3}),
+    ],
+)
+def test_the_harm_is_the_least_of_all(
+    name: str, zones: list[list[int]], taken: set[int], sizes: dict[str, int]
+) -> None:
+    on = two_tiers(*zones)
+    free = [host for host in range(on.host_count) if host not in taken]
+    req = request(traffic={"dp": 10, "pp": 3}, **sizes)
+    assert key(on, free, req, placed(on, free, req).hosts) == best(on, free, req)
+
+
+def test_a_whole_rack_is_broken_when_that_cuts_less() -> None:
+    """Two neighbours in one rack, though two broken racks have a host each."""
+    on = two_tiers([2, 2, 2])
+    answer = placed(on, [0, 2, 4, 5], request(dp=2, traffic=RING))
+    assert set(answer.hosts) == {4, 5}
+    assert answer.cuts[1].bytes_per_step == 0
+
+
+def test_spares_stand_in_broken_racks() -> None:
+    on = two_tiers([2, 2, 2, 3])
+    free = [0, 1, 2, 4, 5, 6, 7, 8]  # host 3 is busy: its rack is broken
+    answer = placed(on, free, request(dp=2, traffic=RING, spares=SpareRule(hosts=1)))
+    assert answer.spares == (2,)
+
+
+def test_spares_that_find_no_room_beside_the_gang_leave_whole_zones_alone() -> None:
+    on = two_tiers([2], [4], [3])
+    free = [0, 1, 2, 3, 4, 5, 6, 7]  # of the last zone two hosts
+    answer = placed(on, free, request(dp=6, traffic=RING, spares=SpareRule(hosts=1)))
+    assert left_free(on, np.array(free), answer.hosts + answer.spares)[0].whole == 0 or (
+        set(answer.spares) <= {6, 7}
+    )

@@ -1,0 +1,303 @@
+"""Switches derived from a fabric file, their names, and what max-flow proves of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from placement.errors import BadInput
+from placement.fabric import Fabric, from_spec, preset
+from placement.links import (
+    By,
+    Layer,
+    Links,
+    Proof,
+    Striping,
+    graph,
+    link_name,
+    links,
+    proofs,
+    switch_name,
+    without,
+)
+from tests.build import fabric, flat, two_tiers
+
+ROCE = links(preset("roce-24k"))
+INFINIBAND = links(preset("ib-24k"))
+
+# SU: leaf, spine, core; DGX SuperPOD B200 reference architecture, "Larger component counts".
+SUPERPOD = {
+    2: (16, 8),
+    4: (32, 16),
+    8: (64, 32),
+    16: (128, 128, 64),
+    32: (256, 256, 128),
+    64: (512, 512, 256),
+}
+
+
+def superpod(su: int, **more: int) -> Fabric:
+    """Up to 8 scalable units in two layers; pods of 4 above that."""
+    tiers: list[dict[str, object]] = [{"name": "su", "count": su}, {"name": "host", "count": 32}]
+    if su > 8:
+        tiers = [{"name": "pod", "count": su // 4}, {"name": "su", "count": 4}, tiers[1]]
+    tiers[0] |= more
+    return from_spec(
+        {"name": "su", "kind": "infiniband", "gpus_per_host": 8, "nic_gbps": 400, "tiers": tiers}
+    )
+
+
+def counts(built: Links) -> tuple[int, ...]:
+    return tuple(layer.switch_count for layer in built.layers)
+
+
+# --- counts --------------------------------------------------------------------
+
+
+def test_roce_24k_has_the_published_switches_and_ports() -> None:
+    rtsw, ctsw, atsw = ROCE.layers
+    assert (rtsw.name, ctsw.name, atsw.name) == ("rtsw", "ctsw", "atsw")
+    assert counts(ROCE) == (1_536, 8 * 16, 28)
+    assert set(ROCE.nics_by_leaf) == {16}
+    assert set(rtsw.uplinks.count) == {16}
+    assert set(ROCE.down_ports(1)) == {192}
+    assert set(ctsw.uplinks.count) == {28}
+    assert set(ROCE.down_ports(2)) == {128}
+
+
+def test_every_roce_switch_reaches_every_switch_above_it_once() -> None:
+    ports = ROCE.layers[1].uplinks
+    assert len(np.unique(ports.lower * 28 + ports.upper)) == len(ports.lower) == 128 * 28
+
+
+@pytest.mark.parametrize("su", SUPERPOD)
+def test_superpod_switches_and_cables(su: int) -> None:
+    built = links(superpod(su))
+    assert counts(built) == SUPERPOD[su]
+    assert set(built.nics_by_leaf) == {32}
+    for layer in built.layers[:-1]:
+        assert len(layer.uplinks.lower) == su * 32 * 8
+    for level in range(1, len(built.layers)):
+        up = built.layers[level].ports
+        used = built.down_ports(level) + (up.count if up else 0)
+        assert set(used) == {64}
+
+
+@pytest.mark.parametrize(
+    ("striping", "cores", "cables_of_a_pair", "ports"),
+    [(Striping.EVEN, 512, {2}, 48), (Striping.MINIMAL, 384, {2, 3}, 64)],
+)
+def test_96_units_both_ways(
+    striping: Striping, cores: int, cables_of_a_pair: set[int], ports: int
+) -> None:
+    built = links(preset("ib-24k"), striping)
+    assert counts(built) == (768, 768, cores)
+    spine = built.layers[1].uplinks
+    _, parallel = np.unique(spine.lower * cores + spine.upper, return_counts=True)
+    assert set(parallel) == cables_of_a_pair
+    assert set(built.down_ports(2)) == {ports}
+
+
+def test_rails_never_meet() -> None:
+    whole = graph(links(superpod(2)))
+    whole.remove_nodes_from([n for n, layer in whole.nodes(data="layer") if layer == "host"])
+    assert nx.number_connected_components(whole) == 8
+
+
+def test_one_domain_needs_no_layer_above() -> None:
+    assert counts(links(flat(4))) == (1,)
+    assert counts(links(fabric(zones=1, racks=3))) == (3, 16)
+
+
+def test_irregular_domains_get_uplinks_for_their_own_nics() -> None:
+    built = links(two_tiers([4, 2], [6], gpus=2))
+    rack, zone, _ = built.layers
+    assert list(rack.uplinks.count) == [8, 4, 12]  # 1:1
+    assert zone.per_domain == 4  # what the smallest rack reaches
+    assert list(built.down_ports(1)) == [3, 3, 3, 3, 3, 3, 3, 3]
+
+
+def test_cables_of_a_switch_are_in_its_range() -> None:
+    for built in (ROCE, INFINIBAND, links(two_tiers([4, 2], [6], gpus=2))):
+        for low, high in pairwise(built.layers):
+            ports = low.uplinks
+            for switch in range(0, low.switch_count, 97):
+                assert set(ports.lower[slice(*ports.first[switch : switch + 2])]) <= {switch}
+            assert ports.upper.max() == high.switch_count - 1
+
+
+# --- names and failures --------------------------------------------------------
+
+
+def names(layer: Layer) -> list[str]:
+    return [switch_name(layer, switch) for switch in range(layer.switch_count)]
+
+
+def test_switches_are_named_after_what_they_serve() -> None:
+    assert [names(layer)[-1] for layer in ROCE.layers] == ["z7-r191-rtsw", "z7-ctsw15", "atsw27"]
+    assert [names(layer)[9] for layer in INFINIBAND.layers] == [
+        "p00-s1-leaf1",
+        "p00-spine09",
+        "core009",
+    ]
+
+
+def test_links_read_in_the_direction_of_travel() -> None:
+    assert link_name(ROCE, 0, 17) == "z0-r001-rtsw/z0-ctsw01"
+    assert link_name(ROCE, 1, 0, is_up=False) == "atsw00/z0-ctsw00"
+    assert link_name(INFINIBAND, 1, 16) == "p00-spine00/core000/1"
+
+
+@pytest.mark.parametrize(
+    ("failed", "cables"),
+    [
+        ("z0-r000-rtsw/z0-ctsw03", (1, 0)),
+        ("z0-ctsw03/z0-r000-rtsw", (1, 0)),
+        ("z0-r[000-003]-rtsw/z0-ctsw[03,05]", (8, 0)),
+        ("z0-ctsw03", (192, 28)),
+        ("atsw07", (0, 128)),
+        ("z0-r000-rtsw", (16, 0)),
+    ],
+)
+def test_what_fails_takes_its_cables(failed: str, cables: tuple[int, int]) -> None:
+    left = without(ROCE, [failed])
+    lost = [
+        len(a.uplinks.lower) - len(b.uplinks.lower)
+        for a, b in zip(ROCE.layers[:-1], left.layers[:-1], strict=True)
+    ]
+    assert tuple(lost) == cables
+    assert not left.is_whole
+    assert left.live_leaf.sum() == 1_536 - (failed == "z0-r000-rtsw")
+
+
+def test_one_of_two_parallel_cables_fails() -> None:
+    left = without(INFINIBAND, ["p00-spine00/core000/1"])
+    names_left = {link_name(left, 1, cable) for cable in range(40)}
+    assert "p00-spine00/core000/0" in names_left
+    assert "p00-spine00/core000/1" not in names_left
+
+
+def test_nothing_failed_is_the_same_fabric() -> None:
+    assert without(ROCE, []) is ROCE
+
+
+@pytest.mark.parametrize(
+    ("failed", "message"),
+    [
+        ("z9-ctsw03", "no switch 'z9-ctsw03'; they are named like z0-r000-rtsw or atsw00"),
+        ("z0-ctsw03/z1-r000-rtsw", "no cable"),
+        ("z0-r000-rtsw/atsw00", "no cable"),
+        ("z0-r000-rtsw/z0-ctsw03/1", "no cable"),
+        ("atsw00/atsw01", "no cable"),
+        ("z0-r[000-rtsw", "unbalanced"),
+    ],
+)
+def test_an_unknown_name_is_refused(failed: str, message: str) -> None:
+    with pytest.raises(BadInput, match="failed: ") as refused:
+        without(ROCE, [failed])
+    assert message in refused.value.message
+
+
+# --- max flow ------------------------------------------------------------------
+
+
+def proof(built: Links, what: str, tier: str) -> Proof:
+    return next(p for p in proofs(built) if (p.what, p.tier) == (what, tier))
+
+
+def test_roce_24k_is_whole_inside_a_zone_and_7_to_1_above() -> None:
+    inside, out = proof(ROCE, "inside", "zone"), proof(ROCE, "out of", "zone")
+    assert inside.oversubscription == pytest.approx(1)
+    assert inside.by is out.by is By.SPREADING
+    assert out.injection == pytest.approx(153.6e12)
+    assert out.flow == pytest.approx(22.4e12)
+    assert (out.oversubscription, out.nominal) == (pytest.approx(48 / 7), 7)
+
+
+def test_ib_24k_is_whole_everywhere() -> None:
+    assert {(p.what, p.tier) for p in proofs(INFINIBAND)} == {
+        ("out of", "su"),
+        ("inside", "pod"),
+        ("out of", "pod"),
+        ("inside", "fabric"),
+    }
+    assert all(p.oversubscription == pytest.approx(1) for p in proofs(INFINIBAND))
+
+
+def test_uneven_cables_are_whole_too_if_not_evenly_used() -> None:
+    """384 cores have the ports for all, and some of them one cable more to some spines."""
+    found = proof(links(preset("ib-24k"), Striping.MINIMAL), "inside", "fabric")
+    assert found.oversubscription == 1
+    assert found.by is By.MAX_FLOW
+
+
+def test_failed_uplinks_are_missing_from_the_proof() -> None:
+    out = proof(without(ROCE, ["atsw[00-13]"]), "out of", "zone")
+    assert out.flow == pytest.approx(11.2e12)
+
+
+SMALL = [
+    fabric(zones=2, racks=3, hosts=2, gpus=2, oversubscription=2),
+    fabric(zones=3, racks=2, hosts=1, gpus=4, oversubscription=3),
+    two_tiers([2, 2], [3, 1], gpus=2),
+    flat(4, 3, 4),
+    superpod(2),
+    superpod(4, oversubscription=2),
+    from_spec(
+        {
+            "name": "pods",
+            "kind": "infiniband",
+            "gpus_per_host": 2,
+            "tiers": [
+                {"name": "pod", "count": 3, "oversubscription": 2},
+                {"name": "su", "count": 2},
+                {"name": "host", "count": 4},
+            ],
+        }
+    ),
+]
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda f: f"{f.kind}-{f.host_count}")
+@pytest.mark.parametrize("broken", [False, True])
+def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> None:
+    """What merging and spreading agree on is the maximum flow of the whole graph."""
+    built = links(small)
+    if broken:
+        built = without(built, [link_name(built, 0, 1)])
+    for found in proofs(built):
+        if found.what == "inside" and found.tier != "fabric":
+            continue  # the other hosts' switches would help
+        assert found.flow == pytest.approx(_max_flow(built, found))
+        is_regular = "domains" not in small.spec and not broken
+        assert found.by is By.SPREADING or not is_regular
+
+
+def _max_flow(built: Links, found: Proof) -> float:
+    """Between the same hosts, over every single switch."""
+    whole = graph(built).to_directed()
+    nx.set_edge_attributes(
+        whole, {(a, b): rate for a, b, rate in whole.edges(data="bytes_per_s")}, "capacity"
+    )
+    first = _sources(built, found)
+    for host, name in enumerate(built.fabric.hosts):
+        whole.add_edge("from", name) if host in first else whole.add_edge(name, "to")
+    return float(nx.maximum_flow_value(whole, "from", "to"))
+
+
+def _sources(built: Links, found: Proof) -> set[int]:
+    if found.what == "out of":
+        tier = next(t for t in built.fabric.tiers if t.name == found.tier)
+        return set(np.flatnonzero(tier.domain_by_host == tier.domains.index(found.domain)))
+    outer = built.fabric.tiers[0]
+    return set(np.flatnonzero(outer.domain_by_host < len(outer.domains) // 2))
+
+
+def test_the_graph_has_every_host_switch_and_cable() -> None:
+    whole = graph(ROCE)
+    assert whole.number_of_nodes() == 3_072 + 1_536 + 128 + 28
+    assert sum(cables for _, _, cables in whole.edges(data="cables")) == 2 * 24_576 + 3_584
+    assert whole.edges["z0-r000-h0", "z0-r000-rtsw"]["cables"] == 8

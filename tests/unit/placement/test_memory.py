@@ -1,0 +1,194 @@
+"""Bytes on a GPU, against Korthikanti et al. 2022 and what is known of real runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placement.errors import BadInput
+from placement.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
+from placement.model import expert_parameters
+from placement.place import impossible, place
+from placement.request import Infeasible, Placement
+from placement.training import Batch
+from tests.build import (
+    DEEPSEEK_V3,
+    GPT3,
+    LLAMA3,
+    everything,
+    fabric,
+    llama3,
+    request,
+    training,
+)
+
+SBH = 2_048 * 12_288
+THIN = replace(GPT3, vocab=1)
+
+
+def use(**given: Any) -> MemoryUse:
+    found = memory(request(**given))
+    assert found is not None
+    return found
+
+
+def layer(tp: int = 1, **changes: Any) -> float:
+    """Bytes that one layer of GPT-3 keeps of one micro-batch, in units of s b h."""
+    how = training(dropout=True, **changes)
+    one, two = (
+        use(tp=tp, model=replace(THIN, layers=n), batch=Batch(1), training=how).activations
+        for n in (1, 2)
+    )
+    return (two - one) / SBH
+
+
+def test_activations_of_a_layer() -> None:
+    """Equations 1 to 6: s b h (34 + 5 a s/h), with scores of 5 x 96 x 2,048 / 12,288 = 80."""
+    assert layer(recompute="none") == 34 + 80
+    assert layer(tp=8, recompute="none", sequence_parallel=False) == 10 + 24 / 8 + 80 / 8
+    assert layer(tp=8, recompute="none") == (34 + 80) / 8
+    assert layer(tp=8) == 34 / 8
+    assert layer(tp=8, sequence_parallel=False) == 10 + 24 / 8
+    assert layer(tp=8, recompute="full") == 2 / 8
+    assert layer(tp=8, recompute="full", sequence_parallel=False) == 2
+
+
+def test_no_dropout_no_masks() -> None:
+    how = training(recompute="none")
+    one, two = (
+        use(model=replace(THIN, layers=n), batch=Batch(1), training=how).activations for n in (1, 2)
+    )
+    assert (two - one) / SBH == 34 - 2 + 80 * 2 / 5
+
+
+def test_a_context_shard_keeps_its_part() -> None:
+    whole, shard = (
+        use(cp=cp, model=replace(THIN, layers=2), batch=Batch(1)).activations for cp in (1, 4)
+    )
+    assert shard == whole / 4
+
+
+def state(strategy: str, **given: Any) -> MemoryUse:
+    how = training(data_parallel=strategy, gradient_dtype="bf16", **given.pop("how", {}))
+    sizes = {"dp": 8, "batch": Batch(8), **given}
+    return use(model=replace(LLAMA3, layers=2), training=how, **sizes)
+
+
+def parameters(ranks: int = 1) -> float:
+    return state("ddp", dp=1, batch=Batch(1)).parameters / 2 / ranks
+
+
+def test_sixteen_bytes_a_parameter() -> None:
+    """2 for it, 2 for its gradient, 12 for Adam (Rajbhandari et al. 2020, 3.1)."""
+    kept = state("ddp")
+    total = kept.parameters + kept.gradients + kept.optimizer
+    assert total == 16 * parameters()
+
+
+def test_each_stage_of_zero_shares_out_more() -> None:
+    """2 + 2 + 12/n, 2 + (2 + 12)/n, 16/n and the layers at work (figure 1)."""
+    n = parameters()
+    one, two, three = (state(f"zero{stage}") for stage in (1, 2, 3))
+    assert (one.parameters, one.gradients) == (2 * n, 2 * n)
+    assert one.optimizer == pytest.approx(12 * n / 8, abs=1)
+    assert (two.parameters, two.gradients) == (2 * n, pytest.approx(2 * n / 8, abs=1))
+    assert two.optimizer == three.optimizer == one.optimizer
+    assert 2 * n / 8 < three.parameters < 2 * n * 9 / 8 + 1
+
+
+def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
+    waiting = state("fsdp", batch=Batch(32))
+    at_once = state("fsdp", batch=Batch(32), how={"sync": "micro_batch"})
+    assert waiting.gradients == 2 * parameters()
+    assert at_once.gradients == pytest.approx(2 * parameters(8), abs=1)
+
+
+def test_a_shard_group_keeps_more_than_all_of_dp() -> None:
+    halves = state("zero1", how={"shard_group": 4})
+    assert halves.optimizer == pytest.approx(2 * state("zero1").optimizer, abs=1)
+
+
+def test_experts_are_divided_over_ep_and_shared_over_dp() -> None:
+    shape = replace(DEEPSEEK_V3, layers=8)
+    few, many = (
+        use(ep=ep, dp=8 // ep, model=shape, batch=Batch(8), training=training()) for ep in (2, 8)
+    )
+    spared = expert_parameters(shape) * (1 / 2 - 1 / 8)
+    assert few.parameters - many.parameters == 2 * spared
+    assert many.optimizer == pytest.approx(few.optimizer, abs=2)
+
+
+def test_the_first_stages_hold_the_most_micro_batches() -> None:
+    """Stage 1 of Llama 3: 8 layers and 15 in flight, while stage 0 has 7 and 16."""
+    found = memory(llama3(2))
+    assert found is not None
+    assert found.stage == 1
+    few = memory(llama3(2, batch=Batch(256)))
+    assert few is not None
+    assert few.activations < found.activations / 5
+
+
+def test_interleaving_keeps_more() -> None:
+    """A factor of 1 + (p-1)/(p v) on the first stage (Korthikanti et al. 2022, 4.2.3)."""
+    shape = replace(LLAMA3, layers=128, vocab=1)
+    sizes = {"pp": 16, "model": shape}
+    plain = use(batch=Batch(64), **sizes).activations
+    interleaved = use(batch=Batch(64, virtual_stages=8), **sizes).activations
+    assert interleaved / plain == pytest.approx(1 + 15 / (16 * 8), rel=1e-3)
+
+
+def test_llama_3_fits_the_gpus_it_ran_on() -> None:
+    """ "We could pre-train on sequences of 8K tokens without activation checkpointing"."""
+    for row in (1, 2, 3):
+        assert memory_note(llama3(row)) is None
+        found = memory(llama3(row))
+        assert found is not None
+        assert found.total < 80 * GIB
+
+
+def test_without_a_model_nothing_is_known() -> None:
+    assert memory(request(dp=4)) is None
+    assert memory_note(request(dp=4, training=training(gpu_memory_gb=1))) is None
+    refuse_too_large(request(dp=4, training=training(gpu_memory_gb=1)))
+
+
+LARGE: dict[str, Any] = {"tp": 8, "dp": 4, "model": LLAMA3, "batch": Batch(4)}
+
+
+def test_a_usual_gpu_that_is_too_small_is_worth_a_note() -> None:
+    req = request(**LARGE)
+    f = fabric()
+    answer = place(f, everything(f), req)
+    assert isinstance(answer, Placement)
+    [note] = [note for note in answer.notes if "GiB" in note]
+    assert note == memory_note(req)
+    assert str(memory(req)) in note
+    assert "more than the 80 GiB" in note
+
+
+def test_a_stated_gpu_that_is_too_small_refuses_the_job() -> None:
+    req = request(**LARGE, training=training(gpu_memory_gb=141))
+    with pytest.raises(BadInput, match=r"needs .* GiB .*parameters 9.*, more than 141 GiB") as bad:
+        impossible(fabric(), req)
+    assert bad.value.field == "training.gpu_memory_gb"
+
+
+def test_a_stated_gpu_that_is_large_enough_says_nothing() -> None:
+    found = memory(request(**LARGE))
+    assert found is not None
+    enough = -(-found.total // GIB)
+    f = fabric()
+    req = request(**LARGE, training=training(gpu_memory_gb=enough))
+    answer = place(f, everything(f), req)
+    assert isinstance(answer, Placement)
+    assert not any("GiB" in note for note in answer.notes)
+    tight = replace(req, training=training(gpu_memory_gb=enough - 1))
+    with pytest.raises(BadInput):
+        place(f, everything(f), tight)
+
+
+def test_memory_is_checked_before_the_size_of_the_fabric() -> None:
+    req = request(**{**LARGE, "dp": 64, "batch": Batch(64)})
+    assert isinstance(impossible(fabric(), req), Infeasible)

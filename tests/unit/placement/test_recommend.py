@@ -1,0 +1,81 @@
+"""Advice on collectives: cuts against the referee, times against the uplinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement.collectives import Algorithm, Operation
+from placement.cut import cut
+from placement.fabric import preset
+from placement.recommend import Advice, advice
+from placement.request import Collective, Request
+from placement.training import ContextParallel, DataParallel, Training
+from tests.build import fabric, gang, llama3, request
+
+ROCE = preset("roce-24k")
+WHOLE_REPLICAS = list(range(2_048))  # 24 in each of five zones, 8 in the sixth
+POWERS = [384 * zone + i for zone in range(8) for i in range(256)]  # 16 in each of eight
+
+
+def dp_advice(req: Request, hosts: list[int]) -> Advice:
+    return next(found for found in advice(ROCE, req, hosts) if found.axis == "dp")
+
+
+@pytest.mark.parametrize("collective", list(Collective))
+@pytest.mark.parametrize("hosts", [WHOLE_REPLICAS, POWERS], ids=["uneven", "even"])
+def test_the_cut_of_what_is_used_is_the_referees(collective: Collective, hosts: list[int]) -> None:
+    req = llama3(2, collectives=(("dp", collective),))
+    found = dp_advice(req, hosts)
+    mine = found.of(found.used)
+    assert mine is not None
+    assert mine.cut_bytes == dict(cut(ROCE, req, hosts)[0].by_axis)["dp"]
+
+
+def test_near_first_reaches_the_least_cut_and_far_first_pays_for_every_rank_of_a_zone() -> None:
+    """128 groups, 2 (Z-1) S each over Z = 8 zones of 16 ranks; far first 16 times that."""
+    req = llama3(2)
+    found = dp_advice(req, POWERS)
+    near, far = found.of(Algorithm.NEAR), found.of(Algorithm.FAR)
+    assert near is not None
+    assert far is not None
+    edge = dict(cut(ROCE, req, POWERS)[0].by_axis)["dp"] / (128 * 8)  # 2 (n-1)/n S
+    payload = edge * 128 / (2 * 127)
+    assert near.cut_bytes == pytest.approx(128 * 2 * 7 * payload)
+    assert far.cut_bytes == pytest.approx(16 * near.cut_bytes)
+    assert found.best is near
+    assert far.seconds == pytest.approx(128 * 2 * 16 * 7 / 8 * payload / 21.94e12, rel=1e-3)
+    assert near.seconds == pytest.approx(0.378, rel=0.02)
+
+
+def test_where_zones_are_no_powers_of_two_the_hierarchy_cuts_least() -> None:
+    found = dp_advice(llama3(2), WHOLE_REPLICAS)
+    near = found.of(Algorithm.NEAR)
+    assert found.best.algorithm is Algorithm.HIERARCHICAL
+    assert near is not None
+    assert near.cut_bytes > 1.5 * found.best.cut_bytes
+    assert found.best.seconds <= 1.1 * min(choice.seconds for choice in found.choices)
+
+
+def test_sums_may_go_by_trees_what_is_gathered_and_scattered_may_not() -> None:
+    ddp = llama3(2, training=Training(data_parallel=DataParallel.DDP))
+    trees = {Algorithm.TREE, Algorithm.RECURSIVE_DOUBLING}
+    summed, gathered = dp_advice(ddp, POWERS), dp_advice(llama3(2), POWERS)
+    assert summed.operation is Operation.ALL_REDUCE
+    assert trees <= {choice.algorithm for choice in summed.choices}
+    assert not trees & {choice.algorithm for choice in gathered.choices}
+
+
+def test_no_advice_where_nothing_is_to_be_chosen() -> None:
+    f = fabric(zones=2, racks=2, hosts=2)
+    assert [a.axis for a in advice(f, gang(8, pp=4, dp=2), range(8))] == ["dp"]  # tp stays inside
+    assert advice(f, gang(8, dp=8, dp_bytes=0), range(8)) == ()
+    assert advice(f, request(ep=64, traffic={"ep": 5}), range(8)) == ()
+
+
+def test_ring_attention_is_its_own_algorithm() -> None:
+    long = llama3(3)
+    ring = replace(long, training=Training(context_parallel=ContextParallel.RING))
+    assert {a.axis for a in advice(ROCE, long, WHOLE_REPLICAS)} == {"cp", "dp"}
+    assert {a.axis for a in advice(ROCE, ring, WHOLE_REPLICAS)} == {"dp"}

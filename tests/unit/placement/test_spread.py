@@ -1,0 +1,75 @@
+"""Arnold's measure: counted right, searched well, bounded truly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placement import hostset
+from placement.errors import BadInput
+from placement.grid import BlockGrid, block_grid
+from placement.place import place
+from placement.request import NO_SPARES, Objective, Placement
+from placement.spread import least_spread, most_zones, spread, spread_layouts
+from tests.build import flat, request
+
+
+def grid(rows: int, width: int) -> BlockGrid:
+    found = block_grid(request(pp=rows, dp=width, traffic={"pp": 1, "dp": 1}), 1)
+    assert found is not None
+    return found
+
+
+def test_the_most_zones_of_a_row_and_of_a_column() -> None:
+    layout = np.array([[0, 0, 1, 2], [3, 3, 3, 3]])
+    assert most_zones(grid(2, 4), layout) == (3, 2)
+    assert spread(grid(2, 4), layout, 0.25) == 0.25 * 3 + 0.75 * 2
+
+
+@pytest.mark.parametrize(("alpha", "zones"), [(0.0, (4, 1)), (0.5, (2, 2)), (1.0, (1, 4))])
+def test_alpha_says_which_groups_stay_together(alpha: float, zones: tuple[int, int]) -> None:
+    """Four zones of a quarter each: columns, squares, or rows."""
+    on = grid(8, 8)
+    best = min(spread_layouts(on, [16] * 4, alpha), key=lambda layout: spread(on, layout, alpha))
+    assert most_zones(on, best) == zones
+    assert spread(on, best, alpha) == least_spread(on, [16] * 4, alpha)
+
+
+def test_no_zone_gets_more_than_it_has() -> None:
+    capacities = [31, 27, 20, 19, 11, 9, 5]
+    for alpha in (0.0, 0.3, 0.8):
+        found = spread_layouts(grid(6, 17), capacities, alpha)
+        assert found
+        for layout in found:
+            assert layout.shape == (6, 17)
+            used = Counter(layout.ravel().tolist())
+            assert all(n <= capacities[zone] for zone, n in used.items())
+
+
+def test_every_host_needed_still_makes_bands() -> None:
+    """No zone is a whole number of columns: a shared column costs one zone more."""
+    capacities = [13, 11, 9, 7]
+    layouts = spread_layouts(grid(4, 10), capacities, 0.2)
+    assert min(most_zones(grid(4, 10), layout)[1] for layout in layouts) == 2
+
+
+def test_an_alpha_outside_0_to_1_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="must be 0 to 1"):
+        replace(request(dp=2), spread_alpha=1.5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_the_placement_says_what_it_reached_and_what_none_is_below(alpha: float) -> None:
+    on = flat(16, 16, 16, 16, tier="zone")
+    req = request(pp=8, dp=8, traffic={"pp": 3, "dp": 10}, spares=NO_SPARES)
+    req = replace(req, objective=Objective.SPREAD, spread_alpha=alpha)
+    answer = place(on, hostset.full(64), req)
+    assert isinstance(answer, Placement)
+    zone = on.tiers[0].domain_by_host[np.array(answer.hosts)].reshape(8, 8)  # dp, pp
+    stages = max(len(set(line)) for line in zone.T.tolist())
+    replicas = max(len(set(line)) for line in zone.tolist())
+    reached = alpha * stages + (1 - alpha) * replicas
+    assert answer.notes[0].startswith(f"spread {reached:g} (none is below {reached:g})")

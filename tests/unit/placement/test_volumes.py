@@ -1,0 +1,286 @@
+"""Bytes per step by axis, each way of splitting against the formula of its paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placement.cut import cut
+from placement.errors import BadInput
+from placement.model import dense_parameters, expert_parameters, parameter_count
+from placement.request import Collective, Request
+from placement.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.training import Batch
+from tests.build import (
+    DEEPSEEK_V3,
+    LLAMA3,
+    LLAMA3_LONG,
+    MIXTRAL,
+    flat,
+    llama3,
+    request,
+    training,
+)
+
+
+def traffic(req: Request) -> dict[str, AxisTraffic]:
+    return {t.axis: t for t in axis_traffic(req)}
+
+
+def sent(req: Request, axis: str) -> int:
+    """Bytes on one edge of an axis."""
+    return traffic(req)[axis].edge_bytes
+
+
+def data(strategy: str, *, dp: int = 4, micro_batches: int = 1, **changes: Any) -> int:
+    """Bytes on an edge of dp, gradients in bf16 so that both halves weigh the same."""
+    how = training(data_parallel=strategy, gradient_dtype="bf16", **changes)
+    return sent(request(dp=dp, model=LLAMA3, batch=Batch(dp * micro_batches), training=how), "dp")
+
+
+def experts(**changes: Any) -> Request:
+    """DeepSeek-V3 on 64 x 16 x 2 ranks, 15,360 sequences a step."""
+    axes = {"ep": 64, "pp": 16, "dp": 2, **changes.pop("axes", {})}
+    shape = changes.pop("model", DEEPSEEK_V3)
+    return request(model=shape, batch=Batch(15_360), training=training(**changes), **axes)
+
+
+# --- data parallel -----------------------------------------------------------------
+
+
+def test_ddp_sums_gradients() -> None:
+    """2 (D-1)/D g P (Rajbhandari et al. 2020, 7.1)."""
+    assert data("ddp") == 2 * 2 * parameter_count(LLAMA3) * 3 // 4
+
+
+def test_zero_1_and_2_move_what_ddp_does() -> None:
+    assert data("zero1") == data("zero2") == data("ddp")
+
+
+def test_zero_3_moves_half_as_much_again() -> None:
+    assert data("zero3") == pytest.approx(1.5 * data("zero1"), rel=1e-12)
+
+
+def test_llama_3_gathers_once_and_reduces_in_fp32() -> None:
+    req = request(dp=4, model=LLAMA3, batch=Batch(4))
+    assert sent(req, "dp") == 6 * parameter_count(LLAMA3) * 3 // 4
+
+
+def test_state_exchanged_for_each_micro_batch_costs_as_often() -> None:
+    often = {"sync": "micro_batch", "micro_batches": 8}
+    assert data("zero3", **often) == 8 * data("zero3", micro_batches=8)
+    assert data("ddp", **often) == 8 * data("ddp", micro_batches=8)
+    # parameters are gathered once all the same
+    assert data("zero2", **often) == pytest.approx(4.5 * data("zero2", micro_batches=8))
+
+
+def test_a_shard_group_makes_two_axes_of_dp() -> None:
+    """HSDP: FSDP inside, an all-reduce of one's shard across."""
+    req = request(tp=2, dp=8, model=LLAMA3, batch=Batch(8), training=training(shard_group=4))
+    shard, across = traffic(req)["dp"], traffic(req)["dp_replicate"]
+    state = parameter_count(LLAMA3) // 2
+    assert (shard.size, shard.stride, across.size, across.stride) == (4, 2, 2, 8)
+    assert shard.edge_bytes == 6 * state * 3 // 4
+    assert across.edge_bytes == 2 * 4 * (state // 4) // 2
+    assert shard.pattern is across.pattern is Pattern.RING
+
+
+def test_replicas_are_cut_apart_more_cheaply_than_shards() -> None:
+    """Four hosts in two racks: shard groups of two, in racks of their own or across."""
+    req = request(dp=4, model=LLAMA3, batch=Batch(4), training=training(shard_group=2))
+    [together] = cut(flat(2, 2), req, (0, 1, 2, 3))
+    [apart] = cut(flat(2, 2), req, (0, 2, 1, 3))
+    whole = replace(req, training=training())
+    assert dict(together.by_axis) == {"dp_replicate": 4 * sent(req, "dp_replicate")}
+    assert dict(apart.by_axis) == {"dp": 4 * sent(req, "dp")}
+    assert together.bytes_per_step < apart.bytes_per_step
+    assert together.bytes_per_step < cut(flat(2, 2), whole, (0, 1, 2, 3))[0].bytes_per_step * 2
+
+
+def test_a_collective_of_dp_holds_for_both_of_its_parts() -> None:
+    req = request(
+        dp=8,
+        model=LLAMA3,
+        batch=Batch(8),
+        training=training(shard_group=4),
+        collectives={"dp": Collective.HIERARCHICAL},
+    )
+    assert {t.pattern for t in axis_traffic(req)} == {Pattern.HIERARCHICAL}
+
+
+def test_bytes_given_for_dp_are_one_ring() -> None:
+    req = llama3(2, traffic=(("dp", 7),), training=training(shard_group=8))
+    assert "dp_replicate" not in traffic(req)
+    assert (traffic(req)["dp"].size, sent(req, "dp")) == (128, 7)
+
+
+# --- tensor, context, pipeline -----------------------------------------------------
+
+
+def tensor(**changes: Any) -> float:
+    """Bytes on an edge of tp, for one layer and micro-batch of row 2 of Llama 3."""
+    return sent(llama3(2, training=training(**changes)), "tp") / (126 / 16) / 16
+
+
+def test_all_reduces_instead_of_sequence_parallel() -> None:
+    """8 b s h (t-1)/t elements (Narayanan et al. 2021, 3.2): 1.88 GB."""
+    assert tensor(sequence_parallel=False) == 8 * 8_192 * 16_384 * 2 * 7 / 8
+    assert tensor() == 10 * 8_192 * 16_384 * 2 * 7 / 8
+
+
+def test_recomputing_a_layer_repeats_its_forward_exchanges() -> None:
+    assert tensor(recompute="full") == pytest.approx(tensor() * 14 / 10)
+    assert tensor(recompute="none") == tensor(recompute="selective")
+
+
+def test_without_sequence_parallel_a_stage_hands_on_whole_activations() -> None:
+    whole = llama3(2, training=training(sequence_parallel=False))
+    assert sent(whole, "pp") == 8 * sent(llama3(2), "pp")
+
+
+def context(**changes: Any) -> float:
+    """Bytes that a rank of cp sends for attention, for one layer and micro-batch."""
+    shape = replace(LLAMA3_LONG, ffn=1, vocab=1)
+    how = training(**changes)
+    req = request(cp=16, model=shape, batch=Batch(1), training=how)
+    state = 15 / 16 * 6 * parameter_count(shape)
+    edges = 15 if how.context_parallel == "ulysses" else 1
+    return (sent(req, "cp") * edges - state) / 126
+
+
+def test_keys_and_values_round_a_ring() -> None:
+    """Forward as much as gathering, backward twice that: with their gradients."""
+    once = 15 / 16 * 2 * 2 * 131_072 * 1_024
+    assert context() == pytest.approx(2 * once, rel=1e-6)
+    assert context(context_parallel="ring") == pytest.approx(3 * once, rel=1e-6)
+    assert context(context_parallel="ring", recompute="full") == pytest.approx(4 * once, rel=1e-6)
+
+
+def test_ulysses_exchanges_heads_between_all() -> None:
+    """q, k, v and o, there and back: (c-1)/c 2 b s/c (2 h + 2 kv) each (Jacobs et al. 2023)."""
+    each = 15 / 16 * 2 * 131_072 / 16 * (2 * 16_384 + 2 * 1_024)
+    assert context(context_parallel="ulysses") == pytest.approx(2 * each, rel=1e-5)
+
+
+def test_ulysses_is_all_to_all() -> None:
+    req = llama3(3, training=training(context_parallel="ulysses"))
+    assert traffic(req)["cp"].pattern is Pattern.ALL_TO_ALL
+    given = request(cp=4, training=training(context_parallel="ulysses"), traffic={"cp": 5})
+    assert (traffic(given)["cp"].pattern, sent(given, "cp")) == (Pattern.ALL_TO_ALL, 5)
+
+
+# --- experts -----------------------------------------------------------------------
+
+
+def dispatched(copies: int, dispatch: int = 2, passes: int = 2) -> int:
+    """Bytes on an ordered pair of 64 ranks: 120 micro-batches through 58/16 expert layers."""
+    per_token = copies * 7_168 * (dispatch + 2) * passes
+    return per_token * 4_096 * 58 * 120 // (16 * 64)
+
+
+def shared_state(bytes_per_parameter: int = 6) -> float:
+    """What a pair exchanges of what is no expert: a 64th of a stage's."""
+    return bytes_per_parameter * dense_parameters(DEEPSEEK_V3) / 16 / 64
+
+
+def test_tokens_go_to_experts_and_back_twice() -> None:
+    """4 (e-1)/e k beta T h a layer and micro-batch, an e-th to each rank."""
+    req = experts()
+    assert traffic(req)["ep"].pattern is Pattern.ALL_TO_ALL
+    assert sent(req, "ep") == pytest.approx(dispatched(8) + shared_state(), rel=1e-9)
+
+
+def test_tokens_sent_once_to_each_host() -> None:
+    """DeepSeek-V3: at most 4 hosts a token, dispatched in 8 bits."""
+    limited = experts(expert_hosts_per_token=4)
+    assert sent(limited, "ep") == pytest.approx(dispatched(4) + shared_state(), rel=1e-9)
+    narrow = experts(expert_hosts_per_token=4, dispatch_dtype="fp8")
+    assert sent(narrow, "ep") == pytest.approx(dispatched(4, 1) + shared_state(), rel=1e-9)
+    assert sent(experts(expert_hosts_per_token=9), "ep") == sent(experts(), "ep")
+
+
+def test_recomputation_sends_tokens_once_more() -> None:
+    full = experts(recompute="full")
+    assert sent(full, "ep") == pytest.approx(dispatched(8, passes=3) + shared_state(), rel=1e-9)
+
+
+def test_experts_are_reduced_over_dp_and_the_rest_over_ep_too() -> None:
+    rank = expert_parameters(DEEPSEEK_V3) / (16 * 64) + dense_parameters(DEEPSEEK_V3) / (16 * 64)
+    assert sent(experts(), "dp") == pytest.approx(6 * rank / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(("cp", "ep", "dp"), [(1, 1, 8), (2, 1, 4), (1, 4, 2), (2, 2, 2)])
+def test_however_it_is_cut_up_a_group_moves_the_same(cp: int, ep: int, dp: int) -> None:
+    """What is no expert is exchanged in one group of 8, whatever the axes."""
+    thin = replace(MIXTRAL, expert_ffn=1, sequence=2, kv_heads=1)
+    req = request(cp=cp, ep=ep, dp=dp, model=thin, batch=Batch(8))
+    pairs = {"ep": ep - 1}
+    total = sum(t.edge_bytes * pairs.get(t.axis, 1) for t in axis_traffic(req))
+    assert total == pytest.approx(6 * dense_parameters(thin) * 7 / 8, rel=0.005)
+
+
+def test_cut_experts_gather_their_tokens_over_tp() -> None:
+    """Attention once, each of the k copies once, the shared experts once."""
+    axes = {"tp": 8, "ep": 8}
+    dense = replace(DEEPSEEK_V3, dense_layers=60)
+    inner = sent(experts(axes=axes), "tp"), sent(experts(axes=axes, model=dense), "tp")
+    block = 5 * 7 / 8 * 2 * 4_096 * 7_168 * 960 / 16
+    assert inner[0] - inner[1] == pytest.approx(57 * (1 + 1 + 8 - 2) * block, rel=1e-9)
+
+
+def test_whole_experts_on_tp_ranks_exchange_tokens_instead() -> None:
+    axes = {"tp": 8, "ep": 8}
+    spread, cut_up = experts(axes=axes, expert_tp=1), experts(axes=axes)
+    assert sent(spread, "tp") < sent(cut_up, "tp")
+    assert sent(spread, "ep") == sent(cut_up, "ep")
+
+
+# --- what does not go together -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("req", "field", "says"),
+    [
+        (llama3(2, training=training(shard_group=48)), "training.shard_group", "divide dp 128"),
+        (llama3(2, training=training(expert_tp=4)), "training.expert_tp", "must be 1 or tp 8"),
+        (
+            llama3(3, model=replace(LLAMA3_LONG, heads=64),
+                   training=training(context_parallel="ulysses")),
+            "training.context_parallel",
+            "64 do not divide over tp 8 x cp 16",
+        ),
+        (request(ep=3, model=MIXTRAL, batch=Batch(3)), "model.experts", "8 do not divide over 3"),
+        (
+            request(tp=4, ep=4, model=MIXTRAL, batch=Batch(4), training=training(expert_tp=1)),
+            "model.experts",
+            "8 do not divide over 16",
+        ),
+        (request(ep=2, model=LLAMA3, batch=Batch(2)), "model", "is dense and has no experts"),
+        (
+            request(
+                cp=2,
+                training=training(context_parallel="ulysses"),
+                collectives={"cp": Collective.HIERARCHICAL},
+            ),
+            "collectives.cp",
+            "cp is all-to-all",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_names_its_field(req: Request, field: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        axis_traffic(req)
+    assert caught.value.field == field
+
+
+def test_a_dense_model_with_ep_still_takes_bytes_by_hand() -> None:
+    req = request(ep=2, model=LLAMA3, batch=Batch(2), traffic={"ep": 3, "dp": 4}, dp=1)
+    assert sent(req, "ep") == 3
+
+
+def test_explicit_bytes_win_for_each_axis_alone() -> None:
+    req = replace(experts(), traffic=(("ep", 5),))
+    assert sent(req, "ep") == 5
+    assert sent(req, "dp") == sent(experts(), "dp")

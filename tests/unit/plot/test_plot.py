@@ -1,0 +1,243 @@
+"""Pictures of placements: where hosts stand, what colours mean, the same bytes again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placement import hostset
+from placement.errors import BadInput
+from placement.fabric import Fabric, from_spec, preset
+from placement.place import place
+from placement.request import Placement, Request, SpareRule
+from scheduler import plot
+from scheduler.plot import By, colours
+from scheduler.plot.figure import group_words
+from scheduler.plot.geometry import PAD, plan
+from tests.build import fabric, flat, gang, two_tiers
+
+BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})
+FABRICS = {
+    "regular": fabric(zones=8, racks=6, hosts=2),
+    "roce-24k": preset("roce-24k"),
+    "ib-24k": preset("ib-24k"),
+    "unequal": two_tiers([2, 1], [3], [5, 5, 1]),
+    "one tier": flat(4, 4, 2),
+    "bare": BARE,
+    "many": flat(*[2] * 100),
+}
+
+
+def placed(found: Fabric, request: Request, free: int | None = None) -> Placement:
+    answer = place(found, hostset.full(found.host_count) if free is None else free, request)
+    assert isinstance(answer, Placement)
+    return answer
+
+
+# --- places ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_no_two_hosts_overlap(name: str) -> None:
+    corner = plan(FABRICS[name], 11.5).corner
+    order = np.lexsort((corner[:, 0], np.round(corner[:, 1], 6)))
+    along = np.diff(corner[order], axis=0)
+    same_row = np.abs(along[:, 1]) < 1e-6
+    assert (along[same_row, 0] > 1 - 1e-6).all()
+    assert (np.diff(np.unique(np.round(corner[:, 1], 6))) > 1 - 1e-5).all()
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_hosts_stand_in_their_block(name: str) -> None:
+    found = FABRICS[name]
+    places = plan(found, 11.5)
+    blocks = np.array(places.blocks)
+    of_host = found.tiers[0].domain_by_host if found.tiers else np.zeros(found.host_count, int)
+    left, low, width, height = blocks[of_host].T
+    x, y = places.corner.T
+    assert (x >= left - 1e-9).all()
+    assert (x + 1 <= left + width + 1e-9).all()
+    assert (y >= low - 1e-9).all()
+    assert (y + 1 <= low + height + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_frames_are_apart_and_on_the_paper(name: str) -> None:
+    places = plan(FABRICS[name], 11.5)
+    frames = [(x - PAD, y - PAD, x + w + PAD, y + h + PAD) for x, y, w, h in places.blocks]
+    for a, b in combinations(frames, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+    for left, low, right, top in frames:
+        assert left >= -1e-9
+        assert low >= -1e-9
+        assert right <= places.width + 1e-6
+        assert top <= places.height + 1e-6
+
+
+def test_a_rack_is_one_cell() -> None:
+    """Hosts of a rack touch; those of two racks do not."""
+    corner = plan(fabric(zones=1, racks=3, hosts=2), 11.5).corner
+    x = np.sort(corner[corner[:, 1] == corner[0, 1], 0])
+    assert np.allclose(np.diff(x)[::2], 1)
+    assert (np.diff(x)[1::2] > 1.2).all()
+
+
+# --- colours ------------------------------------------------------------------------
+
+
+def test_groups_are_the_coordinates_of_ranks() -> None:
+    found, request = fabric(zones=3, racks=4, hosts=2), gang(20, pp=4, dp=5)
+    answer = placed(found, request)
+    ways = {by: colours.grouping(found, request, answer, by) for by in (By.STAGE, By.REPLICA)}
+    for block, host in enumerate(answer.hosts):
+        at = request.parallelism.coordinates(block * found.gpus_per_host)
+        assert ways[By.STAGE].group_by_host[host] == at["pp"]
+        assert ways[By.REPLICA].group_by_host[host] == at["dp"]
+    outside = set(range(found.host_count)) - set(answer.hosts)
+    assert all(ways[By.STAGE].group_by_host[host] == -1 for host in outside)
+
+
+@pytest.mark.parametrize(("pp_bytes", "by"), [(1_000, By.REPLICA), (1, By.STAGE)])
+def test_auto_takes_what_zones_keep_together(pp_bytes: int, by: By) -> None:
+    """Dear pipelines stay in a zone whole; else stages do."""
+    found = fabric(zones=4, racks=2, hosts=2)
+    request = gang(16, pp=4, dp=4, pp_bytes=pp_bytes, dp_bytes=30)
+    assert colours.grouping(found, request, placed(found, request), By.AUTO).by is by
+
+
+def test_auto_never_takes_an_axis_of_one() -> None:
+    found, request = fabric(zones=2, racks=2, hosts=2), gang(8, dp=8)
+    assert colours.grouping(found, request, placed(found, request), By.AUTO).by is By.REPLICA
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 21, 22, 128])
+def test_colours_differ_from_each_other_and_from_states(count: int) -> None:
+    found = colours.palette(count)
+    states = {colours.FREE, colours.BUSY, colours.SPARE}
+    assert len({c.upper() for c in found} | states) == count + len(states)
+
+
+def test_states_part_the_hosts_that_carry_no_rank() -> None:
+    found, request = fabric(zones=2, racks=4, hosts=2), gang(4, dp=4, spares=SpareRule(hosts=2))
+    free = hostset.full(16) & ~hostset.of([0, 1, 9])
+    answer = placed(found, request, free)
+    states = colours.states(found, answer, free)
+    everyone = [*answer.hosts, *states.spare, *states.busy, *states.free]
+    assert sorted(map(int, everyone)) == list(range(16))
+    assert states.busy.tolist() == [0, 1, 9]
+    assert tuple(states.spare.tolist()) == answer.spares
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([], ""),
+        ([3, 3], "stage 3"),
+        ([0, 1, 2], "stages 0-2"),
+        ([0, 2, 3], "stages 0, 2-3"),
+        ([0, 2, 4, 6], "4 stages"),
+        ([9, 10], "stages 9-10"),
+    ],
+)
+def test_words_above_a_block(groups: list[int], words: str) -> None:
+    assert group_words(np.array(groups, dtype=np.int64), By.STAGE) == words
+
+
+# --- files -------------------------------------------------------------------------
+
+
+def draw(path: Path, name: str = "regular", by: By = By.AUTO) -> bytes:
+    found = FABRICS[name]
+    request = gang(10, gpus=found.gpus_per_host, dp=10)
+    plot.draw(found, request, placed(found, request), path, name="job", by=by)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", [name for name in FABRICS if not name.endswith("24k")])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG"])
+def test_every_fabric_is_drawn(tmp_path: Path, name: str, suffix: str) -> None:
+    drawn = draw(tmp_path / f"picture{suffix}", name)
+    assert drawn.startswith(b"\x89PNG" if suffix.lower() == ".png" else b"<?xml")
+    assert len(drawn) > 5_000
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_same_placement_gives_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+    assert draw(tmp_path / f"a{suffix}") == draw(tmp_path / f"b{suffix}")
+
+
+def test_an_svg_has_a_square_a_host_and_no_date(tmp_path: Path) -> None:
+    text = draw(tmp_path / "a.svg").decode()
+    colour = colours.FREE.lower()
+    assert text.count(f"fill: {colour}") >= FABRICS["regular"].host_count - 12
+    assert "dc:date" not in text
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "png", "a.png.gz"])
+def test_other_suffixes_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match=r"must end in \.png or \.svg"):
+        plot.check_path(tmp_path / name)
+
+
+# --- the option ---------------------------------------------------------------------
+
+JOB = "name: job\nparallelism: {tp: 8, pp: 2, dp: 4}\ntraffic: {dp: 10, pp: 3}\nspares: 1\n"
+
+
+def muster(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    (folder / "job.yaml").write_text(JOB)
+    command = [sys.executable, "-c", "from scheduler.cli import main; main()", *args]
+    env = {key: value for key, value in os.environ.items() if key != "DISPLAY"}
+    env["PYTHONPATH"] = str(Path(__file__).parents[3])
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_place_draws(tmp_path: Path) -> None:
+    done = muster(tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--plot", "a.svg")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("placed: job")
+    assert (tmp_path / "a.svg").stat().st_size > 100_000
+
+
+def test_a_bad_suffix_is_told_before_anything_else(tmp_path: Path) -> None:
+    done = muster(tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--plot", "a.pdf")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "--plot: a.pdf must end in .png or .svg\n"
+
+
+def test_nothing_is_drawn_without_a_placement(tmp_path: Path) -> None:
+    (tmp_path / "busy").write_text("z[0-7]-r[000-191]-h[0-1]\n")
+    done = muster(
+        tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--busy", "busy", "--plot", "a.png"
+    )
+    assert done.returncode == 3
+    assert "not drawn" in done.stderr
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_matplotlib_is_imported_only_to_draw(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['muster', 'place', 'job.yaml', '--fabric', 'roce-24k']\n"
+        "from scheduler.cli import main\n"
+        "try: main()\n"
+        "finally: assert 'matplotlib' not in sys.modules"
+    )
+    (tmp_path / "job.yaml").write_text(JOB)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

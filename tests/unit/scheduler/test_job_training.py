@@ -1,0 +1,133 @@
+"""The training section and expert models: in the job file, on the wire, in the log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from placement.training import Batch, Training
+from scheduler.codec import decode, encode
+from scheduler.convert import spec_from_proto, spec_to_proto
+from scheduler.core import JobSpec
+from scheduler.core.events import JobSubmitted
+from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.problems import InputError
+from scheduler.v1 import job_pb2
+from tests.build import DEEPSEEK_V3, LLAMA3, request, training
+
+EVERYTHING = training(
+    data_parallel="zero2",
+    shard_group=2,
+    sync="micro_batch",
+    gradient_dtype="bf16",
+    sequence_parallel=False,
+    context_parallel="ulysses",
+    recompute="full",
+    dropout=True,
+    expert_tp=1,
+    expert_hosts_per_token=4,
+    dispatch_dtype="fp8",
+    gpu_memory_gb=1_000,
+)
+JOB = JobSpec(
+    "moe",
+    request(tp=2, cp=2, ep=4, dp=4, model=DEEPSEEK_V3, batch=Batch(64), training=EVERYTHING),
+)
+
+
+def refusal(**sections: Any) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping({"parallelism": {"dp": 4}, **sections})
+    return dict(caught.value.problems)
+
+
+def test_every_key_differs_from_its_default_here() -> None:
+    fields = Training.__dataclass_fields__
+    assert job_to_mapping(JOB)["training"].keys() == fields.keys()
+
+
+def test_file_wire_and_log_say_the_same() -> None:
+    assert job_from_mapping(job_to_mapping(JOB)) == JOB
+    wire = spec_to_proto(JOB).SerializeToString()
+    assert spec_from_proto(job_pb2.JobSpec.FromString(wire)) == JOB
+    event = JobSubmitted(1, "uid", JOB)
+    assert decode(*encode(event)) == event
+
+
+def test_defaults_are_not_printed() -> None:
+    plain = JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4)))
+    mapping = job_to_mapping(plain)
+    assert "training" not in mapping
+    assert mapping["model"].keys() == {
+        *("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "sequence", "dtype")
+    }
+    one = JobSpec("a", request(dp=4, training=training(recompute="full")))
+    assert job_to_mapping(one)["training"] == {"recompute": "full"}
+
+
+def test_enums_travel_by_number() -> None:
+    message = spec_to_proto(JOB)
+    assert message.training.data_parallel == job_pb2.DATA_PARALLEL_ZERO2
+    assert message.training.sync == job_pb2.SYNC_MICRO_BATCH
+    assert message.training.HasField("sequence_parallel")
+
+
+def test_an_empty_message_is_llama_3() -> None:
+    message = spec_to_proto(JobSpec("a", request(dp=4)))
+    message.training.SetInParent()
+    assert spec_from_proto(message).request.training == Training()
+
+
+def test_numbers_of_a_newer_caller_are_refused() -> None:
+    message = spec_to_proto(JobSpec("a", request(dp=4)))
+    message.training.recompute = job_pb2.Recompute.ValueType(77)
+    message.training.sync = job_pb2.Sync.ValueType(77)
+    with pytest.raises(InputError) as caught:
+        spec_from_proto(message)
+    assert {field for field, _ in caught.value.problems} == {
+        "training.recompute",
+        "training.sync",
+    }
+
+
+def test_a_log_of_before_reads_as_llama_3() -> None:
+    kind, body = encode(JobSubmitted(1, "uid", JobSpec("a", request(dp=4, model=LLAMA3))))
+    record = json.loads(body)
+    del record["spec"]["request"]["training"]
+    for key in ("experts", "head_dim", "gated"):
+        del record["spec"]["request"]["model"][key]
+    event = decode(kind, json.dumps(record))
+    assert isinstance(event, JobSubmitted)
+    assert event.spec.request.training == Training()
+    assert event.spec.request.model == LLAMA3
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "says"),
+    [
+        ("training", "data_paralel", "fsdp", "did you mean data_parallel?"),
+        ("training", "data_parallel", "zero4", "must be 'fsdp', 'ddp', 'zero1'"),
+        ("training", "recompute", "yes", "must be 'selective', 'none' or 'full'"),
+        ("training", "sequence_parallel", 1, "must be true or false, not 1"),
+        ("training", "shard_group", -1, "must not be negative"),
+        ("training", "shard_group", 1.5, "must be a whole number"),
+        ("training", "gradient_dtype", "fp8", "must be one of bf16, fp16, fp32"),
+        ("training", "dispatch_dtype", "int8", "must be one of bf16, fp16, fp32, fp8"),
+        ("training", "dispatch_dtype", "", "must be one of"),
+        ("model", "expert", 8, "did you mean experts?"),
+        ("model", "gated", "no", "must be true or false, not 'no'"),
+        ("model", "experts", "many", "must be a whole number"),
+    ],
+)
+def test_faults_name_their_key(section: str, key: str, value: object, says: str) -> None:
+    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
+    found = refusal(**{**whole, section: {**whole.get(section, {}), key: value}})
+    assert says in found[f"{section}.{key}"]
+
+
+def test_what_does_not_suit_the_axes_is_named_too() -> None:
+    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
+    found = refusal(**{**whole, "training": {"shard_group": 3}})
+    assert found == {"training.shard_group": "3 does not divide dp 4"}

@@ -1,0 +1,107 @@
+"""The textbook policies start every job when the published definitions say so.
+
+A replay of SWF text on a machine of one tier, against tests/backfill_reference.py.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import Policy
+from simulator.traces.load import Trace, find_format
+from tests import backfill_reference as reference
+from tests.backfill_reference import Job
+from tests.replays import machine, replayed
+
+PROCESSORS = 64
+POLICIES = {
+    Policy.FIFO: reference.fifo,
+    Policy.EASY: reference.easy,
+    Policy.CONSERVATIVE: reference.conservative,
+}
+
+
+def workload(seed: int, count: int, load: float, exactness: str) -> list[Job]:
+    """Jobs whose queue forms and dissolves: sizes in powers of two and odd ones, run
+    times over three decades, several at one instant."""
+    rng = random.Random(seed)
+    jobs, now = [], 0
+    for number in range(1, count + 1):
+        size = min(PROCESSORS, rng.choice([1, 1, 2, 3, 4, 8, 8, 13, 16, 32, 50, 64]))
+        run = round(10 ** rng.uniform(1, 4))
+        estimate = run if exactness == "exact" else round(run * rng.choice([1, 1.5, 3, 10]))
+        jobs.append(Job(str(number), now, run, estimate, size))
+        mean_s = size * run / PROCESSORS
+        now += round(rng.choice([0, 1, 2]) * mean_s / load)
+    return jobs
+
+
+def swf(jobs: list[Job]) -> str:
+    """18 fields: job, submit, wait, run, processors, -, -, requested, requested time, ..."""
+    rows = [
+        f"{j.name} {j.submit} -1 {j.run} {j.size} -1 -1 {j.size} {j.estimate} -1 1 1 1 1 1 1 -1 -1"
+        for j in jobs
+    ]
+    return "; Computer: none\n" + "\n".join(rows) + "\n"
+
+
+def muster_starts(jobs: list[Job], policy: Policy, folder: Path) -> dict[str, int]:
+    path = folder / "trace.swf"
+    path.write_text(swf(jobs))
+    trace = list(Trace(path, find_format("swf"), lambda *_: pytest.fail("a bad record")))
+    world = replayed(machine(PROCESSORS), trace, policy)
+    assert all(s == int(s) for s in world.starts_s().values())
+    return {name: int(start_s) for name, start_s in world.starts_s().items()}
+
+
+@pytest.mark.parametrize("exactness", ["exact", "loose"])
+@pytest.mark.parametrize(("seed", "load"), [(1, 0.7), (2, 1.0), (3, 1.3)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_start_is_as_published(
+    policy: Policy, seed: int, load: float, exactness: str, tmp_path: Path
+) -> None:
+    jobs = workload(seed, 300, load, exactness)
+    expected = reference.schedule(jobs, PROCESSORS, POLICIES[policy])
+    assert muster_starts(jobs, policy, tmp_path) == expected
+    waited = [job for job in jobs if expected[job.name] > job.submit]
+    assert len(waited) > 50, "the load must make a queue"
+
+
+def test_the_policies_differ() -> None:
+    """Else the comparison would prove little."""
+    jobs = workload(2, 300, 1.0, "loose")
+    starts = [reference.schedule(jobs, PROCESSORS, policy) for policy in POLICIES.values()]
+    assert starts[0] != starts[1] != starts[2] != starts[0]
+
+
+def test_the_reference_by_hand() -> None:
+    """Four processors; `wide` waits for `long`; EASY lets `brief` by and holds `tardy`."""
+    jobs = [
+        Job("long", 0, 10, 10, 3),
+        Job("wide", 1, 5, 5, 4),
+        Job("tardy", 2, 20, 20, 1),
+        Job("brief", 3, 7, 7, 1),
+    ]
+    fifo = {"long": 0, "wide": 10, "tardy": 15, "brief": 15}
+    assert reference.schedule(jobs, 4, reference.fifo) == fifo
+    assert reference.schedule(jobs, 4, reference.easy) == {**fifo, "brief": 3}
+    assert reference.schedule(jobs, 4, reference.conservative) == {**fifo, "brief": 3}
+
+
+def test_conservative_keeps_what_easy_breaks() -> None:
+    """`second` may be delayed under EASY, for only `first` holds a reservation."""
+    jobs = [
+        Job("runs", 0, 10, 10, 2),
+        Job("first", 1, 10, 10, 3),
+        Job("second", 2, 10, 10, 4),
+        Job("filler", 3, 30, 30, 1),
+    ]
+    easy = reference.schedule(jobs, 4, reference.easy)
+    conservative = reference.schedule(jobs, 4, reference.conservative)
+    assert (easy["filler"], easy["second"]) == (3, 33)
+    assert (conservative["filler"], conservative["second"]) == (30, 20)
+
+

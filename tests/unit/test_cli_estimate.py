@@ -1,0 +1,285 @@
+"""`muster estimate`, and the same in `muster place`: sums that add up, options that count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler.cli import app
+from scheduler.problems import InputError
+
+FABRIC = """\
+name: {name}
+gpus_per_host: 8
+tiers:
+  - {{name: zone, count: 4, oversubscription: {oversubscription}}}
+  - {{name: rack, count: 8}}
+  - {{name: host, count: 2}}
+"""
+JOB = """\
+name: job
+parallelism: {tp: 8, pp: 4, dp: 12}
+model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
+batch: {global_sequences: 96}
+spares: 0
+"""
+BARE = """\
+name: bare
+parallelism: {tp: 8, pp: 4, dp: 12}
+traffic: {pp: 300e6, dp: 900e6}
+spares: 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("narrow.yaml").write_text(FABRIC.format(name="narrow", oversubscription=14))
+    Path("wide.yaml").write_text(FABRIC.format(name="wide", oversubscription=1))
+    Path("job.yaml").write_text(JOB)
+    Path("bare.yaml").write_text(BARE)
+
+
+def muster(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def estimate(*arguments: str, job: str = "job.yaml", fabrics: tuple[str, ...] = ("narrow",)) -> Any:
+    """The JSON answer of an estimate that must succeed."""
+    chosen = [part for name in fabrics for part in ("--fabric", f"{name}.yaml")]
+    result = muster("estimate", job, *chosen, "--format", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def placements(answer: Any, fabric: int = 0) -> Any:
+    return answer["estimates"][fabric]["placements"]
+
+
+def test_a_step_is_the_sum_of_what_it_shows() -> None:
+    for step in placements(estimate()).values():
+        exposed = sum(axis["exposed_seconds"] for axis in step["axes"].values())
+        parts = step["compute_seconds"] + step["bubble_seconds"] + exposed
+        assert step["step_seconds"] == pytest.approx(max(parts, step["busiest_link"]["seconds"]))
+        assert step["exposed_seconds"] == pytest.approx(exposed)
+
+
+def test_mfu_and_compute_follow_from_the_flops_and_the_rate() -> None:
+    answer = estimate("--peak-tflops", "1000", "--achieved-tflops", "600")
+    step = placements(answer)["muster"]
+    assert answer["assumptions"]["achieved_tflops"] == 600
+    assert step["compute_seconds"] == pytest.approx(step["model_flops"] / (384 * 600e12))
+    assert step["mfu"] == pytest.approx(step["model_flops"] / (384 * 1e15 * step["step_seconds"]))
+
+
+def test_efficiency_is_a_share_of_the_peak() -> None:
+    answer = estimate("--peak-tflops", "312", "--efficiency", "0.5")
+    assert answer["assumptions"]["achieved_tflops"] == 156
+
+
+def test_layers_are_shares_of_the_step() -> None:
+    step = placements(estimate())["muster"]
+    tp = step["axes"]["tp"]
+    assert tp["runs_on"] == "host"
+    assert list(tp["layers"]) == ["scale-up"]
+    for axis in step["axes"].values():
+        slowest = max(layer["seconds"] for layer in axis["layers"].values())
+        assert axis["seconds"] == slowest
+        for layer in axis["layers"].values():
+            assert layer["share"] == pytest.approx(layer["seconds"] / step["step_seconds"])
+
+
+def test_networks_are_equal_in_order_and_not_at_random() -> None:
+    narrow, wide = (placements(estimate(fabrics=("narrow", "wide")), i) for i in (0, 1))
+    in_order = narrow["muster"]["step_seconds"] / wide["muster"]["step_seconds"]
+    at_random = narrow["at_random"]["step_seconds"] / wide["at_random"]["step_seconds"]
+    assert in_order < 1.03
+    assert at_random > 1.1
+
+
+def test_only_the_random_placement_hears_the_seed() -> None:
+    one, other = placements(estimate("--seed", "1")), placements(estimate("--seed", "2"))
+    assert one["at_random"] != other["at_random"]
+    assert one["muster"] == other["muster"]
+    assert one["by_name"] == other["by_name"]
+
+
+def test_busy_hosts_are_kept_out_of_every_way_to_place() -> None:
+    """With all but two zones taken no way can use a third one's uplink."""
+    Path("busy").write_text("z0-r[0-7]-h[0-1]\n")
+    answer = estimate("--busy", "busy")
+    for step in placements(answer).values():
+        for axis in step["axes"].values():
+            for layer in axis["layers"].values():
+                assert not layer["busiest"].startswith("z0")
+
+
+def test_a_share_hidden_by_hand() -> None:
+    step = placements(estimate("--hidden", "tp=1", "--hidden", "dp=0"))["muster"]
+    assert step["axes"]["tp"]["exposed_seconds"] == 0
+    assert step["axes"]["dp"]["exposed_seconds"] == step["axes"]["dp"]["seconds"]
+
+
+def test_a_job_without_a_model() -> None:
+    step = placements(estimate(job="bare.yaml"))["muster"]
+    assert step["compute_seconds"] is None
+    assert step["mfu"] is None
+    assert step["step_seconds"] == pytest.approx(step["exposed_seconds"])
+    timed = placements(estimate("--compute-seconds", "2", job="bare.yaml"))["muster"]
+    assert timed["compute_seconds"] == 2
+    assert timed["step_seconds"] > 2
+    text = muster("estimate", "bare.yaml", "--fabric", "narrow.yaml").stdout
+    assert "no model" in text
+    assert "communication" in text
+
+
+def test_collectives_are_recommended_with_their_cut() -> None:
+    answer = estimate()["estimates"][0]
+    assert answer["collectives"], "dp spans hosts"
+    for axis in answer["collectives"].values():
+        best = axis["algorithms"][axis["recommended"]]
+        fast = [a for a in axis["algorithms"].values() if a["seconds"] <= 1.1 * best["seconds"]]
+        assert best["cut_bytes_per_step"] <= min(a["cut_bytes_per_step"] for a in fast)
+        assert axis["used"] == "ring"
+
+
+def test_the_table() -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--fabric", "wide.yaml")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("job: 384 ranks; compute ")
+    assert [line.split()[0] for line in lines if "  muster  " in line] == ["narrow", "wide"]
+    assert sum("at random" in line for line in lines) == 2
+    assert "on narrow, as muster places it:" in lines
+    assert any("recommended" in line for line in lines)
+
+
+def test_a_long_bubble_is_worth_a_word() -> None:
+    assert "idles" in muster("estimate", "job.yaml", "--fabric", "wide.yaml").stdout
+    Path("many.yaml").write_text(JOB.replace("global_sequences: 96", "global_sequences: 1200"))
+    assert "idles" not in muster("estimate", "many.yaml", "--fabric", "wide.yaml").stdout
+
+
+def test_place_carries_the_same_estimate() -> None:
+    result = muster("place", "job.yaml", "--fabric", "narrow.yaml", "--format", "json")
+    mine = estimate()["estimates"][0]
+    assert json.loads(result.stdout)["estimate"] == {
+        key: mine[key] for key in ("placements", "collectives")
+    }
+    text = muster("place", "job.yaml", "--fabric", "narrow.yaml").stdout
+    assert "a step: compute" in text
+    assert "at random" in text
+
+
+def test_a_gang_that_never_talks_has_no_estimate() -> None:
+    Path("alone.yaml").write_text("name: alone\nparallelism: {dp: 1}\nspares: 0\n")
+    Path("one.yaml").write_text(FABRIC.format(name="one", oversubscription=1).replace(": 8", ": 1"))
+    assert muster("place", "alone.yaml", "--fabric", "one.yaml").exit_code == 0
+    result = muster("estimate", "alone.yaml", "--fabric", "one.yaml")
+    assert result.exit_code == 0
+    assert "nothing to estimate" in result.stdout
+
+
+def test_what_does_not_fit_says_so_and_the_rest_is_estimated() -> None:
+    Path("tiny.yaml").write_text(FABRIC.format(name="tiny", oversubscription=7).replace("4", "1"))
+    result = muster("estimate", "job.yaml", "--fabric", "tiny.yaml", "--fabric", "wide.yaml")
+    assert result.exit_code == 4
+    assert "on tiny: infeasible: job: needs 48 hosts" in result.stdout
+    assert "on wide, as muster places it:" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--hidden", "xp=0.5", "must be AXIS=SHARE"),
+        ("--hidden", "tp=1.5", "must be AXIS=SHARE"),
+        ("--hidden", "tp", "must be AXIS=SHARE"),
+        ("--efficiency", "1.5", "at most 1"),
+        ("--efficiency", "0", "positive"),
+        ("--achieved-tflops", "-3", "positive"),
+        ("--peak-tflops", "nan", "positive"),
+        ("--compute-seconds", "inf", "positive"),
+    ],
+)
+def test_bad_options_name_themselves(option: str, value: str, says: str) -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", option, value)
+    assert isinstance(result.exception, InputError)  # main() prints it and exits with 2
+    assert option in str(result.exception)
+    assert says in str(result.exception)
+
+
+def test_more_busy_files_than_fabrics() -> None:
+    Path("busy").write_text("")
+    result = muster(
+        "estimate", "job.yaml", "--fabric", "narrow.yaml", "--busy", "busy", "--busy", "busy"
+    )
+    assert "2 files for 1 fabrics" in str(result.exception)
+
+
+# --- routing ---------------------------------------------------------------------------
+
+
+def test_adaptive_routing_over_a_full_fabric_is_perfectly_spread() -> None:
+    spread = placements(estimate(fabrics=("wide",)))
+    routed = placements(estimate("--routing", "adaptive", fabrics=("wide",)))
+    for way, step in routed.items():
+        assert spread[way]["routing"] is None
+        assert step["routing"]["slowdown"] == pytest.approx(1, abs=0.02)
+        assert step["step_seconds"] == pytest.approx(spread[way]["step_seconds"], rel=0.01)
+
+
+def test_hashed_flows_collide_and_the_step_waits_for_the_fullest_cable() -> None:
+    step = placements(estimate("--routing", "ecmp"))["muster"]
+    routing = step["routing"]
+    assert routing["routing"] == "ecmp"
+    assert routing["slowdown"] > 1.2
+    for name, axis in routing["axes"].items():
+        assert step["axes"][name]["seconds"] == pytest.approx(axis["seconds"])
+    busiest = max(layer["seconds"] for layer in routing["layers"])
+    assert routing["seconds"] == pytest.approx(busiest)
+
+
+def test_more_queue_pairs_collide_less() -> None:
+    slowdown = [
+        placements(estimate("--routing", routing))["muster"]["routing"]["slowdown"]
+        for routing in ("ecmp", "e-ecmp:4", "e-ecmp:64")
+    ]
+    assert slowdown == sorted(slowdown, reverse=True)
+
+
+def test_a_failed_switch_costs_time() -> None:
+    whole = placements(estimate("--routing", "adaptive"))["at_random"]
+    broken = placements(estimate("--routing", "adaptive", "--failed", "z[0-3]-ctsw00"))["at_random"]
+    assert broken["routing"]["seconds"] > whole["routing"]["seconds"]
+    assert broken["step_seconds"] > whole["step_seconds"]
+
+
+def test_routing_is_shown_cable_by_cable() -> None:
+    text = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--routing", "ecmp").stdout
+    assert "max / mean" in text
+    assert any(line.startswith("together ") for line in text.splitlines())
+
+
+def test_replicas_of_shard_groups_are_routed_too() -> None:
+    Path("hsdp.yaml").write_text(JOB + "training: {shard_group: 4}\n")
+    axes = placements(estimate("--routing", "ecmp", job="hsdp.yaml"))["muster"]["routing"]["axes"]
+    assert set(axes) >= {"pp", "dp", "dp_replicate"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--routing", "hash"), "--routing: must be one of ecmp"),
+        (("--routing", "e-ecmp:0"), "--routing: queue pairs"),
+        (("--failed", "z0-ctsw00"), "--failed: needs --routing"),
+        (("--routing", "ecmp", "--failed", "nothing"), "--failed: narrow has no"),
+    ],
+)
+def test_bad_routing_names_itself(options: tuple[str, ...], says: str) -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", *options)
+    assert isinstance(result.exception, InputError)
+    assert says in str(result.exception)

@@ -1,0 +1,41 @@
+"""docs/validation.md shows what `make validate` computes today.
+
+`pytest tests/unit/test_validation_page.py --rewrite` renews its table.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts import published
+from scripts.published import Row, check
+
+PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
+TABLE = re.compile(r"(?<=<!-- rows -->\n).*?(?=<!-- end of rows -->)", re.DOTALL)
+HEAD = "| row | what | published | ours | tolerance |\n|---|---|---|---|---|\n"
+
+
+def line(row: Row) -> str:
+    done = check(row)
+    tolerance = f"{row.tolerance.text}, slow" if row.slow else row.tolerance.text
+    return f"| {row.number} | {row.what} | {row.published} | {done.ours_text} | {tolerance} |\n"
+
+
+def test_the_table_is_what_is_computed(pytestconfig: pytest.Config) -> None:
+    text = PAGE.read_text()
+    if pytestconfig.getoption("--rewrite"):
+        PAGE.write_text(TABLE.sub(HEAD + "".join(map(line, published.rows())), text))
+        return
+    missing = [row.number for row in published.rows() if not row.slow and line(row) not in text]
+    assert not missing
+
+
+def test_every_row_is_in_the_table_and_explained() -> None:
+    text = PAGE.read_text()
+    shown = re.findall(r"^\| (\d+[a-z]?) \|", text, re.MULTILINE)
+    assert shown == [row.number for row in published.rows()]
+    explained = set(re.findall(r"\d+", " ".join(re.findall(r"^\*\*([\d, ]+):", text, re.M))))
+    assert {re.match(r"\d+", number)[0] for number in shown} == explained  # type: ignore[index]
