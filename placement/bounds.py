@@ -111,7 +111,7 @@ class Prover:
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
-        slopes = [(weight * self.scale, many) for weight, many in grid.slopes]
+        slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, lot)
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)

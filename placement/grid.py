@@ -8,15 +8,14 @@ one row, so a block is (row s, slot d) with d in [0, width).
 Costs here are *doubled*: every zone pays in full for each cut edge that touches it,
 hence the sum over zones is twice the cut. `unit` turns half of that back into bytes.
 The cost of a zone that holds n slots of a row is at least `step[n]`, whatever slots
-these are, and between two rows it pays at least `joint[|n_s - n_(s+1)|]`, which is
+these are, and between two rows it pays at least `joint[s, |n_s - n_(s+1)|]`, which is
 row_weight times that difference for a chain between rows of whole hosts:
 
-    2 cut >= sum over zones of [ sum_s step[n_s] + sum_s joint[|n_s - n_(s+1)|] ] - offset
+    2 cut >= sum over zones of [ sum_s step[n_s] + sum_s joint[s, |n_s - n_(s+1)|] ] - offset
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -31,7 +30,7 @@ from placement.traffic import AxisTraffic, Pattern, axis_traffic
 
 MUCH = np.int64(1) << 60  # no such set of slots
 MOST_ORDERS = 6  # of the slice axes that are tried
-Slope = tuple[int, int]
+Slopes = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,10 @@ class BlockAxis:
 class BlockGrid:
     """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
 
-    Slots run along `slice_axes` in their order, the first one fastest. `slopes`: the
-    joint is convex, so much per slot (first value) for so many slots (second value), one
-    after the other; a difference beyond them all is impossible.
+    Slots run along `slice_axes` in their order, the first one fastest. `slopes`, of
+    each pair of neighbouring rows: what they pay is convex in the difference, so much per
+    slot (first value) for so many slots (second value), one after the other; a difference
+    beyond them all is impossible.
     """
 
     rows: int
@@ -68,14 +68,14 @@ class BlockGrid:
     offset: int
     unit: Fraction
     block: Ints
-    slopes: tuple[Slope, ...]
+    slopes: tuple[Slopes, ...]
 
     @staticmethod
     def shapeless(blocks: int) -> BlockGrid:
         """One row of blocks that stay in order, for ranks that form no grid of hosts."""
         nothing = np.zeros(blocks + 1, dtype=np.int64)
         number = np.arange(blocks)[None, :]
-        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), number, ((0, blocks),))
+        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), number, ())
 
     @property
     def size(self) -> int:
@@ -83,8 +83,13 @@ class BlockGrid:
 
     @property
     def joint(self) -> Ints:
-        """Doubled cost between two rows that differ by 0 .. width slots."""
-        return joint_cost(self.slopes, self.width)
+        """Doubled cost between neighbouring rows that differ by 0 .. width slots.
+
+        Shape: (rows - 1, width + 1).
+        """
+        known = {slopes: joint_cost(slopes, self.width) for slopes in set(self.slopes)}
+        every = [known[slopes] for slopes in self.slopes]
+        return np.array(every, dtype=np.int64).reshape(-1, self.width + 1)
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -96,7 +101,7 @@ class BlockGrid:
         return doubled * self.unit / 2
 
 
-def joint_cost(slopes: Sequence[Slope], most: int) -> Ints:
+def joint_cost(slopes: Slopes, most: int) -> Ints:
     """Of a difference of 0 .. `most` slots."""
     cost = np.full(most + 1, MUCH)
     cost[0] = 0
@@ -165,7 +170,7 @@ def block_grid(
         offset=offset * rows,
         unit=unit,
         block=_blocks(chain, rest),
-        slopes=((chain.weight if chain else 0, width),),
+        slopes=(((chain.weight if chain else 0, width),),) * (rows - 1),
     )
 
 

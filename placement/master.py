@@ -127,7 +127,8 @@ class Pool:
             return
         self._seen.update(dict.fromkeys(fresh))
         array = np.array(fresh, dtype=np.int64)
-        between = self._grid.joint[np.abs(np.diff(array, axis=1))].sum(axis=1)
+        pairs = np.arange(self._grid.rows - 1)
+        between = self._grid.joint[pairs, np.abs(np.diff(array, axis=1))].sum(axis=1)
         cost = self._grid.step[array].sum(axis=1) + between
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
@@ -146,11 +147,12 @@ class Pool:
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
     """Bands of consecutive rows of one width, as wide as each capacity allows."""
-    joint = grid.joint
+    may_end = grid.joint < MUCH
     for capacity in capacities:
         for first in range(grid.rows):
             for height in range(1, grid.rows - first + 1):
                 width = min(grid.width, capacity // height)
-                if width and (height == grid.rows or joint[width] < MUCH):
+                ends = [s for s in (first - 1, first + height - 1) if 0 <= s < grid.rows - 1]
+                if width and all(may_end[s, width] for s in ends):
                     after = grid.rows - first - height
                     yield (0,) * first + (width,) * height + (0,) * after

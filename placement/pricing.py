@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid, Slope, joint_cost
+from placement.grid import BlockGrid, Slopes, joint_cost
 
 INFINITE = np.int64(1) << 60
 
@@ -31,18 +31,18 @@ class Pricer:
     """
 
     def __init__(
-        self, rows: int, width: int, capacity: int, slopes: Sequence[Slope], lot: int = 1
+        self, rows: int, width: int, capacity: int, slopes: Sequence[Slopes], lot: int = 1
     ) -> None:
         """`slopes`: as of a BlockGrid. `lot`: a pattern's slots number a multiple of it."""
         self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
         shape = (slots, capacity + 1)
-        self._slopes = [
-            (weight * np.arange(slots, dtype=np.int64)[:, None], min(reach, slots - 1))
-            for weight, reach in slopes
+        self._climbs = [
+            [(weight * np.arange(slots)[:, None], min(reach, slots - 1)) for weight, reach in each]
+            for each in slopes
         ]
         self._slots = np.arange(slots)
-        self._joint = joint_cost(slopes, slots - 1)
+        self._joint = [joint_cost(each, slots - 1) for each in slopes]
         self._tables = [np.empty(shape, dtype=np.int64) for _ in range(rows)]
         self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
         # Tables shift right by their own n, so that column u - n lands in column u: the
@@ -62,13 +62,11 @@ class Pricer:
         self._link_price = links
         self._cost = cost[:, : len(self._tables[0])]
         self._first_row(self._tables[0])
-        for previous, table, row_cost, link in zip(
-            self._tables, self._tables[1:], self._cost[1:], links, strict=False
-        ):
-            self._transform(previous, self._nearest)
-            if link:
-                self._linked(previous, link)
-            np.add(self._shifted, row_cost[:, None], out=table)
+        for s, (previous, table) in enumerate(pairwise(self._tables)):
+            self._transform(s, previous)
+            if links[s]:
+                self._linked(s, previous, links[s])
+            np.add(self._shifted, self._cost[s + 1][:, None], out=table)
             np.minimum(table, INFINITE, out=table)
         self.by_used = self._tables[-1].min(axis=0) - size_price
         self.by_used[self._broken] = INFINITE
@@ -79,10 +77,10 @@ class Pricer:
         table.fill(INFINITE)
         table[self._slots, self._slots] = self._cost[0]
 
-    def _transform(self, table: Ints, out: Ints) -> None:
-        """out[n, u] = min over n' of table[n', u] + what |n - n'| costs."""
+    def _transform(self, s: int, table: Ints) -> None:
+        """nearest[n, u] = min over n' of table[n', u] + what |n - n'| costs after row s."""
         first, second, third = self._scratch
-        for climb, reach in self._slopes:
+        for climb, reach in self._climbs[s]:
             np.subtract(table, climb, out=first)
             up = _running_min(first, second, reach)
             up += climb
@@ -90,16 +88,16 @@ class Pricer:
             np.add(table, climb, out=third)
             down = _running_min(third[::-1], spare[::-1], reach)[::-1]
             down -= climb
-            table = np.minimum(up, down, out=out)
+            table = np.minimum(up, down, out=self._nearest)
 
-    def _linked(self, table: Ints, link: int) -> None:
+    def _linked(self, s: int, table: Ints, link: int) -> None:
         """As `_transform`, where going from some slots to some is worth `link`."""
         from_none = table[0].copy()
         table[0] = INFINITE
-        self._transform(table, self._nearest)
+        self._transform(s, table)
         table[0] = from_none
         self._nearest[1:] -= link
-        np.minimum(self._nearest, from_none + self._joint[:, None], out=self._nearest)
+        np.minimum(self._nearest, from_none + self._joint[s][:, None], out=self._nearest)
 
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
@@ -110,7 +108,8 @@ class Pricer:
         for row in range(len(self._tables) - 1, 0, -1):
             rest = self._tables[row][n, used] - self._cost[row, n]
             used -= n
-            ways = self._tables[row - 1][:, used] + self._joint[np.abs(self._slots - n)]
+            ways = self._tables[row - 1][:, used]
+            ways = ways + self._joint[row - 1][np.abs(self._slots - n)]
             ways[1:] -= self._link_price[row - 1] * (n > 0)
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
@@ -137,5 +136,5 @@ def _running_min(table: Ints, other: Ints, reach: int) -> Ints:
 def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
     """Doubled cost of one zone, before the constant that the grid subtracts."""
     joint = grid.joint
-    between = sum(int(joint[abs(a - b)]) for a, b in pairwise(pattern))
+    between = sum(int(joint[s, abs(a - b)]) for s, (a, b) in enumerate(pairwise(pattern)))
     return int(sum(grid.step[n] for n in pattern)) + between

@@ -168,7 +168,8 @@ def _staggered(request: Request, grid: BlockGrid, cell: int, lot: int) -> BlockG
     grid = _finer(grid, stage)
     return replace(
         grid,
-        slopes=((grid.row_weight, free), (grid.row_weight + dear, max(0, reach - free))),
+        slopes=(((grid.row_weight, free), (grid.row_weight + dear, max(0, reach - free))),)
+        * (grid.rows - 1),
     )
 
 
@@ -182,7 +183,7 @@ def _finer(grid: BlockGrid, factor: int) -> BlockGrid:
         step=grid.step * factor,
         offset=grid.offset * factor,
         unit=grid.unit / factor,
-        slopes=tuple((weight * factor, many) for weight, many in grid.slopes),
+        slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
     )
 
 

@@ -98,14 +98,15 @@ def test_prices_of_all_patterns(
     cost = rng.integers(-20, 30, (rows, width + 1))
     size_price = rng.integers(-9, 9, capacity + 1)
     link_price = rng.integers(-9, 9, rows)
-    slopes = [(row_weight, reach[0]), (row_weight + dearer, reach[1])]
-    joint = joint_cost(slopes, width)
+    bent = ((row_weight, reach[0]), (row_weight + dearer, reach[1]))
+    slopes = [bent if s % 2 else ((row_weight, width),) for s in range(rows - 1)]
+    joint = [joint_cost(each, width) for each in slopes]
     pricer = Pricer(rows, width, capacity, slopes, lot)
     for _ in range(2):  # the tables are used again
         pricer.price(cost, size_price, link_price)
 
     def price(pattern: tuple[int, ...]) -> int:
-        between = sum(int(joint[abs(a - b)]) for a, b in pairwise(pattern))
+        between = sum(int(joint[s][abs(a - b)]) for s, (a, b) in enumerate(pairwise(pattern)))
         links = sum(int(link_price[s]) for s in range(rows - 1) if pattern[s] and pattern[s + 1])
         slots = sum(int(cost[s, n]) for s, n in enumerate(pattern))
         return slots + between - links - int(size_price[sum(pattern)])
