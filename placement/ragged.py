@@ -13,24 +13,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import permutations
-from math import ceil, gcd
+from math import ceil
 
 import numpy as np
 
 from placement.bands import band_trees
 from placement.blockgraph import block_graph
 from placement.bounds import Prover
+from placement.cells import Cells, cell_views
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
-from placement.grid import BlockGrid, block_axes, block_grid, block_grids
+from placement.grid import BlockGrid, block_grids
 from placement.layout import counts
-from placement.master import Pattern
 from placement.request import Limits, Request
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
-from placement.traffic import Pattern as Talk
 from placement.traffic import axis_traffic
 from placement.zones import ZoneStep, best_grid
 
@@ -128,80 +126,29 @@ def _orders(request: Request, gpus: int) -> list[Ints]:
     return orders[:MOST_ORDERS]
 
 
-def cell_grid(request: Request, gpus: int) -> tuple[BlockGrid, int]:
-    """The grid of the largest cells that form one, and the cells of a host."""
-    for cell in range(gpus, 0, -1):
-        if gpus % cell == 0:
-            grid = block_grid(request, cell)
-            if grid is not None:
-                return _staggered(request, grid, cell, gpus // cell), gpus // cell
-    raise AssertionError("single ranks always form a grid")
-
-
-def _staggered(request: Request, grid: BlockGrid, cell: int, lot: int) -> BlockGrid:
-    """`grid` with joints that know that a block holds `lot` consecutive cells.
-
-    Let stages of c cells lie inside replicas of S, and g = gcd(S, lot) < lot. Blocks then
-    end every g cells, and at each end those of one residue class of replicas in q =
-    lot / g. A zone that holds n_i blocks of class i at some cell cuts the ring of replicas
-    there in max n_i - min n_i places at least, for a run of neighbours has as many of any
-    class, give or take one. Where one class ends, the zone's cells can change by the sum
-    of these spreads before and behind it, and by all D/q blocks of the class at most. So
-    each slot by which two rows differ costs g w / c, less a few that come free.
-    """
-    axes = sorted(block_axes(request, cell) or (), key=lambda axis: axis.stride)
-    if len(axes) < 2 or axes[-2].pattern is not Talk.CHAIN:
-        return grid
-    stage, outer = axes[-2].stride, axes[-1]
-    common = gcd(outer.stride, lot)
-    classes = lot // common
-    if classes == 1:
-        return grid
-    ends = [
-        sum(min(u, 2 * stage - u) for u in range(1, 2 * stage) if (s * stage + u) % common == 0)
-        for s in range(grid.rows - 1)
-    ]
-    most = max(ends, default=0)
-    reach, free = most * (outer.size // classes), 2 * most
-    weight = next(a.weight for a in grid.slice_axes if a.axis == outer.axis)
-    dear = weight * common if outer.pattern is Talk.RING else 0
-    grid = _finer(grid, stage)
-    return replace(
-        grid,
-        slopes=(((grid.row_weight, free), (grid.row_weight + dear, max(0, reach - free))),)
-        * (grid.rows - 1),
-    )
-
-
-def _finer(grid: BlockGrid, factor: int) -> BlockGrid:
-    """The same costs in smaller units."""
-    return replace(
-        grid,
-        row_weight=grid.row_weight * factor,
-        row_wrap=grid.row_wrap * factor,
-        slice_axes=tuple(replace(a, weight=a.weight * factor) for a in grid.slice_axes),
-        step=grid.step * factor,
-        offset=grid.offset * factor,
-        unit=grid.unit / factor,
-        slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
-    )
-
-
 def _bound(
     request: Request, gpus: int, capacities: Sequence[int], layout: Ints, rounds: int
 ) -> int:
     """A doubled cut in bytes that no layout of blocks beats."""
-    grid, lot = cell_grid(request, gpus)
-    cells = [c * lot for c in capacities]
-    states = grid.rows * (grid.width + 1) * max(cells)
+    cost = 2 * _bytes(request, gpus, layout)
+    best = 0
+    for view in cell_views(request, gpus):
+        if best < cost:
+            best = max(best, _view_bound(view, capacities, layout, cost, rounds))
+    return best
+
+
+def _view_bound(
+    view: Cells, capacities: Sequence[int], layout: Ints, cost: int, rounds: int
+) -> int:
+    grid, lot = view.grid, view.lot
+    room = [c * lot for c in capacities]
+    states = grid.rows * (grid.width + 1) * max(room)
     if states > MOST_STATES:
         return 0
-    incumbent = ceil(2 * _bytes(request, gpus, layout) / grid.unit)
-    prover = Prover(grid, cells, _cell_patterns(grid, np.repeat(layout, lot), len(cells)), lot)
+    zone_of_cell = np.repeat(layout, view.cells_of_host)
+    by_zone = counts(zone_of_cell[grid.block], len(room))
+    seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
     few = max(1, rounds * QUICK_STATES // max(states, QUICK_STATES))
-    return 2 * ceil(grid.to_bytes(prover.prove(incumbent, few)))
-
-
-def _cell_patterns(grid: BlockGrid, zone_of_cell: Ints, zones: int) -> list[Pattern]:
-    by_zone = counts(zone_of_cell[grid.block], zones)
-    return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
+    proved = Prover(grid, room, seeds, lot).prove(ceil(cost / grid.unit), few)
+    return 2 * ceil(grid.to_bytes(proved))

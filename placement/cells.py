@@ -1,0 +1,186 @@
+"""Cells: the most neighbouring ranks that form a grid, for jobs whose blocks form none.
+
+What no layout of cells beats, no layout of blocks does, for a host's cells may part here.
+Views of the cells bound a job from below.
+
+*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds.
+
+*Whole blocks*: where the pipeline is the outermost axis and stages are whole blocks, a slot
+is a block, and only the axes inside a stage are bounded cell by cell.
+
+*Runs*: a block holds `lot` consecutive cells. Where replicas of S cells are not whole
+blocks, blocks of different replicas are staggered, and rows are the cells of a replica,
+in rank order; runs of g = gcd(S, lot) cells never part. Blocks then end after every run,
+and at each end those of one residue class of replicas in q = lot / g. A zone with n_i
+blocks of class i at some run cuts the ring of replicas there in max n_i - min n_i places
+at least, for a run of neighbours has as many of any class, give or take one. Where a
+class ends, what the zone holds can change by the sum of these spreads before and behind,
+and by all D/q blocks of the class at most. So a difference of d slots between neighbouring
+runs costs g w (d - 2), and at most D/q are possible at all. Within a stage it cuts the ring
+or chain of the axis inside it as well. Pipeline edges are left out: they do not join
+neighbouring runs.
+
+With one cell a stage both are one; with more, the staggering bounds the stages as well,
+for the cells of two stages differ by no more than what lies between them adds up to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+
+from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid
+from placement.request import Request
+from placement.traffic import Pattern
+
+FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A view: a grid of cells, how many of its slots a host holds, and how many cells."""
+
+    grid: BlockGrid
+    lot: int
+    cells_of_host: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Staggered:
+    """Replicas whose blocks are staggered; sizes in cells."""
+
+    stage: int
+    replica: int
+    run: int
+    classes: int
+    axis: BlockAxis
+
+    @property
+    def reach(self) -> int:
+        """The blocks of one class: what a zone's share changes by at most."""
+        return self.axis.size // self.classes
+
+    @property
+    def dear(self) -> int:
+        """Of one slot beyond the free ones, doubled."""
+        return self.axis.weight * self.run if self.axis.pattern is Pattern.RING else 0
+
+
+def cell_views(request: Request, gpus: int) -> list[Cells]:
+    """Grids of cells whose bounds hold for blocks, the stages first."""
+    for cell in range(gpus, 0, -1):
+        if gpus % cell:
+            continue
+        grid = block_grid(request, cell)
+        if grid is not None:
+            break
+    else:
+        raise AssertionError("single ranks always form a grid")
+    lot = gpus // cell
+    chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
+    stage = chain.stride if chain else grid.size
+    if stage * grid.rows == grid.size and stage % lot == 0:
+        return [Cells(_whole(grid, lot), 1, lot)]
+    staggered = _staggered(request, cell, lot, grid)
+    if staggered is None:
+        return [Cells(grid, lot, lot)]
+    stages = Cells(_stages(grid, staggered), lot, lot)
+    if staggered.stage == 1:
+        return [stages]
+    return [stages, Cells(_runs(grid, staggered), lot // staggered.run, lot)]
+
+
+def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
+    """Stages of whole blocks, which neither part nor shift between one stage and the next."""
+    order = np.argsort(grid.block, axis=1)
+    in_ranks = np.take_along_axis(grid.block, order, axis=1)
+    width = grid.width // lot
+    return replace(
+        grid,
+        width=width,
+        row_weight=grid.row_weight * lot,
+        row_wrap=grid.row_wrap * lot,
+        step=grid.step[::lot],
+        block=in_ranks[:, ::lot],
+        slopes=(((grid.row_weight * lot, width),),) * (grid.rows - 1),
+    )
+
+
+def _staggered(request: Request, cell: int, lot: int, grid: BlockGrid) -> _Staggered | None:
+    """None unless the two outermost axes are the chain and, around it, another."""
+    axes = sorted(block_axes(request, cell) or (), key=lambda axis: axis.stride)
+    if len(axes) < 2 or axes[-2].pattern is not Pattern.CHAIN:
+        return None
+    chain, outer = axes[-2:]
+    run = gcd(outer.stride, lot)
+    if run == lot:
+        return None
+    scaled = next(axis for axis in grid.slice_axes if axis.axis == outer.axis)
+    return _Staggered(chain.stride, outer.stride, run, lot // run, scaled)
+
+
+def _stages(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
+    """`grid` with what the runs between two stages add up to.
+
+    Cell c of a stage and cell c of the next are `stage` cells apart; over all c, the end
+    of a run is passed once for each pair that it lies between, at most `stage` times.
+    """
+    stage, run = staggered.stage, staggered.run
+    ends = [
+        sum(min(u, 2 * stage - u) for u in range(1, 2 * stage) if (s * stage + u) % run == 0)
+        for s in range(grid.rows - 1)
+    ]
+    fine = _finer(grid, stage)
+    slopes = tuple(
+        _slopes(fine.row_weight, staggered.dear, FREE * passed, passed * staggered.reach)
+        for passed in ends
+    )
+    return replace(fine, slopes=slopes)
+
+
+def _runs(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
+    """Rows are the runs of a replica, slots are replicas; costs of `grid`'s unit."""
+    run, axis = staggered.run, staggered.axis
+    rows = staggered.replica // run
+    inner = [a for a in grid.slice_axes if a is not axis]
+    beside = inner[0] if len(inner) == 1 and inner[0].pattern is Pattern.RING else None
+    slopes = []
+    for s in range(rows - 1):
+        is_inside = (s + 1) * run % staggered.stage != 0
+        edge = beside.weight * (2 if beside.size == 2 else 1) if beside and is_inside else 0
+        slopes.append(_slopes(edge, staggered.dear, FREE, staggered.reach))
+    line = np.arange(axis.size + 1) % axis.size != 0
+    if axis.pattern is not Pattern.RING:
+        line = np.arange(axis.size + 1) > 0
+    is_touch = axis.pattern is Pattern.HIERARCHICAL
+    cost = 2 * axis.weight * run if axis.pattern is not Pattern.ALL_TO_ALL else 0
+    first = np.arange(rows)[:, None] * run
+    return replace(
+        grid,
+        rows=rows,
+        width=axis.size,
+        step=cost * line.astype(np.int64),
+        offset=cost * rows if is_touch else 0,
+        block=first + np.arange(axis.size)[None, :] * staggered.replica,
+        slopes=tuple(slopes),
+    )
+
+
+def _slopes(weight: int, dear: int, free: int, reach: int) -> Slopes:
+    return ((weight, min(free, reach)), (weight + dear, max(0, reach - free)))
+
+
+def _finer(grid: BlockGrid, factor: int) -> BlockGrid:
+    """The same costs in smaller units."""
+    return replace(
+        grid,
+        row_weight=grid.row_weight * factor,
+        row_wrap=grid.row_wrap * factor,
+        slice_axes=tuple(replace(a, weight=a.weight * factor) for a in grid.slice_axes),
+        step=grid.step * factor,
+        offset=grid.offset * factor,
+        unit=grid.unit / factor,
+        slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
+    )
