@@ -10,6 +10,7 @@ import numpy as np
 from placement.cut import egress
 from placement.fabric import Fabric
 from placement.hostset import HostSet, to_mask
+from placement.near import Hint
 from placement.request import (
     Answer,
     Infeasible,
@@ -22,18 +23,20 @@ from placement.request import (
 from placement.runnersup import RunnerUp, runners_up
 from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
-from scheduler.cli import steps, steptables
+from scheduler.cli import around, steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked: the job's name and gang, on which fabric, with which hosts free."""
+    """What was asked: the job's name and gang, on which fabric, with which hosts free,
+    near which old placement."""
 
     name: str
     fabric: Fabric
     request: Request
     free: HostSet
+    near: Hint | None = None
 
 
 def outcome(answer: Answer) -> str:
@@ -91,6 +94,8 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
         ],
         "domains": _domains(asked, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
+        "left_free": around.left_free_mapping(asked.fabric, asked.free, answer),
+        **around.near_mapping(asked.fabric, asked.request, asked.free, asked.near, answer),
         "spares": list(asked.fabric.names(answer.spares)),
         "hosts": list(asked.fabric.names(answer.hosts)),
     }
@@ -167,7 +172,9 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
         f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
     )
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    notes = [f"note: {note}" for note in answer.notes]
+    left = around.left_free_text(asked.fabric, asked.free, answer)
+    moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
+    notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
     parts += [_alternatives_text(asked, answer), _step_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
