@@ -5,8 +5,8 @@
 The folder holds the public traces as distributed: philly/philly.csv.gz,
 swf/NASA-iPSC-1993-3.1-cln.swf.gz, swf/lublin_256-synthetic.swf.gz; they are replayed, and
 what must hold whatever they say is checked. Under the textbook policies the start of every
-job of an SWF trace is compared with an independent reference. Exit code 1 when a value or a check fails,
-2 when a trace is missing.
+job of an SWF trace is compared with an independent reference. Exit code 1 when a value or a
+check fails, 2 when a trace is missing.
 """
 
 from __future__ import annotations
