@@ -100,9 +100,10 @@ class Prover:
     """Proves lower bounds on the doubled cut of a grid over zones of given capacities."""
 
     def __init__(
-        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern]
+        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern], lot: int = 1
     ) -> None:
-        """`seeds`: patterns to start from, say those of a good layout."""
+        """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
+        lots, whole hosts of several slots, say; capacities are multiples of it."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
@@ -110,12 +111,14 @@ class Prover:
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
-        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], grid.row_weight * self.scale)
+        slopes = [(weight * self.scale, many) for weight, many in grid.slopes]
+        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, lot)
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
-        self.pool.add(rectangles(grid, spaced))
+        self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
         self.stairs: dict[Counter, Range] = {}
+        self.in_use: dict[Pattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
@@ -167,8 +170,10 @@ class Prover:
         return min([incumbent, *self.leaves, *(known for known, _, _ in self.heap)])
 
     def good_patterns(self, most: int) -> list[Pattern]:
-        """The cheapest patterns at the last prices: what a whole cover is made of."""
-        return self.pool.cheapest(*self.last_prices, most, np.inf)
+        """What a whole cover is made of: the patterns in use where nodes ended, the last
+        node first, then the cheapest at the last prices."""
+        cheapest = self.pool.cheapest(*self.last_prices, most, np.inf)
+        return list(dict.fromkeys([*reversed(self.in_use), *cheapest]))[:most]
 
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
@@ -221,16 +226,19 @@ class Prover:
         slots = np.arange(g.width + 1, dtype=np.int64)
         cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
         size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
+        link_price = np.zeros(g.rows, dtype=np.int64)
         fixed = g.width * int(slot.sum())
         for (counter, (low, high)), price in zip(
             master.ranges.items(), prices[g.rows :].tolist(), strict=True
         ):
             fixed += price * (low if price > 0 else high)
-            if counter.row == WHOLE_GANG:
+            if counter.is_link:
+                link_price[counter.row] += price
+            elif counter.row == WHOLE_GANG:
                 size_price += price * counter.values(len(size_price), g.width)
             else:
                 cost[counter.row] -= price * counter.values(g.width + 1, g.width)
-        self.pricer.price(cost, size_price)
+        self.pricer.price(cost, size_price, link_price)
         best = self.pricer.best
         per_zone = sum(min(0, int(best[c])) for c in self.capacities)
         value = -(-(fixed + per_zone) // self.scale) - g.offset
@@ -262,7 +270,11 @@ class Prover:
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
-        counter, value = _most_fractional(*master.support(solution))
+        patterns, share = master.support(solution)
+        for pattern in patterns.tolist():
+            self.in_use.pop(tuple(pattern), None)
+            self.in_use[tuple(pattern)] = None
+        counter, value = _most_fractional(patterns, share)
         if counter is None:
             return []
         slot_price, price = master.prices(solution)
@@ -281,7 +293,7 @@ def _most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, flo
     A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
     zones in; only a split on sizes tells them from real ones.
     """
-    for family in (_sizes, _touches, _slots):
+    for family in (_sizes, _touches, _links, _slots):
         best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
         for counter, holds in family(patterns):
             value = float(share[holds].sum())
@@ -304,6 +316,11 @@ def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
 def _touches(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
     for s in range(patterns.shape[1]):
         yield Counter(s, 1), patterns[:, s] > 0
+
+
+def _links(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    for s in range(patterns.shape[1] - 1):
+        yield Counter(s, is_link=True), (patterns[:, s] > 0) & (patterns[:, s + 1] > 0)
 
 
 def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout
+from placement.layout import Layout, layout_cost
 from placement.master import Pattern
-from placement.milp import INFINITY, solve_integer
+from placement.milp import INFINITY, IntegerProgram
 from placement.pricing import pattern_cost
 
 WORK = 0.3  # deterministic time of CP-SAT, about as many seconds
@@ -32,7 +32,13 @@ def cover_layout(
     slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)
     for zone, pattern in zip(zones, sorted(chosen, key=lambda p: (-sum(p), p)), strict=False):
         slots[zone] = pattern
-    return _laid_out(grid, _trimmed(grid, slots))
+    return laid_out(grid, _trimmed(grid, slots))
+
+
+def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
+    """A layout with so many slots of each row in each zone."""
+    layouts = (_in_order(grid, slots), _kept(grid, slots))
+    return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 
 def _chosen(
@@ -42,17 +48,18 @@ def _chosen(
     large zones."""
     classes = sorted({c for c in capacities if c}, reverse=True)
     smaller = [*classes[1:], 0]
-    rows = [(float(grid.width), INFINITY)] * grid.rows
-    rows += [(-INFINITY, float(sum(c >= size for c in capacities))) for size in classes]
-    columns = []
-    for pattern in patterns:
-        entries = [(s, n) for s, n in enumerate(pattern) if n]
-        entries += [(grid.rows + j, 1) for j, c in enumerate(smaller) if sum(pattern) > c]
-        columns.append((pattern_cost(grid, pattern), entries))
-    copies = solve_integer(rows, columns, len(capacities), WORK)
-    if copies is None:
+    program = IntegerProgram()
+    copies = [program.variable(len(capacities), pattern_cost(grid, p)) for p in patterns]
+    for s in range(grid.rows):
+        entries = [(x, p[s]) for x, p in zip(copies, patterns, strict=True) if p[s]]
+        program.row(grid.width, INFINITY, entries)
+    for size, least in zip(classes, smaller, strict=True):
+        entries = [(x, 1) for x, p in zip(copies, patterns, strict=True) if sum(p) > least]
+        program.row(-INFINITY, sum(c >= size for c in capacities), entries)
+    solution = program.solve(WORK)
+    if solution is None:
         return None
-    return [p for p, n in zip(patterns, copies, strict=True) for _ in range(n)]
+    return [p for x, p in zip(copies, patterns, strict=True) for _ in range(solution.values[x])]
 
 
 def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
@@ -66,7 +73,26 @@ def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
     return slots
 
 
-def _laid_out(grid: BlockGrid, slots: Ints) -> Layout:
+def _kept(grid: BlockGrid, slots: Ints) -> Layout:
+    """Every slot stays in the zone of the row before where the zone's count allows it.
+
+    Exact where the order of slots costs nothing, as with one hierarchical axis: two rows
+    then differ by as many slots as zones give up, no more.
+    """
+    layout = _in_order(grid, slots)
+    for s in range(1, grid.rows):
+        left = slots[:, s].copy()
+        row = np.full(grid.width, -1)
+        for d, zone in enumerate(layout[s - 1]):
+            if left[zone]:
+                row[d] = zone
+                left[zone] -= 1
+        row[row < 0] = np.repeat(np.arange(len(left)), left)
+        layout[s] = row
+    return layout
+
+
+def _in_order(grid: BlockGrid, slots: Ints) -> Layout:
     """Every row in the same order of zones: those that begin higher up come first."""
     first_row = np.where(slots.any(axis=1), np.argmax(slots > 0, axis=1), grid.rows)
     order = np.lexsort((np.arange(len(slots)), -slots.max(axis=1), first_row))

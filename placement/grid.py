@@ -8,16 +8,19 @@ one row, so a block is (row s, slot d) with d in [0, width).
 Costs here are *doubled*: every zone pays in full for each cut edge that touches it,
 hence the sum over zones is twice the cut. `unit` turns half of that back into bytes.
 The cost of a zone that holds n slots of a row is at least `step[n]`, whatever slots
-these are, and a chain edge is cut at least |n_s - n_(s+1)| times between two rows:
+these are, and between two rows it pays at least `joint[|n_s - n_(s+1)|]`, which is
+row_weight times that difference for a chain between rows of whole hosts:
 
-    2 cut >= sum over zones of [ sum_s step[n_s] + row_weight sum_s |n_s - n_(s+1)| ] - offset
+    2 cut >= sum over zones of [ sum_s step[n_s] + sum_s joint[|n_s - n_(s+1)|] ] - offset
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise, permutations
+from functools import lru_cache, reduce
+from itertools import combinations, pairwise, permutations
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -28,6 +31,7 @@ from placement.traffic import AxisTraffic, Pattern, axis_traffic
 
 MUCH = np.int64(1) << 60  # no such set of slots
 MOST_ORDERS = 6  # of the slice axes that are tried
+Slope = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ class BlockAxis:
 class BlockGrid:
     """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
 
-    Slots run along `slice_axes` in their order, the first one fastest.
+    Slots run along `slice_axes` in their order, the first one fastest. `slopes`: the
+    joint is convex, so much per slot (first value) for so many slots (second value), one
+    after the other; a difference beyond them all is impossible.
     """
 
     rows: int
@@ -62,16 +68,23 @@ class BlockGrid:
     offset: int
     unit: Fraction
     block: Ints
+    slopes: tuple[Slope, ...]
 
     @staticmethod
     def shapeless(blocks: int) -> BlockGrid:
         """One row of blocks that stay in order, for ranks that form no grid of hosts."""
         nothing = np.zeros(blocks + 1, dtype=np.int64)
-        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), np.arange(blocks)[None, :])
+        number = np.arange(blocks)[None, :]
+        return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), number, ((0, blocks),))
 
     @property
     def size(self) -> int:
         return self.rows * self.width
+
+    @property
+    def joint(self) -> Ints:
+        """Doubled cost between two rows that differ by 0 .. width slots."""
+        return joint_cost(self.slopes, self.width)
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -81,6 +94,18 @@ class BlockGrid:
 
     def to_bytes(self, doubled: int) -> Fraction:
         return doubled * self.unit / 2
+
+
+def joint_cost(slopes: Sequence[Slope], most: int) -> Ints:
+    """Of a difference of 0 .. `most` slots."""
+    cost = np.full(most + 1, MUCH)
+    cost[0] = 0
+    reached = total = 0
+    for weight, many in slopes:
+        until = min(most, reached + many)
+        cost[reached : until + 1] = total + weight * np.arange(until - reached + 1)
+        reached, total = until, int(cost[until])
+    return cost
 
 
 def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
@@ -140,6 +165,7 @@ def block_grid(
         offset=offset * rows,
         unit=unit,
         block=_blocks(chain, rest),
+        slopes=((chain.weight if chain else 0, width),),
     )
 
 
@@ -200,34 +226,33 @@ def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
 def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
     """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
 
-    The two axes that are dearest to part are bounded together, for a set of slots cannot
-    be aligned with both; every further axis stacks layers of what is bounded so far.
+    Two axes are bounded together, for a set of slots cannot be aligned with both; every
+    further axis stacks layers of what is bounded so far. Any order gives a bound, and the
+    largest counts.
     """
-    dearest = sorted(axes, key=lambda a: (-_per_slot(a), a.axis))
-    if not dearest:
-        step = np.zeros(width + 1, dtype=np.int64)
-    elif len(dearest) == 1:
-        step = _line(dearest[0])
-    else:
-        step = _plane(*dearest[:2])
-        for axis in dearest[2:]:
-            step = _stack(step, axis)
+    step = np.zeros(width + 1, dtype=np.int64) if len(axes) != 1 else _line(axes[0])
+    for first, second in combinations(axes, 2):
+        rest = [axis for axis in axes if axis not in (first, second)]
+        step = np.maximum(step, reduce(_stack, rest, _plane(first, second)))
     offset = sum(
         2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
     )
     return step, offset
 
 
+FINE = 16  # layers of at most so many cells are told apart by the cell
+
+
 def _stack(base: Ints, axis: BlockAxis) -> Ints:
     """Least cost of n slots in `axis.size` layers, each bounded by `base`.
 
     Layers that hold between lo and hi slots have at least hi - lo lines of the axis in
-    part, or hi lines touched if it is hierarchical. lo and hi range over a few intervals
-    instead of all values, which only lowers the bound.
+    part, or hi lines touched if it is hierarchical. In large layers lo and hi range over a
+    few intervals instead of all values, which only lowers the bound.
     """
     cells = len(base) - 1
-    marks = sorted({0, 1, cells // 4, cells // 2, cells - 1, cells} - {-1})
-    intervals = [(a, b - 1) for a, b in pairwise([*marks, cells + 1])]
+    some = range(cells + 1) if cells <= FINE else (0, 1, cells // 4, cells // 2, cells - 1, cells)
+    intervals = [(a, b - 1) for a, b in pairwise([*sorted(set(some)), cells + 1])]
     line = _line(axis)
     touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
     best = np.full(cells * axis.size + 1, MUCH)
@@ -272,36 +297,27 @@ def _min_plus(a: Ints, b: Ints) -> Ints:
     return total
 
 
+@lru_cache(maxsize=256)
 def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
     """Doubled least cost of n cells of an a.size x b.size plane, n = 0 .. all of them.
 
-    Only how many lines of either axis are touched, and how many are full, is counted;
-    a partial line costs at least its cheapest. Full lines of one axis touch every line
-    of the other, which leaves four cases: no full line, full a-lines, full b-lines, both.
+    Exact. With m_j cells on line j of axis a, lines of b are cut where only some of the
+    a-lines reach, which is in max m - min m places if the a-lines are nested, or wherever
+    one reaches if b is hierarchical. The cost of a line is concave in m (`_line`), so for
+    given least and most m all lines but one hold either.
     """
-    cells = a.size * b.size
-    n = np.arange(cells + 1)
-    least = np.full(cells + 1, np.iinfo(np.int64).max)
-    along_a = np.arange(1, b.size + 1)  # a-lines touched; as full lines, 1 .. all
-    for touched in along_a.tolist():
-        others = -(-n // touched)  # b-lines touched
-        cost = _lines(a, touched, 0) + _lines(b, others, 0)
-        least = np.where(others <= a.size, np.minimum(least, cost), least)
-        missing = -(-(cells - n) // max(1, b.size - touched)) if touched < b.size else 0 * n
-        full = a.size - missing
-        fits = (full > 0) & ((touched < b.size) | (n == cells))
-        cost = _lines(a, b.size, touched) + _lines(b, a.size, np.maximum(full, 0))
-        least = np.where(fits, np.minimum(least, cost), least)
-    for one, other in ((a, b), (b, a)):
-        whole, rest = n // one.size, (n % one.size != 0).astype(np.int64)
-        cost = _lines(one, whole + rest, whole) + _lines(other, one.size, 0)
-        least = np.where(whole > 0, np.minimum(least, cost), least)
-    least[0] = 0
+    if b.pattern is Pattern.ALL_TO_ALL or (a.pattern is not Pattern.ALL_TO_ALL and b.size < a.size):
+        a, b = b, a
+    line = _line(a)
+    across = int(_line(b)[1]) if b.size > 1 else 0
+    is_touch = b.pattern is Pattern.HIERARCHICAL
+    least = np.full(a.size * b.size + 1, MUCH)
+    many = np.arange(b.size)[:, None]
+    for low in range(a.size + 1):
+        for high in range(low, a.size + 1):
+            rest = np.arange(low, high + 1)[None, :]
+            cells = many * high + (b.size - 1 - many) * low + rest
+            cost = many * line[high] + (b.size - 1 - many) * line[low] + line[rest]
+            cost = cost + across * (high if is_touch else high - low)
+            np.minimum.at(least, cells, cost)
     return least
-
-
-def _lines(axis: BlockAxis, touched: Ints | int, full: Ints | int) -> Ints:
-    """Least doubled cost of this many lines touched, `full` of them wholly."""
-    line = _line(axis)
-    partial = int(line[1:-1].min()) if axis.size > 1 else 0
-    return np.asarray(partial * (touched - np.asarray(full)) + int(line[-1]) * np.asarray(full))

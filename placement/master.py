@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid
+from placement.grid import MUCH, BlockGrid
 from placement.milp import ColumnLp, LpSolution
 from placement.pricing import pattern_cost
 
@@ -21,7 +21,8 @@ WHOLE_GANG = -1
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), or, with `stairs` = k, of the steps of a staircase on a row's slots.
+    the whole gang), of those that hold some of `row` and some of the next row if it is a
+    link, or, with `stairs` = k, of the steps of a staircase on a row's slots.
 
     Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
     n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
@@ -30,6 +31,7 @@ class Counter:
     row: int
     least: int = 1
     stairs: int = 0
+    is_link: bool = False
 
     def values(self, length: int, width: int) -> Ints:
         """f(n) for n = 0 .. length - 1."""
@@ -37,6 +39,8 @@ class Counter:
 
     def of(self, patterns: Ints, width: int) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
+        if self.is_link:
+            return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
         held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
         return self._f(held, width)
 
@@ -81,7 +85,9 @@ class Master:
         self._patterns[pattern] = None
         held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
         entries = [float(n) for n in pattern]
-        entries += [table[held[c.row]] for c, table in zip(self.ranges, self._values, strict=True)]
+        for counter, table in zip(self.ranges, self._values, strict=True):
+            is_broken = counter.is_link and not pattern[counter.row + 1]
+            entries.append(0.0 if is_broken else table[held[counter.row]])
         self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
         return True
 
@@ -121,8 +127,8 @@ class Pool:
             return
         self._seen.update(dict.fromkeys(fresh))
         array = np.array(fresh, dtype=np.int64)
-        moves = np.abs(np.diff(array, axis=1)).sum(axis=1)
-        cost = self._grid.step[array].sum(axis=1) + self._grid.row_weight * moves
+        between = self._grid.joint[np.abs(np.diff(array, axis=1))].sum(axis=1)
+        cost = self._grid.step[array].sum(axis=1) + between
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
 
@@ -140,10 +146,11 @@ class Pool:
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
     """Bands of consecutive rows of one width, as wide as each capacity allows."""
+    joint = grid.joint
     for capacity in capacities:
         for first in range(grid.rows):
             for height in range(1, grid.rows - first + 1):
                 width = min(grid.width, capacity // height)
-                if width:
+                if width and (height == grid.rows or joint[width] < MUCH):
                     after = grid.rows - first - height
                     yield (0,) * first + (width,) * height + (0,) * after

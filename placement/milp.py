@@ -84,33 +84,52 @@ class ColumnLp:
         )
 
 
-def solve_integer(
-    rows: Sequence[tuple[float, float]],
-    columns: Sequence[tuple[int, Sequence[tuple[int, int]]]],
-    most: int,
-    work: float,
-) -> tuple[int, ...] | None:
-    """Integer multiplicities in [0, most] of least cost; None when none was found.
+@dataclass(frozen=True, slots=True)
+class IntegerSolution:
+    """Values of the variables; the cost, which is the least there is if `is_optimal`."""
 
-    CP-SAT, one worker, fixed seed, deterministic time `work`: the same on any machine.
+    cost: int
+    values: tuple[int, ...]
+    is_optimal: bool
+
+
+class IntegerProgram:
+    """min cost x over whole x within ranges of rows, by CP-SAT.
+
+    One worker, fixed seed, deterministic time: the same on any machine.
     """
-    solver = pywraplp.Solver.CreateSolver("SAT")
-    solver.SetSolverSpecificParametersAsString(
-        f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
-    )
-    constraints = [solver.Constraint(low, high) for low, high in rows]
-    variables = []
-    for cost, coefficients in columns:
-        variable = solver.IntVar(0, most, "")
-        solver.Objective().SetCoefficient(variable, cost)
-        for row, value in coefficients:
-            constraints[row].SetCoefficient(variable, value)
-        variables.append(variable)
-    solver.Objective().SetMinimization()
-    status = solver.Solve()
-    if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
-        return None
-    return tuple(round(v.solution_value()) for v in variables)
+
+    def __init__(self) -> None:
+        self._solver = pywraplp.Solver.CreateSolver("SAT")
+        self._solver.Objective().SetMinimization()
+        self._variables: list[Any] = []
+
+    def variable(self, most: int, cost: int) -> int:
+        """Number of a new variable in [0, most]."""
+        variable = self._solver.IntVar(0, most, "")
+        self._solver.Objective().SetCoefficient(variable, cost)
+        self._variables.append(variable)
+        return len(self._variables) - 1
+
+    def row(self, low: float, high: float, entries: Sequence[tuple[int, int]]) -> None:
+        """low <= sum of (variable, factor) <= high."""
+        constraint = self._solver.Constraint(low, high)
+        for variable, factor in entries:
+            constraint.SetCoefficient(self._variables[variable], factor)
+
+    def solve(self, work: float) -> IntegerSolution | None:
+        """None when nothing was found in the deterministic time `work`."""
+        self._solver.SetSolverSpecificParametersAsString(
+            f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
+        )
+        status = self._solver.Solve()
+        if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
+            return None
+        return IntegerSolution(
+            round(self._solver.Objective().Value()),
+            tuple(round(v.solution_value()) for v in self._variables),
+            status == pywraplp.Solver.OPTIMAL,
+        )
 
 
 def assign(cost: Ints) -> Ints | None:

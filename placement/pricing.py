@@ -2,19 +2,21 @@
 
 A pattern says how many slots of each row a zone holds: n = (n_1 .. n_S). Given a
 price per slot and per row touched, the cheapest pattern is a shortest path over rows
-with state (slots of this row, hosts used so far); the step between rows costs
-row_weight |n - n'|, whose minimum over n' is two running minima (a distance transform).
+with state (slots of this row, hosts used so far). The step between rows costs a convex
+function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
+minima (a distance transform), and slope after slope is transform after transform.
 All arithmetic is in int64: a bound computed here is exact, not a float's word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid
+from placement.grid import BlockGrid, Slope, joint_cost
 
 INFINITE = np.int64(1) << 60
 
@@ -28,10 +30,19 @@ class Pricer:
     once: fresh pages cost more than the arithmetic.
     """
 
-    def __init__(self, rows: int, width: int, capacity: int, row_weight: int) -> None:
+    def __init__(
+        self, rows: int, width: int, capacity: int, slopes: Sequence[Slope], lot: int = 1
+    ) -> None:
+        """`slopes`: as of a BlockGrid. `lot`: a pattern's slots number a multiple of it."""
+        self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
         shape = (slots, capacity + 1)
-        self._climb = row_weight * np.arange(slots, dtype=np.int64)[:, None]
+        self._slopes = [
+            (weight * np.arange(slots, dtype=np.int64)[:, None], min(reach, slots - 1))
+            for weight, reach in slopes
+        ]
+        self._slots = np.arange(slots)
+        self._joint = joint_cost(slopes, slots - 1)
         self._tables = [np.empty(shape, dtype=np.int64) for _ in range(rows)]
         self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
         # Tables shift right by their own n, so that column u - n lands in column u: the
@@ -42,38 +53,53 @@ class Pricer:
         self._shifted = np.lib.stride_tricks.as_strided(self._nearest, shape, (down - right, right))
         self.best: Ints = np.empty(capacity + 1, dtype=np.int64)
 
-    def price(self, cost: Ints, size_price: Ints) -> None:
+    def price(self, cost: Ints, size_price: Ints, link_price: Ints | None = None) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
-        a pattern of u hosts. Both in the units of row_weight.
+        a pattern of u hosts; `link_price[s]`: off one that holds some of row s and some of
+        row s + 1. All in the units of the slopes.
         """
-        self._cost = cost[:, : len(self._climb)]
+        links = np.zeros(len(self._tables), dtype=np.int64) if link_price is None else link_price
+        self._link_price = links
+        self._cost = cost[:, : len(self._tables[0])]
         self._first_row(self._tables[0])
-        for previous, table, row_cost in zip(
-            self._tables, self._tables[1:], self._cost[1:], strict=False
+        for previous, table, row_cost, link in zip(
+            self._tables, self._tables[1:], self._cost[1:], links, strict=False
         ):
             self._transform(previous, self._nearest)
+            if link:
+                self._linked(previous, link)
             np.add(self._shifted, row_cost[:, None], out=table)
             np.minimum(table, INFINITE, out=table)
         self.by_used = self._tables[-1].min(axis=0) - size_price
+        self.by_used[self._broken] = INFINITE
         self.by_used[0] = INFINITE  # the empty pattern is the caller's business
         np.minimum.accumulate(self.by_used, out=self.best)
 
     def _first_row(self, table: Ints) -> None:
-        slots = np.arange(len(self._climb))
         table.fill(INFINITE)
-        table[slots, slots] = self._cost[0]
+        table[self._slots, self._slots] = self._cost[0]
 
     def _transform(self, table: Ints, out: Ints) -> None:
-        """out[n, u] = min over n' of table[n', u] + row_weight |n - n'|."""
+        """out[n, u] = min over n' of table[n', u] + what |n - n'| costs."""
         first, second, third = self._scratch
-        np.subtract(table, self._climb, out=first)
-        up = _running_min(first, second)
-        up += self._climb
-        spare = second if up is first else first
-        np.add(table, self._climb, out=third)
-        down = _running_min(third[::-1], spare[::-1])[::-1]
-        down -= self._climb
-        np.minimum(up, down, out=out)
+        for climb, reach in self._slopes:
+            np.subtract(table, climb, out=first)
+            up = _running_min(first, second, reach)
+            up += climb
+            spare = second if up is first else first
+            np.add(table, climb, out=third)
+            down = _running_min(third[::-1], spare[::-1], reach)[::-1]
+            down -= climb
+            table = np.minimum(up, down, out=out)
+
+    def _linked(self, table: Ints, link: int) -> None:
+        """As `_transform`, where going from some slots to some is worth `link`."""
+        from_none = table[0].copy()
+        table[0] = INFINITE
+        self._transform(table, self._nearest)
+        table[0] = from_none
+        self._nearest[1:] -= link
+        np.minimum(self._nearest, from_none + self._joint[:, None], out=self._nearest)
 
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
@@ -84,28 +110,32 @@ class Pricer:
         for row in range(len(self._tables) - 1, 0, -1):
             rest = self._tables[row][n, used] - self._cost[row, n]
             used -= n
-            ways = self._tables[row - 1][:, used] + np.abs(self._climb[:, 0] - self._climb[n, 0])
+            ways = self._tables[row - 1][:, used] + self._joint[np.abs(self._slots - n)]
+            ways[1:] -= self._link_price[row - 1] * (n > 0)
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
         return tuple(reversed(counts))
 
 
-def _running_min(table: Ints, other: Ints) -> Ints:
-    """Prefix minima along the first axis, in one of the two buffers; both are used up.
+def _running_min(table: Ints, other: Ints, reach: int) -> Ints:
+    """Minima over a row and the `reach` before it, in one of the two buffers; both are
+    used up.
 
     By doubling: a minimum over 2k rows is one over k rows and the k before them. These
     are long vector operations, a third of the time of minimum.accumulate.
     """
-    reach = 1
-    while reach < len(table):
-        np.minimum(table[reach:], table[:-reach], out=other[reach:])
-        other[:reach] = table[:reach]
+    window = 1
+    while window <= reach and window < len(table):
+        step = min(window, reach + 1 - window)
+        np.minimum(table[step:], table[:-step], out=other[step:])
+        other[:step] = table[:step]
         table, other = other, table
-        reach *= 2
+        window += step
     return table
 
 
 def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
     """Doubled cost of one zone, before the constant that the grid subtracts."""
-    moves = sum(abs(a - b) for a, b in pairwise(pattern))
-    return int(sum(grid.step[n] for n in pattern)) + grid.row_weight * moves
+    joint = grid.joint
+    between = sum(int(joint[abs(a - b)]) for a, b in pairwise(pattern))
+    return int(sum(grid.step[n] for n in pattern)) + between

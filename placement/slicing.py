@@ -30,7 +30,8 @@ MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, REGROW)  # tuned on ragged zones
 class Tree:
     """A leaf holds one zone. An inner node cuts what it gets in two along one axis.
 
-    `axis`: on a grid, 0 cuts across slots and 1 across rows. `lean`: where the line goes when capacities leave a choice: 0 gives the first
+    `axis`: on a grid, 0 cuts across slots and 1 across rows.
+    `lean`: where the line goes when capacities leave a choice: 0 gives the first
     child as little as they allow, 2 as much, 1 its share by capacity.
     """
 
@@ -177,7 +178,7 @@ def _change(tree: Tree, index: int, kind: int, rng: random.Random, axes: int) ->
 
 def _changed(tree: Tree, kind: int, rng: random.Random, axes: int) -> Tree:
     if kind == TURN:
-        further = 1 if axes == 2 else rng.randrange(1, axes)
+        further = 1 if axes <= 2 else rng.randrange(1, axes)
         return replace(tree, axis=(tree.axis + further) % axes)
     if kind == LEAN:
         return replace(tree, lean=(tree.lean + rng.randrange(1, 3)) % 3)

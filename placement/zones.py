@@ -13,7 +13,8 @@ import numpy as np
 
 from placement.bands import band_trees
 from placement.bounds import Prover
-from placement.cover import cover_layout
+from placement.cover import cover_layout, laid_out
+from placement.exact import exact_counts
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
@@ -59,9 +60,26 @@ def solve_zones(
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best = _better(best, _covered(grid, capacities, prover, best))
-            bound = prover.prove(best.cost, limits.rounds)
+            best, bound = _proved(grid, capacities, prover, best, limits.rounds)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
+
+
+def _proved(
+    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, rounds: int
+) -> tuple[ZoneStep, int]:
+    """The rest of the work: proving, and covering with what the proof came by."""
+    bound = prover.prove(best.cost, rounds // 2)
+    if bound < best.cost:
+        found = exact_counts(grid, capacities)
+        if found is not None:
+            layout = laid_out(grid, found[0])
+            return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
+        best = _better(best, _covered(grid, capacities, prover, best))
+        bound = prover.prove(best.cost, rounds - rounds // 2)
+    if bound < best.cost:
+        best = _better(best, _covered(grid, capacities, prover, best))
+    return best, bound
 
 
 def _patterns(layout: Layout, capacities: Sequence[int]) -> list[Pattern]:

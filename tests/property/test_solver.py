@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.bands import band_trees
 from placement.bounds import Prover, attainable
 from placement.cut import cut_by_axis, egress
-from placement.grid import BlockGrid, block_grid
+from placement.grid import MUCH, BlockGrid, block_grid, joint_cost
 from placement.layout import counts, layout_cost
 from placement.objective import zone_egress
 from placement.pricing import Pricer, pattern_cost
@@ -79,29 +79,46 @@ def test_a_slice_costs_at_least_its_step(req: Request) -> None:
     width=st.integers(1, 4),
     capacity=st.integers(1, 9),
     row_weight=st.integers(0, 9),
+    dearer=st.integers(0, 9),
+    reach=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    lot=st.integers(1, 3),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_prices_of_all_patterns(
-    rows: int, width: int, capacity: int, row_weight: int, seed: int
+    rows: int,
+    width: int,
+    capacity: int,
+    row_weight: int,
+    dearer: int,
+    reach: tuple[int, int],
+    lot: int,
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     cost = rng.integers(-20, 30, (rows, width + 1))
     size_price = rng.integers(-9, 9, capacity + 1)
-    pricer = Pricer(rows, width, capacity, row_weight)
+    link_price = rng.integers(-9, 9, rows)
+    slopes = [(row_weight, reach[0]), (row_weight + dearer, reach[1])]
+    joint = joint_cost(slopes, width)
+    pricer = Pricer(rows, width, capacity, slopes, lot)
     for _ in range(2):  # the tables are used again
-        pricer.price(cost, size_price)
+        pricer.price(cost, size_price, link_price)
 
     def price(pattern: tuple[int, ...]) -> int:
-        moves = sum(abs(a - b) for a, b in pairwise(pattern))
+        between = sum(int(joint[abs(a - b)]) for a, b in pairwise(pattern))
+        links = sum(int(link_price[s]) for s in range(rows - 1) if pattern[s] and pattern[s + 1])
         slots = sum(int(cost[s, n]) for s, n in enumerate(pattern))
-        return slots + row_weight * moves - int(size_price[sum(pattern)])
+        return slots + between - links - int(size_price[sum(pattern)])
 
     for most in range(1, capacity + 1):
-        patterns = [p for p in product(range(width + 1), repeat=rows) if 1 <= sum(p) <= most]
-        least = min(price(p) for p in patterns)
-        found = pricer.pattern(most)
-        assert pricer.best[most] == least == price(found)
-        assert 1 <= sum(found) <= most
+        every = product(range(width + 1), repeat=rows)
+        prices = [price(p) for p in every if 1 <= sum(p) <= most and sum(p) % lot == 0]
+        least = min(prices, default=MUCH)
+        assert (pricer.best[most] == least) or (least >= MUCH // 2 < pricer.best[most])
+        if least < MUCH // 2:
+            found = pricer.pattern(most)
+            assert least == price(found)
+            assert 1 <= sum(found) <= most
 
 
 def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
