@@ -63,6 +63,15 @@ def test_no_dropout_no_masks() -> None:
     assert (two - one) / SBH == 34 - 2 + 80 * 2 / 5
 
 
+def test_a_gated_layer_keeps_its_product_only_when_nothing_is_computed_again() -> None:
+    shape = replace(LLAMA3, heads=1, kv_heads=1, vocab=1, layers=2, sequence=1)
+    none, selective = (
+        use(model=shape, batch=Batch(1), training=training(recompute=how)).activations
+        for how in ("none", "selective")
+    )
+    assert none - selective == 2 * (2 * 53_248 + 2)
+
+
 def test_a_context_shard_keeps_its_part() -> None:
     whole, shard = (
         use(cp=cp, model=replace(THIN, layers=2), batch=Batch(1)).activations for cp in (1, 4)
