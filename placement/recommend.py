@@ -15,11 +15,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from placement import collectives
+from placement import collectives, nccl
 from placement.collectives import Algorithm, Link, Operation
 from placement.cut import Floats, groups_of
 from placement.fabric import Fabric, Ints
 from placement.layers import BYTES_PER_S
+from placement.nccl import Ranks, Tuned
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.training import ContextParallel, DataParallel
@@ -45,13 +46,14 @@ class Choice:
 class Advice:
     """What could carry an axis: the good ones by cut, then the slower ones by time.
 
-    `used`: what the cut of the job counts.
+    `used`: what the cut of the job counts. `nccl`: what NCCL would take by itself.
     """
 
     axis: str
     operation: Operation
     used: Algorithm
     choices: tuple[Choice, ...]
+    nccl: Tuned
 
     @property
     def best(self) -> Choice:
@@ -109,7 +111,8 @@ def calls_per_step(request: Request, axis: str) -> int:
     return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
 
 
-def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, groups: Ints) -> Advice:
+def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
+    """`hosts`: of each rank, group by group."""
     operation = operation_of(request, traffic)
     known = [
         algorithm
@@ -117,19 +120,34 @@ def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, groups: Ints
         if operation is Operation.ALL_REDUCE or algorithm in collectives.algorithms(operation)
     ]
     calls = calls_per_step(request, traffic.axis)
-    choices = [_choice(fabric, traffic, groups, algorithm, calls) for algorithm in known]
+    choices = [_choice(fabric, traffic, hosts, algorithm, calls) for algorithm in known]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
     used = Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL
-    return Advice(traffic.axis, operation, used, tuple(choices))
+    by_itself = _nccl(fabric, traffic, operation, hosts, calls)
+    return Advice(traffic.axis, operation, used, tuple(choices), by_itself)
+
+
+def _nccl(
+    fabric: Fabric, traffic: AxisTraffic, operation: Operation, groups: Ints, calls: int
+) -> Tuned:
+    """For the first group; what is gathered and scattered apart is two calls."""
+    ranks = Ranks(traffic.size, len(np.unique(groups[0])), fabric.nic_gbps * BYTES_PER_S)
+    found = nccl.choice(operation, ranks, float(_payload(traffic)) / calls)
+    times = calls if operation is Operation.ALL_REDUCE else 2 * calls
+    return Tuned(found.algorithm, found.protocol, found.seconds * times)
+
+
+def _payload(traffic: AxisTraffic) -> Fraction:
+    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
+    return Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
 
 
 def _choice(
     fabric: Fabric, traffic: AxisTraffic, groups: Ints, algorithm: Algorithm, calls: int
 ) -> Choice:
-    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
-    payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+    payload = _payload(traffic)
     zones, uplinks = _outermost(fabric, groups)
     nic = fabric.nic_gbps * BYTES_PER_S
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
