@@ -86,13 +86,15 @@ class Near:
         self._room = np.bincount(self._zone_of[free], minlength=self._zones)
         self._old_zone = np.where(self._is_here, self._zone_of[self._old], -1)
         self._grids = block_grids(request, fabric.gpus_per_host)
+        self._moved = hint.moved
+        self.swapped = self._repaired()
 
     def options(self, found: Sequence[Hosts], bound: int, limits: Limits) -> list[Hosts]:
         """Placements near the old one; `found`: the best ones with no regard to it.
 
         `bound`: bytes over the outermost tier that no placement cuts fewer than.
         """
-        repaired = self.repaired()
+        repaired = self.swapped
         kind = like_zones(self._fabric, self._request)
         if repaired is None:
             return [self.renamed(hosts, kind) for hosts in found]
@@ -105,7 +107,20 @@ class Near:
         cuts = cut(self._fabric, self._request, hosts)
         return cuts[0].bytes_per_step if cuts else 0
 
-    def repaired(self) -> Hosts | None:
+    def notes(self, hosts: Hosts) -> list[str]:
+        """What moving no more than the lost blocks would have come to instead of `hosts`."""
+        if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
+            return []
+        moved, cut_now, cut_swapped = (
+            self._moved(self.swapped),
+            self._cut(hosts),
+            self._cut(self.swapped),
+        )
+        what = "keeping every host" if not moved else f"swapping the {moved:,} lost hosts alone"
+        ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
+        return [f"{what} would cut {ratio}"]
+
+    def _repaired(self) -> Hosts | None:
         """The old hosts, each lost one swapped for the free one that adds the least cut."""
         lost = np.flatnonzero(~self._is_here)
         stays = self._old[self._is_here]

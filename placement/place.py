@@ -127,10 +127,13 @@ class _Placer:
 
     def place(self) -> Placement:
         found, bound = self._gang()
+        near = None
         if self.hint is not None:
             near = Near(self.fabric, self.request, self.free, self.hint)
             found = near.options(found, ceil(bound), self.limits)
         best = self._best([self._option(hosts) for hosts in found])
+        if near is not None:
+            self.notes += near.notes(best.hosts)
         top = best.cuts[0].bytes_per_step if best.cuts else 0
         lower = min(top, ceil(bound))
         return Placement(
