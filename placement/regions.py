@@ -23,6 +23,7 @@ from placement.traffic import Pattern, axis_traffic
 from placement.walks import box_walks
 
 ABREAST = 8  # lines side by side in a walk, at most
+SMALL = 64  # hosts of a small domain
 ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
 
 
@@ -38,8 +39,9 @@ class Regions(Protocol):
     def least(self, region: Region, room: Sequence[int]) -> int:
         """A cut inside the region that no packing beats, in the graph's unit; at once."""
 
-    def proved(self, room: Sequence[int]) -> int:
-        """The same for the whole gang by the prover, which takes longer."""
+    def proved(self, room: Sequence[int], cost: int) -> int:
+        """The same for the whole gang by the prover, which takes longer. `cost`: of a good
+        packing."""
 
 
 class GridRegions:
@@ -60,10 +62,11 @@ class GridRegions:
     def least(self, region: Region, room: Sequence[int]) -> int:
         return -(-self._sizes.least_cut(region, room) // 2)
 
-    def proved(self, room: Sequence[int]) -> int:
+    def proved(self, room: Sequence[int], cost: int) -> int:
         # Without a cut to reach, the first prices per slot are high and the first patterns
-        # large, which suits many small domains.
-        return -(-Prover(self._grid, room, []).prove(int(MUCH), ONE_NODE) // 2)
+        # large, which suits small domains.
+        reach = int(MUCH) if max(room) <= SMALL else 2 * cost + 1
+        return -(-Prover(self._grid, room, []).prove(reach, ONE_NODE) // 2)
 
 
 def _dearest_first(grid: BlockGrid) -> list[Ints]:
@@ -106,5 +109,5 @@ class GraphRegions:
     def least(self, region: Region, room: Sequence[int]) -> int:
         return 0
 
-    def proved(self, room: Sequence[int]) -> int:
+    def proved(self, room: Sequence[int], cost: int) -> int:
         return 0
