@@ -79,16 +79,14 @@ def advice_text(found: Estimate) -> str:
     crosses = f"crosses {tiers[0].name}" if tiers else ""
     rows = [["axis", "collective", crosses, "time", ""]]
     for item in found.advice:
-        rows += [_choice(item, choice) for choice in item.choices]
+        for choice in item.choices:
+            axis = item.axis if choice is item.best else ""
+            cut = bytes_text(choice.cut_bytes) if tiers else ""
+            spent, remark = seconds_text(choice.seconds), _remark(item, choice)
+            rows.append([axis, choice.algorithm.value, cut, spent, remark])
         alone = f"{item.nccl.algorithm.value}, {item.nccl.protocol.value}"
         rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL by itself"])
     return columns(rows, right={2, 3})
-
-
-def _choice(item: Advice, choice: Choice) -> list[str]:
-    axis = item.axis if choice is item.best else ""
-    cut, spent = bytes_text(choice.cut_bytes), seconds_text(choice.seconds)
-    return [axis, choice.algorithm.value, cut, spent, _remark(item, choice)]
 
 
 def _remark(item: Advice, choice: Choice) -> str:
