@@ -221,6 +221,11 @@ def test_a_file_of_something_else(refused: Refusing) -> None:
     ]
 
 
+def test_a_model_from_elsewhere_is_too_much(refused: Refusing) -> None:
+    [line] = refused("gpt.sh", GPT3_LINE, gpus=1024, model={"model.vocab": 9})
+    assert line.startswith("gpt.sh: --model: the options describe the model")
+
+
 def test_keys_given_by_hand_win(imported: Importing) -> None:
     keys = {"model.vocab": 32_000, "parallelism.order": "tp-pp-dp", "name": "mine"}
     spec = imported("gpt.sh", GPT3_LINE, gpus=1024, keys=keys).checked()
