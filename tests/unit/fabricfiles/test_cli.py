@@ -128,7 +128,8 @@ def test_show(muster: Muster) -> None:
     code, out, _ = muster("show", "--fabric", "roce-24k")
     assert code == 0
     assert out == (
-        "roce-24k: roce, 3,072 hosts, 24,576 GPUs (8 a host, 400 Gbit/s each)\n\n"
+        "roce-24k: roce, 3,072 hosts, 24,576 GPUs"
+        " (8 a host; each 400 Gbit/s out of the host, 3.6 Tbit/s inside)\n\n"
         "tier  domains  hosts each   uplink each  oversubscribed  names\n"
         "zone        8         384  175.5 Tbit/s             7:1  z0 .. z7\n"
         "rack    1,536           2    6.4 Tbit/s             1:1  z0-r000 .. z7-r191\n"
