@@ -29,6 +29,12 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"vocab": 102_400, "experts": 64, "experts_per_token": 6, "expert_ffn": 1408},
         **{"shared_experts": 2, "dense_layers": 1},
     },
+    "deepseek_v3 236B": {
+        **_DEEPSEEK,
+        **{"layers": 60, "hidden": 5120, "ffn": 12288, "heads": 128, "kv_heads": 128},
+        **{"vocab": 102_400, "experts": 160, "experts_per_token": 6, "expert_ffn": 1536},
+        **{"shared_experts": 2, "dense_layers": 1, "query_rank": 1536},
+    },
     "deepseek_v3 671B": {
         **_DEEPSEEK,
         **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
