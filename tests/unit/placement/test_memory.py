@@ -198,6 +198,16 @@ def test_a_stated_gpu_that_is_large_enough_says_nothing() -> None:
         place(f, everything(f), tight)
 
 
+def test_training_without_a_model_is_said_to_be_idle() -> None:
+    f = fabric()
+    notes = {}
+    for how in (training(), training(recompute="full"), training(context_parallel="ulysses")):
+        answer = place(f, everything(f), request(cp=8, dp=4, traffic={"dp": 1}, training=how))
+        assert isinstance(answer, Placement)
+        notes[how] = [note for note in answer.notes if "training is not used" in note]
+    assert [len(found) for found in notes.values()] == [0, 1, 0]
+
+
 def test_memory_is_checked_before_the_size_of_the_fabric() -> None:
     req = request(**{**LARGE, "dp": 64, "batch": Batch(64)})
     assert isinstance(impossible(fabric(), req), Infeasible)
