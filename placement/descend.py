@@ -26,24 +26,22 @@ FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after th
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work on one region, counted: slicing trees, orders of domains, proposals of annealing
-    per block, and rounds of that."""
+    """Work on one region, counted: slicing trees, orders of domains, rounds of annealing and
+    proposals per block in each."""
 
     trees: int = 60
     orders: int = 60
     per_block: int = 100
-    rounds: int = 2
+    rounds: int = 6
 
     def limited(self, trees: int, gang: int) -> Effort:
-        """No more trees than allowed, and fewer proposals per block of a large gang."""
-        return replace(
-            self,
-            trees=min(trees, self.trees),
-            per_block=min(self.per_block, MOST_PROPOSALS // gang),
-        )
+        """No more trees than allowed, and less annealing for a large gang."""
+        per_block = min(self.per_block, MOST_PROPOSALS // gang)
+        rounds = min(self.rounds, MOST_PROPOSALS // max(1, per_block * gang))
+        return replace(self, trees=min(trees, self.trees), per_block=per_block, rounds=rounds)
 
 
-MOST_PROPOSALS = 60_000
+MOST_PROPOSALS = 120_000  # in all the rounds
 GANG = Effort()
 SMALL_GANG = Effort(trees=15, orders=8, per_block=40, rounds=1)
 SMALL = 64  # blocks of a small gang

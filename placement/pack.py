@@ -25,7 +25,8 @@ from placement.polish import multilevel, polished
 from placement.slicing import Region, Tree, random_tree, slice_grid
 
 FEW = 24  # children up to which slicing trees are tried
-LARGEST = (4, 8)  # blocks in the pieces that annealing starts from
+LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
+PROMISING = 1.02  # times the best cost
 
 
 class Packer:
@@ -84,18 +85,22 @@ class Packer:
 
     def anneal(self, per_block: int, rounds: int) -> None:
         """So many proposals per block from the best packing; then, once for every round,
-        from pieces put together anew, and where that was better from there."""
-        if not per_block:
-            return
-        proposals = per_block * self._graph.order
-        for k in range(rounds + 1):
-            seed = f"{k} {self._seed}"
-            before = self.cost
-            if k and not self.is_done:
-                largest = LARGEST[(k - 1) % len(LARGEST)]
-                self.offer(multilevel(self._graph, self._room, per_block, largest, seed))
-            if (not k or self.cost < before) and not self.is_done:
-                self.offer(polished(self._graph, self._all_room, self.packing(), proposals, seed))
+        from pieces put together anew, and again from there where that is promising."""
+        if per_block:
+            self._polish(self.packing(), per_block, "0")
+        for k in range(1, rounds + 1):
+            if self.is_done:
+                return
+            largest, seed = LARGEST[k % len(LARGEST)], f"{k} {self._seed}"
+            at = multilevel(self._graph, self._room, per_block, largest, seed)
+            self.offer(at)
+            if self._graph.cost(at) <= PROMISING * self.cost:
+                self._polish(at, per_block, str(k))
+
+    def _polish(self, at: Sequence[int], per_block: int, seed: str) -> None:
+        if not self.is_done:
+            proposals, seed = per_block * self._graph.order, f"{seed} {self._seed}"
+            self.offer(polished(self._graph, self._all_room, at, proposals, seed))
 
 
 def _enough(room: Sequence[int], blocks: int) -> list[int]:

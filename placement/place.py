@@ -21,6 +21,7 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
+from placement.inner import inner_bound
 from placement.leftover import harm
 from placement.memory import refuse_too_large
 from placement.near import Hint, Near
@@ -35,6 +36,7 @@ from placement.request import (
     Objective,
     Placement,
     Request,
+    TierBound,
     TierCut,
     Undecided,
 )
@@ -153,7 +155,13 @@ class _Placer:
                 *spare_notes(self.fabric, best.held),
             ),
             moved=None if self.hint is None else self.hint.moved(best.hosts),
+            inner=self._inner(best.cuts),
         )
+
+    def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
+        if not self.grids or not self.limits.rounds:
+            return None
+        return inner_bound(self.fabric, self.free, self.grids[0], cuts)
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)

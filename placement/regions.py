@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from placement.blockgraph import block_graph
-from placement.bounds import Prover
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import BlockGrid
+from placement.inner import proved
 from placement.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
 from placement.request import Request
 from placement.sizes import SizeBound
@@ -23,8 +23,6 @@ from placement.traffic import Pattern, axis_traffic
 from placement.walks import box_walks
 
 ABREAST = 8  # lines side by side in a walk, at most
-SMALL = 64  # hosts of a small domain
-ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
 
 
 class Regions(Protocol):
@@ -63,10 +61,7 @@ class GridRegions:
         return -(-self._sizes.least_cut(region, room) // 2)
 
     def proved(self, room: Sequence[int], cost: int) -> int:
-        # Without a cut to reach, the first prices per slot are high and the first patterns
-        # large, which suits small domains.
-        reach = int(MUCH) if max(room) <= SMALL else 2 * cost + 1
-        return -(-Prover(self._grid, room, []).prove(reach, ONE_NODE) // 2)
+        return -(-proved(self._grid, room, 2 * cost) // 2)
 
 
 def _dearest_first(grid: BlockGrid) -> list[Ints]:
