@@ -8,7 +8,7 @@ TRACES ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench bench-placement lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench bench-routing bench-placement lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -54,6 +54,9 @@ validate: $(READY) ## published values against ours, then the real traces of TRA
 
 bench: $(READY) ## measure a handful of placements; checks every answer
 	$(BIN)/python -m tests.bench --quick
+
+bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
+	$(BIN)/python -m tests.bench.routing
 
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 15 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \

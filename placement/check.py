@@ -29,6 +29,11 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
         wrong.append(f"lower bound {placement.lower_bound} exceeds the cut {placement.cut}")
     if placement.is_optimal and placement.lower_bound != placement.cut:
         wrong.append("called optimal with a gap")
+    if placement.inner is not None:
+        inner = placement.inner
+        here = sum(tier.bytes_per_step for tier in placement.cuts if tier.tier == inner.tier)
+        if inner.bytes_per_step > here:
+            wrong.append(f"lower bound {inner.bytes_per_step} exceeds the {inner.tier} cut {here}")
     return wrong
 
 

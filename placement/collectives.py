@@ -117,25 +117,30 @@ def seconds(
     schedule: Schedule,
     payload_bytes: float,
     link: Link,
-    across: Link | None = None,
-    zones: Ints | None = None,
+    outside: Link | None = None,
+    hosts: Ints | None = None,
 ) -> float:
     """Alpha-beta time: rounds in turn, each as long as its busiest rank.
 
-    With `across` and `zones`, messages between zones take that link instead.
+    With `outside` and `hosts`, messages between hosts take that link instead; the ranks
+    of a host share theirs, as the channels of a collective do.
     Source: Thakur, Rabenseifner and Gropp 2005, without the cost of the reduction.
     """
-    total = 0.0
     unit_bytes = payload_bytes / schedule.parts
+    home = np.zeros(schedule.size, dtype=np.int64) if outside is None or hosts is None else hosts
+    ranks = np.bincount(home)
+    far = outside or link
+    total = 0.0
     for messages in schedule.rounds:
-        outside = np.zeros(len(messages.src), dtype=np.bool_)
-        if across is not None and zones is not None:
-            outside = zones[messages.src] != zones[messages.dst]
-        far = across or link
-        pace = np.where(outside, 1 / far.bytes_per_s, 1 / link.bytes_per_s)
-        busy = np.bincount(messages.src, messages.units * pace, schedule.size)
-        alpha = np.where(outside, far.alpha_s, link.alpha_s).max(initial=0.0)
-        total += messages.steps * float(alpha) + float(busy.max()) * unit_bytes
+        leaves = home[messages.src] != home[messages.dst]
+        inside = np.bincount(messages.src, messages.units * ~leaves, schedule.size)
+        left = np.bincount(home[messages.src], messages.units * leaves, len(ranks))
+        busy_s = max(
+            float(inside.max()) * unit_bytes / link.bytes_per_s,
+            float((left / np.maximum(ranks, 1)).max()) * unit_bytes / far.bytes_per_s,
+        )
+        alpha_s = far.alpha_s if leaves.any() else link.alpha_s
+        total += messages.steps * alpha_s * bool(len(messages.src)) + busy_s
     return total
 
 

@@ -7,6 +7,8 @@ the children are hosts. Inner tiers only ever see hosts that are free.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +16,36 @@ import numpy.typing as npt
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
-from placement.pack import FEW, Packer, best_fit, sliced
+from placement.pack import FEW, Packer, sliced
 from placement.regions import GraphRegions, GridRegions, Regions
 from placement.request import Request
 from placement.slicing import Region
 
-INNER_TRIES = 60  # slicing trees
-PER_BLOCK = 100  # proposals of annealing, where one domain holds the whole gang
-PROPOSALS = 60_000  # of one anneal, at most
-SHARE = 4  # of that for a part of a gang, whose outer tiers count more
+FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Work on one region, counted: slicing trees, orders of domains, rounds of annealing and
+    proposals per block in each."""
+
+    trees: int = 60
+    orders: int = 60
+    per_block: int = 100
+    rounds: int = 6
+
+    def limited(self, trees: int, gang: int) -> Effort:
+        """No more trees than allowed, and less annealing for a large gang."""
+        per_block = min(self.per_block, MOST_PROPOSALS // gang)
+        rounds = min(self.rounds, MOST_PROPOSALS // max(1, per_block * gang))
+        return replace(self, trees=min(trees, self.trees), per_block=per_block, rounds=rounds)
+
+
+MOST_PROPOSALS = 120_000  # in all the rounds
+GANG = Effort()
+SMALL_GANG = Effort(trees=15, orders=8, per_block=40, rounds=1)
+SMALL = 64  # blocks of a small gang
+PART = Effort(trees=15, orders=15, per_block=25, rounds=0)  # outer tiers decide more
 
 
 class Descent:
@@ -44,7 +67,8 @@ class Descent:
         self._fabric = fabric
         self._grid = grid
         self._orders = [(other, _slots_of(grid, other)) for other in grids or [grid]]
-        self._tries = min(tries, INNER_TRIES)
+        self._trees = tries
+        self._packed_before: list[tuple[bytes, list[int], list[int]]] = []
         self._regions = _regions(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
@@ -79,18 +103,39 @@ class Descent:
     def _packed(self, region: Region, room: list[int]) -> Layout:
         """The child of each block of `region`, as an index into `room`; -1 elsewhere."""
         regions = self._regions
-        packer = Packer(
-            regions.graph(region), regions.walks(region), room, regions.least(region, room)
-        )
-        packer.segment()
-        if self._tries:
-            self._slice(packer, region, room)
-            self._anneal(packer, room, is_whole=bool(region.all()))
+        least = regions.least(region, room)
+        packer = Packer(regions.graph(region), regions.walks(region), room, least)
+        packer.walk(FIRST_WALKS)
+        if self._trees and not packer.is_done:
+            self._search(packer, region, room)
         layout = np.full(region.shape, -1, dtype=np.int64)
-        layout[region] = best_fit(packer.best.at, room)
+        layout[region] = packer.packing()
         return layout
 
-    def _slice(self, packer: Packer, region: Region, room: list[int]) -> None:
+    def _search(self, packer: Packer, region: Region, room: list[int]) -> None:
+        """From cheap to dear, and beginning with how the same region was packed elsewhere."""
+        roomiest = sorted(room, reverse=True)
+        mine = region.tobytes()
+        had_as_much = False
+        for other, its_room, at in self._packed_before:
+            if other == mine:
+                packer.try_parts(at)
+                pairs = zip_longest(its_room, roomiest, fillvalue=0)
+                had_as_much |= all(had >= free for had, free in pairs)
+        is_whole = bool(region.all())
+        effort = SMALL_GANG if self._grid.size <= SMALL else GANG
+        if not is_whole or had_as_much:
+            effort = PART
+        effort = effort.limited(self._trees, self._grid.size)
+        if is_whole and not packer.is_done:
+            packer.bound(self._regions.proved(room, packer.cost))
+        packer.walk(MORE_WALKS)
+        packer.climb(effort.orders)
+        self._slice(packer, region, room, effort.trees)
+        packer.anneal(effort.per_block, effort.rounds)
+        self._packed_before.append((mine, roomiest, packer.packing()))
+
+    def _slice(self, packer: Packer, region: Region, room: list[int], trees: int) -> None:
         """Slicing trees over few children, with the slots in every order."""
         if len(room) > FEW or not isinstance(self._regions, GridRegions):
             return
@@ -98,18 +143,8 @@ class Descent:
             if packer.is_done:
                 return
             in_place = np.empty(region.shape, dtype=np.int64)
-            in_place[:, slots] = sliced(grid, region[:, slots], room, self._tries, 0)
+            in_place[:, slots] = sliced(grid, region[:, slots], room, trees, 0)
             packer.offer(in_place[region].tolist())
-
-    def _anneal(self, packer: Packer, room: list[int], *, is_whole: bool) -> None:
-        """Most of the work goes to the whole gang: of its parts other tiers decide more."""
-        per_block = min(PER_BLOCK, PROPOSALS // self._grid.size)
-        if not is_whole:
-            packer.polish(per_block // SHARE)
-        elif not packer.is_done:
-            packer.least = max(packer.least, self._regions.proved(room))
-            packer.polish(per_block)
-            packer.anneal(per_block)
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""

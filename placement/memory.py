@@ -7,8 +7,9 @@ all with bf16 gradients. What the training shares out is divided by its ranks.
 Activations (Korthikanti et al. 2022, sections 4.1-4.2): s b h (34 + 5 a s/h) / t bytes a
 layer and micro-batch, taken apart here so that grouped queries, gated layers, other
 widths, experts and no dropout have their own; without sequence parallelism the 10 of
-norms, inputs and dropout masks stay undivided. Scores (the second term) are kept by Recompute.NONE
-alone, a layer's input alone by FULL. Stage i of p holds p - i micro-batches (1F1B), or
+norms, inputs and dropout masks stay undivided. Scores (the second term) and the
+product in a gated layer are kept by Recompute.NONE alone, of a layer nothing but its
+input by FULL. Stage i of p holds p - i micro-batches (1F1B), or
 2 (p-i-1) + (v-1) p + 1 chunks of 1/v of its layers.
 
 Left out: buffers of collectives, workspaces, the allocator's waste and the driver.
@@ -24,7 +25,7 @@ from math import ceil
 from placement.errors import BadInput
 from placement.model import ffn_parameters, layer_parameters
 from placement.request import Request
-from placement.training import DataParallel, ModelShape, Recompute, Sync
+from placement.training import DataParallel, Recompute, Sync
 from placement.volumes import Work, work_of
 
 GIB = 2**30  # the GB that GPUs are sold by
@@ -212,20 +213,25 @@ def _layer(work: Work, *, has_experts: bool) -> Fraction:
     """
     model, beta, tokens = work.model, work.beta, work.tokens
     spread = model.heads * model.rope_dim + 2 * model.attention_width + model.kv_width
-    spread += _ffn_columns(model, has_experts)
+    spread += _ffn_columns(work, has_experts)
     along = 4 * beta + (2 if work.training.dropout else 0)  # two norms, two blocks, masks
     return tokens * (
         Fraction(along * model.hidden, _sharers(work)) + Fraction(beta * spread, work.p.tp)
     )
 
 
-def _ffn_columns(model: ModelShape, has_experts: bool) -> int:
-    """Kept for a token between the feed-forward matrices, and on its way to experts."""
-    matrices = 3 if model.gated else 2
+def _ffn_columns(work: Work, has_experts: bool) -> int:
+    """Kept for a token between the feed-forward matrices, and on its way to experts.
+
+    Two vectors of the layer's width: before and after the activation, or of a gated layer
+    the gate and what it gates; their product is kept by Recompute.NONE alone.
+    """
+    model = work.model
+    kept = 3 if model.gated and work.training.recompute is Recompute.NONE else 2
     if not has_experts:
-        return matrices * model.ffn
-    routed = model.experts_per_token * (2 * model.hidden + matrices * model.expert_width)
-    return routed + model.shared_experts * matrices * model.expert_width
+        return kept * model.ffn
+    routed = model.experts_per_token * (2 * model.hidden + kept * model.expert_width)
+    return routed + model.shared_experts * kept * model.expert_width
 
 
 def _sharers(work: Work) -> int:

@@ -31,7 +31,7 @@ from placement.grid import BlockAxis, BlockGrid, block_axes, block_grids
 from placement.hostset import Mask
 from placement.layout import Layout, layout_cost
 from placement.milp import assign
-from placement.objective import like_zones
+from placement.objective import like_zones, measure
 from placement.request import Limits, Objective, Request
 from placement.seating import Hosts
 from placement.slicing import Tree, slice_grid
@@ -86,26 +86,67 @@ class Near:
         self._room = np.bincount(self._zone_of[free], minlength=self._zones)
         self._old_zone = np.where(self._is_here, self._zone_of[self._old], -1)
         self._grids = block_grids(request, fabric.gpus_per_host)
+        self._kind = like_zones(fabric, request)
+        self._slack = hint.slack
+        self._moved = hint.moved
+        self.swapped = self._repaired()
 
-    def options(self, found: Sequence[Hosts], bound: int, limits: Limits) -> list[Hosts]:
-        """Placements near the old one; `found`: the best ones with no regard to it.
+    def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
+        """Placements near the old one, equal in all that matters more than inner tiers.
 
+        `fresh`: the zone of each block in the best layouts with no regard to the old one;
         `bound`: bytes over the outermost tier that no placement cuts fewer than.
         """
-        repaired = self.repaired()
-        kind = like_zones(self._fabric, self._request)
-        if repaired is None:
-            return [self.renamed(hosts, kind) for hosts in found]
-        if self._request.objective is Objective.CUT and self._cut(repaired) <= bound:
-            return [repaired]
-        renamed = [self.renamed(hosts, kind) for hosts in found]
-        return [repaired, *self.polished(repaired, limits), *renamed]
+        swapped = self.swapped
+        if swapped is None:
+            found = self._chosen([self._renamed(zones) for zones in fresh])
+            return [self._seated(zones) for zones in found]
+        if self._request.objective is Objective.CUT and self._cut(swapped) <= bound:
+            return [swapped]
+        zones = self._zone_of[list(swapped)]
+        layouts = [zones, *self._polished(zones, limits), *map(self._renamed, fresh)]
+        chosen = self._chosen(layouts)
+        return [swapped if z is zones else self._seated(z) for z in chosen]
+
+    def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
+        """Those that move the fewest blocks, of those whose cut, or whatever else is
+        minimised, is the least or allowed."""
+        values = [self._value(zones) for zones in layouts]
+        moves = [int((zones != self._old_zone).sum()) for zones in layouts]
+        most = min(values) + self._slack * min(values) if self._slack else min(values)
+        fewest = min(m for m, value in zip(moves, values, strict=True) if value <= most)
+        return [
+            zones
+            for zones, m, value in zip(layouts, moves, values, strict=True)
+            if m == fewest and value <= most
+        ]
+
+    def _value(self, zone_by_block: Ints) -> float | int:
+        """What the request minimises, which hosts inside the zones do not change."""
+        some_host = np.zeros(self._zones, dtype=np.int64)
+        some_host[self._zone_of[self._free]] = self._free
+        hosts = some_host[zone_by_block].tolist()
+        cuts = cut(self._fabric, self._request, hosts)
+        return measure(self._fabric, self._request, hosts, cuts)
 
     def _cut(self, hosts: Hosts) -> int:
         cuts = cut(self._fabric, self._request, hosts)
         return cuts[0].bytes_per_step if cuts else 0
 
-    def repaired(self) -> Hosts | None:
+    def notes(self, hosts: Hosts) -> list[str]:
+        """What moving no more than the lost blocks would have come to instead of `hosts`."""
+        if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
+            return []
+        moved, cut_now, cut_swapped = (
+            self._moved(self.swapped),
+            self._cut(hosts),
+            self._cut(self.swapped),
+        )
+        what = "keeping every host" if not moved else f"swapping the {moved:,} lost hosts alone"
+        ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
+        return [f"{what} would cut {ratio}"]
+
+    def _repaired(self) -> Hosts | None:
         """The old hosts, each lost one swapped for the free one that adds the least cut."""
         lost = np.flatnonzero(~self._is_here)
         stays = self._old[self._is_here]
@@ -128,19 +169,19 @@ class Near:
         at = np.searchsorted(exists, np.arange(len(self._old)), side="right") - 1
         return np.where(self._old >= 0, self._old, self._old[exists[np.maximum(at, 0)]])
 
-    def polished(self, hosts: Hosts, limits: Limits) -> Iterator[Hosts]:
+    def _polished(self, zone_by_block: Ints, limits: Limits) -> Iterator[Ints]:
         """Ever smaller cuts, two zones at a time, the longest boundaries first."""
         if not self._grids or not limits.trees:
             return
         grid = self._grids[0]
-        layout: Layout = self._zone_of[np.asarray(hosts)[grid.block]]
+        layout: Layout = zone_by_block[grid.block]
         cost = layout_cost(grid, layout)
         pairs = _neighbours(layout, self._zones)[:MOST_PAIRS]
         for pair in pairs:
             other = self._sliced_anew(grid, layout, pair, limits.trees // MOST_PAIRS)
             if (other_cost := layout_cost(grid, other)) < cost:
                 layout, cost = other, other_cost
-                yield self.seated(_by_block(grid, layout))
+                yield _by_block(grid, layout)
 
     def _sliced_anew(
         self, grid: BlockGrid, layout: Layout, pair: tuple[int, int], tries: int
@@ -152,23 +193,22 @@ class Near:
         part = slice_grid(grid, room, starts, tries, 0, region)[1]
         return np.asarray(np.where(region, part, layout))
 
-    def renamed(self, hosts: Hosts, kind: Ints) -> Hosts:
-        """Turned and with zones exchanged, within one `kind` of zones, to meet the old one."""
-        zone = self._zone_of[np.asarray(hosts)]
+    def _renamed(self, zone: Ints) -> Ints:
+        """Turned and with zones exchanged to meet the old ones."""
         if self._zones > MOST_ZONES:
-            return self.seated(zone)
+            return zone
         axes = block_axes(self._request, self._fabric.gpus_per_host) or ()
-        kept, best = self._exchanged(zone, kind)
+        kept, best = self._exchanged(zone)
         for axis in sorted(axes, key=lambda a: (-a.size, a.axis)):
             turns = [_turned(zone, axis, turn) for turn in _turns(axis)]
             most = [self._overlap(other).max(axis=1).sum() for other in turns]
             for i in np.argsort(-np.array(most), kind="stable"):
                 if most[i] <= kept:
                     break
-                found, exchanged = self._exchanged(turns[i], kind)
+                found, exchanged = self._exchanged(turns[i])
                 if found > kept:
                     kept, best, zone = found, exchanged, turns[i]
-        return self.seated(best)
+        return best
 
     def _overlap(self, zone: Ints) -> Ints:
         """Blocks by new zone and old zone. Shape: (zones, zones)."""
@@ -176,12 +216,14 @@ class Near:
         key = key[self._is_here]
         return np.bincount(key, minlength=self._zones**2).reshape(self._zones, self._zones)
 
-    def _exchanged(self, zone: Ints, kind: Ints) -> tuple[int, Ints]:
+    def _exchanged(self, zone: Ints) -> tuple[int, Ints]:
         """Blocks that find their old zone, and the zones so named."""
         used = np.bincount(zone, minlength=self._zones)
         parts = np.flatnonzero(used)
         overlap = self._overlap(zone)[parts]
-        fits = (used[parts, None] <= self._room[None, :]) & (kind[parts, None] == kind[None, :])
+        fits = (used[parts, None] <= self._room[None, :]) & (
+            self._kind[parts, None] == self._kind[None, :]
+        )
         stays = parts[:, None] == np.arange(self._zones)[None, :]
         to = np.arange(self._zones)
         chosen = assign(np.where(fits, -2 * overlap - stays, 2 * len(zone) ** 2))
@@ -190,7 +232,7 @@ class Near:
         named = to[zone]
         return int((named == self._old_zone).sum()), np.asarray(named)
 
-    def seated(self, zone_by_block: Ints) -> Hosts:
+    def _seated(self, zone_by_block: Ints) -> Hosts:
         """Blocks on their old hosts where the zone is the same, the others beside them."""
         stays = self._is_here & (zone_by_block == self._old_zone)
         grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))

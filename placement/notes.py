@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from placement.fabric import Fabric
 from placement.holding import Holding
 from placement.memory import memory_note
 from placement.request import Request
 from placement.traffic import axis_traffic
+from placement.training import AS_LLAMA3
 
 
 def request_notes(fabric: Fabric, request: Request) -> list[str]:
-    """About the job itself: silent axes, memory that would not do."""
-    note = memory_note(request)
-    return [*_silent_axes(fabric, request), *([note] if note else [])]
+    """About the job itself: silent axes, memory that would not do, keys without effect."""
+    found = (memory_note(request), _idle_training(request))
+    return [*_silent_axes(fabric, request), *(note for note in found if note)]
+
+
+def _idle_training(request: Request) -> str | None:
+    """`training` speaks of a model; without one only the pattern of cp is left of it."""
+    used = replace(AS_LLAMA3, context_parallel=request.training.context_parallel)
+    if request.model is not None or request.training == used:
+        return None
+    return "training is not used: without a model neither bytes nor memory follow from it"
 
 
 def _silent_axes(fabric: Fabric, request: Request) -> list[str]:

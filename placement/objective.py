@@ -58,7 +58,7 @@ def measure(
 def like_zones(fabric: Fabric, request: Request) -> Ints:
     """A number by zone, equal for zones that can be exchanged without a change in what
     the request minimises."""
-    uplink = fabric.tiers[0].uplink_bytes_per_s
+    uplink = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.zeros(1)
     if request.objective is Objective.BOTTLENECK:
         return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
     return np.zeros(len(uplink), dtype=np.int64)

@@ -1,8 +1,8 @@
 """Blocks onto the domains of an inner tier, inside one domain of the tier above.
 
-From cheap to dear, until the cut is what sizes alone allow: walks through the region cut
-into one segment per child (`segments`); a slicing tree, where children are few; annealing
-from the best of these, and from pieces put together anew (`polish`).
+From cheap to dear, until the cut is what cannot be beaten: walks through the region cut
+into one segment per child (`cutting`); slicing trees, where children are few; annealing
+from the best of these and from pieces put together anew (`polish`).
 """
 
 from __future__ import annotations
@@ -11,117 +11,122 @@ import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from placement.bands import comb
+from placement.cutting import Cutter
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
-from placement.segments import Segmenter
 from placement.slicing import Region, Tree, random_tree, slice_grid
 
 FEW = 24  # children up to which slicing trees are tried
-BATCHES = (2, 6, 16, 24)  # walks cut at a time: a bound that is met ends the rest
-WORK = 6_000_000  # table entries of all the segments tried for one region
-LARGEST = (8, 4)  # blocks in the pieces that annealing starts from
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """The child of each block in reading order, and what that cuts inside the region, in
-    the units of the region's graph."""
-
-    at: Sequence[int]
-    cost: int
+LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
+PROMISING = 1.02  # times the best cost
 
 
 class Packer:
-    """One region and the `room` of the children that may take its blocks.
+    """A region, the `room` of the children that may take its blocks, and the best so far.
 
-    `least`: a cut that no packing beats; the search ends when it is met.
+    `least`: a cut in the units of the graph that no packing beats.
     """
 
     def __init__(
         self, graph: PieceGraph, walks: Iterator[Ints], room: Sequence[int], least: int
     ) -> None:
         self._graph = graph
-        self._room = [min(free, graph.order) for free in room]
-        self._segmenter = Segmenter(graph, self._room)
-        self._walks = walks
-        self._walked = list(islice(walks, 1))
+        self._all_room = room
+        self._room = _enough(room, graph.order)
         self._seed = f"{graph.order} {sorted(self._room)}"
-        self.least = least
-        self.best = self._along(self._walked, _roomiest_first(self._room))
+        self._cutter = Cutter(graph, walks, self._room, least)
+        self._offered: list[int] = []
+        self._cost = self._cutter.cost + 1
+
+    @property
+    def cost(self) -> int:
+        return min(self._cost, self._cutter.cost)
 
     @property
     def is_done(self) -> bool:
-        return self.best.cost <= self.least
+        return self.cost <= self._cutter.least
 
-    def offer(self, at: Sequence[int]) -> None:
+    def packing(self) -> list[int]:
+        """The child of each block in reading order."""
+        at = self._offered if self._cost < self._cutter.cost else self._cutter.domains()
+        return best_fit(at, self._all_room) or at
+
+    def bound(self, least: int) -> None:
+        """A cut that no packing beats, known now."""
+        self._cutter.least = max(self._cutter.least, least)
+
+    def offer(self, at: list[int]) -> None:
         """Keep another packing if it cuts less."""
-        self._keep(Packing(at, self._graph.cost(at)))
+        cost = self._graph.cost(at)
+        if cost < self.cost:
+            self._offered, self._cost = at, cost
 
-    def _keep(self, other: Packing) -> None:
-        if other.cost < self.best.cost:
-            self.best = other
+    def try_parts(self, at: Sequence[int]) -> None:
+        """Keep the parts of another region's packing if they fit and cut less."""
+        fitted = best_fit(at, self._room)
+        if fitted is not None:
+            self.offer(fitted)
 
-    def segment(self) -> None:
-        """Cut the walks in as many ways as the work allows."""
-        affordable = WORK // (self._graph.order * sum(self._room))
-        order = _roomiest_first(self._room)
-        for size in BATCHES:
-            walks = list(islice(self._walks, min(size, affordable - len(self._walked))))
-            if self.is_done or not walks:
-                break
-            self._walked += walks
-            self._keep(self._along(walks, order))
-        turns = _in_turns(self._room)
-        if not self.is_done and turns != order:
-            self._keep(self._along(self._walked, turns))
+    def walk(self, batches: Sequence[int]) -> None:
+        if not self.is_done:
+            self._cutter.walk(batches)
 
-    def polish(self, per_block: int) -> None:
-        """Anneal the best packing so far: so many proposals per block."""
-        if per_block and not self.is_done:
-            proposals = per_block * self._graph.order
-            self.offer(polished(self._graph, self._room, self.best.at, proposals, self._seed))
+    def climb(self, tries: int) -> None:
+        if not self.is_done:
+            self._cutter.climb(tries)
 
-    def anneal(self, per_block: int) -> None:
-        """Anneal pieces put together anew, and the best packing after that once more."""
-        for largest in LARGEST:
-            if not self.is_done:
-                self.offer(multilevel(self._graph, self._room, per_block, largest, self._seed))
+    def anneal(self, per_block: int, rounds: int) -> None:
+        """So many proposals per block from the best packing; then, once for every round,
+        from pieces put together anew, and again from there where that is promising."""
+        if per_block:
+            self._polish(self.packing(), per_block, "0")
+        for k in range(1, rounds + 1):
+            if self.is_done:
+                return
+            largest, seed = LARGEST[k % len(LARGEST)], f"{k} {self._seed}"
+            at = multilevel(self._graph, self._room, per_block, largest, seed)
+            self.offer(at)
+            if self._graph.cost(at) <= PROMISING * self.cost:
+                self._polish(at, per_block, str(k))
 
-    def _along(self, walks: Sequence[Ints], domains: Sequence[int]) -> Packing:
-        cost, at = self._segmenter.cut(walks, domains)
-        return Packing(at.tolist(), cost)
-
-
-def _roomiest_first(room: Sequence[int]) -> list[int]:
-    return sorted((z for z, n in enumerate(room) if n), key=lambda z: (-room[z], z))
+    def _polish(self, at: Sequence[int], per_block: int, seed: str) -> None:
+        if not self.is_done:
+            proposals, seed = per_block * self._graph.order, f"{seed} {self._seed}"
+            self.offer(polished(self._graph, self._all_room, at, proposals, seed))
 
 
-def _in_turns(room: Sequence[int]) -> list[int]:
-    """The roomiest, the tightest, the second roomiest ..: other sizes meet."""
-    order = _roomiest_first(room)
-    half = (len(order) + 1) // 2
-    turns = [z for pair in zip(order[:half], order[::-1], strict=False) for z in pair]
-    return list(dict.fromkeys(turns))
+def _enough(room: Sequence[int], blocks: int) -> list[int]:
+    """The same room with none in the tightest domains, while the others have twice what is
+    needed: half empty domains are as good as any."""
+    left = 2 * blocks
+    kept = [0] * len(room)
+    for child in sorted(range(len(room)), key=lambda child: (-room[child], child)):
+        if left > 0:
+            kept[child] = min(room[child], blocks)
+            left -= kept[child]
+    return kept
 
 
-def best_fit(at: Sequence[int], room: Sequence[int]) -> list[int]:
+def best_fit(at: Sequence[int], room: Sequence[int]) -> list[int] | None:
     """The same parts, each in the tightest child that holds it, the largest part first:
-    who is with whom decides the cut, and roomy children stay free for others."""
+    who is with whom decides the cut, and roomy children stay free for others. None when
+    they do not fit."""
     parts = Counter(at)
     child: dict[int, int] = {}
     tightest = sorted((n, z) for z, n in enumerate(room))
     for part in sorted(parts, key=lambda part: (-parts[part], part)):
-        _, child[part] = tightest.pop(bisect_left(tightest, (parts[part], -1)))
+        position = bisect_left(tightest, (parts[part], -1))
+        if position == len(tightest):
+            return None
+        _, child[part] = tightest.pop(position)
     return [child[part] for part in at]
 
 

@@ -21,6 +21,7 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
+from placement.inner import inner_bound
 from placement.leftover import harm
 from placement.memory import refuse_too_large
 from placement.near import Hint, Near
@@ -35,10 +36,11 @@ from placement.request import (
     Objective,
     Placement,
     Request,
+    TierBound,
     TierCut,
     Undecided,
 )
-from placement.seating import Hosts, Seating
+from placement.seating import Hosts, Seating, Way
 from placement.zones import ZoneStep, best_grid, solve_zones
 
 
@@ -124,13 +126,20 @@ class _Placer:
         self.most_spares = most_spares
         self.hint = hint
         self.notes: list[str] = []
+        self.grids = block_grids(request, fabric.gpus_per_host)
 
     def place(self) -> Placement:
-        found, bound = self._gang()
-        if self.hint is not None:
+        seating, ways, bound = self._ways()
+        near = None
+        if self.hint is None:
+            found = seating.seated(ways)
+        else:
             near = Near(self.fabric, self.request, self.free, self.hint)
-            found = near.options(found, ceil(bound), self.limits)
+            fresh = [seating.zone_by_block(way) for way in ways]
+            found = near.options(fresh, ceil(bound), self.limits)
         best = self._best([self._option(hosts) for hosts in found])
+        if near is not None:
+            self.notes += near.notes(best.hosts)
         top = best.cuts[0].bytes_per_step if best.cuts else 0
         lower = min(top, ceil(bound))
         return Placement(
@@ -146,7 +155,13 @@ class _Placer:
                 *spare_notes(self.fabric, best.held),
             ),
             moved=None if self.hint is None else self.hint.moved(best.hosts),
+            inner=self._inner(best.cuts),
         )
+
+    def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
+        if not self.grids or not self.limits.rounds:
+            return None
+        return inner_bound(self.fabric, self.free, self.grids[0], cuts)
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
@@ -157,20 +172,20 @@ class _Placer:
         return _Option(hosts, held, cuts, measure(self.fabric, self.request, hosts, cuts), key)
 
     def _best(self, options: list[_Option]) -> _Option:
-        """Of the least value, or near it where that moves fewer blocks, the least key."""
-        least = min(option.value for option in options)
-        most = least if self.hint is None else least + self.hint.slack * least
-        return min((o for o in options if o.value <= most), key=lambda o: (o.key, o.value))
+        """What the request minimises comes first; near an old placement it has been chosen
+        already."""
+        if self.hint is not None:
+            return min(options, key=lambda option: option.key)
+        return min(options, key=lambda option: (option.value, option.key))
 
-    def _gang(self) -> tuple[list[Hosts], Fraction]:
-        """Hosts by block in one or several ways, and a bound on the outermost cut in bytes."""
-        grids = block_grids(self.request, self.fabric.gpus_per_host)
+    def _ways(self) -> tuple[Seating, list[Way], Fraction]:
+        """Where the blocks may go, and a bound on the outermost cut in bytes."""
+        grids = self.grids
         spares = reserve_by_zone(self.request, [self.gang], self.gang, self.most_spares)[0]
         inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
         if inside:
-            grid = grids[0] if grids else BlockGrid.shapeless(self.gang)
-            seating = self._seating(grid, grids)
-            return seating.inside(inside), Fraction(0)
+            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang), grids)
+            return seating, seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
         capacities = [int(n) for n in free_by_zone]
@@ -178,7 +193,8 @@ class _Placer:
         grid, step = self._zones(grids, capacities, wanted)
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid, grids)
-        return seating.in_zones(step.layout, np.array(wanted), kind), grid.to_bytes(step.bound)
+        ways = seating.in_zones(step.layout, np.array(wanted), kind)
+        return seating, ways, grid.to_bytes(step.bound)
 
     def _seating(self, grid: BlockGrid, grids: list[BlockGrid]) -> Seating:
         return Seating(self.fabric, self.request, self.free, grid, grids, self.limits.trees)

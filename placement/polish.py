@@ -23,7 +23,7 @@ from math import log
 from placement.pieces import PieceGraph
 
 STAGES = 40  # temperatures per anneal, falling geometrically
-HOT, WARM, COLD = 0.5, 0.6, 0.05  # in weights: of the dearest, the median, the least edge
+HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 STRAY = 0.1  # share of idle proposals that try any domain at all
 # Draws of Metropolis' rule: -log of evenly spaced numbers, rounded.
 DRAWS = tuple(round(-log((i + 0.5) / 1024), 6) for i in range(1024))

@@ -2,8 +2,8 @@
 
 Every algorithm that could carry the axis is laid over the groups as they were placed; the
 bytes over the outermost tier are counted from its messages, and its time is the longer of
-two: rank by rank on the network cards (alpha-beta), and all groups together on the busiest
-uplink. Recommended is the smallest cut among those that are as good as the fastest.
+two: group by group on NVLink and network cards (alpha-beta), and all groups together on
+the busiest uplink. Recommended is the smallest cut among those that are as good as the fastest.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from placement import collectives
+from placement import collectives, nccl
 from placement.collectives import Algorithm, Link, Operation
 from placement.cut import Floats, groups_of
 from placement.fabric import Fabric, Ints
 from placement.layers import BYTES_PER_S
+from placement.nccl import Ranks, Tuned
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.training import ContextParallel, DataParallel
 from placement.volumes import REPLICATE, work_of
 
-# Seconds for one message. NCCLX (2025) gives ratios alone: another zone is twice as far
-# as another rack (15 : 7); 10 us is the usual figure of alpha-beta tables.
-ALPHA_S = 10e-6
-ALPHA_ACROSS_S = 20e-6
+ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
+ALPHA_INSIDE_S = 3.4e-6  # and inside one: NCCL's figure for a ring on NVLink
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 
 
@@ -45,13 +44,14 @@ class Choice:
 class Advice:
     """What could carry an axis: the good ones by cut, then the slower ones by time.
 
-    `used`: what the cut of the job counts.
+    `used`: what the cut of the job counts. `nccl`: what NCCL would take by itself.
     """
 
     axis: str
     operation: Operation
     used: Algorithm
     choices: tuple[Choice, ...]
+    nccl: Tuned
 
     @property
     def best(self) -> Choice:
@@ -109,7 +109,8 @@ def calls_per_step(request: Request, axis: str) -> int:
     return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
 
 
-def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, groups: Ints) -> Advice:
+def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
+    """`hosts`: of each rank, group by group."""
     operation = operation_of(request, traffic)
     known = [
         algorithm
@@ -117,44 +118,75 @@ def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, groups: Ints
         if operation is Operation.ALL_REDUCE or algorithm in collectives.algorithms(operation)
     ]
     calls = calls_per_step(request, traffic.axis)
-    choices = [_choice(fabric, traffic, groups, algorithm, calls) for algorithm in known]
+    choices = [_choice(fabric, traffic, hosts, algorithm, calls) for algorithm in known]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
     used = Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL
-    return Advice(traffic.axis, operation, used, tuple(choices))
+    by_itself = _nccl(fabric, traffic, operation, hosts, calls)
+    return Advice(traffic.axis, operation, used, tuple(choices), by_itself)
+
+
+def _nccl(
+    fabric: Fabric, traffic: AxisTraffic, operation: Operation, hosts: Ints, calls: int
+) -> Tuned:
+    """For the first group; what is gathered and scattered apart is two calls."""
+    ranks = Ranks(traffic.size, len(np.unique(hosts[0])), fabric.nic_gbps * BYTES_PER_S)
+    found = nccl.choice(operation, ranks, float(_payload(traffic)) / calls)
+    times = calls if operation is Operation.ALL_REDUCE else 2 * calls
+    return Tuned(found.algorithm, found.protocol, found.seconds * times)
+
+
+def _payload(traffic: AxisTraffic) -> Fraction:
+    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
+    return Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
 
 
 def _choice(
-    fabric: Fabric, traffic: AxisTraffic, groups: Ints, algorithm: Algorithm, calls: int
+    fabric: Fabric, traffic: AxisTraffic, hosts: Ints, algorithm: Algorithm, calls: int
 ) -> Choice:
-    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
-    payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
-    zones, uplinks = _outermost(fabric, groups)
-    nic = fabric.nic_gbps * BYTES_PER_S
+    payload = _payload(traffic)
+    zones, uplinks = _outermost(fabric, hosts)
+    inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
+    outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
-    for row, count in _distinct(zones):
-        plan = collectives.schedule(Operation.ALL_REDUCE, algorithm, row)
-        out = collectives.leaving(plan, row, len(uplinks)) * count
+    for zone_by_rank, host_by_rank, count in _distinct(zones, hosts):
+        plan = collectives.schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+        out = collectives.leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(out.sum()), plan.parts)
         leaving += out * float(payload / plan.parts)
-        per_call = collectives.seconds(
-            plan, float(payload) / calls, Link(ALPHA_S, nic), Link(ALPHA_ACROSS_S, nic), row
-        )
-        slowest = max(slowest, calls * per_call)
+        per_call = float(payload) / calls
+        taken = collectives.seconds(plan, per_call, inside, outside, host_by_rank)
+        slowest = max(slowest, calls * taken)
     worst_uplink = float((leaving / uplinks).max())
     return Choice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 
-def _outermost(fabric: Fabric, groups: Ints) -> tuple[Ints, Floats]:
+def _outermost(fabric: Fabric, hosts: Ints) -> tuple[Ints, Floats]:
     """Domain of each rank on the outermost tier, and what each uplink carries."""
     if not fabric.tiers:
-        return np.zeros_like(groups), np.array([np.inf])
+        return np.zeros_like(hosts), np.array([np.inf])
     tier = fabric.tiers[0]
-    return tier.domain_by_host[groups], tier.uplink_bytes_per_s
+    return tier.domain_by_host[hosts], tier.uplink_bytes_per_s
 
 
-def _distinct(zones: Ints) -> Iterator[tuple[Ints, int]]:
-    """Groups that lie alike are counted once, with how many they are."""
-    rows, counts = np.unique(zones, axis=0, return_counts=True)
-    yield from zip(rows, (int(count) for count in counts), strict=True)
+def _distinct(zones: Ints, hosts: Ints) -> Iterator[tuple[Ints, Ints, int]]:
+    """Zone and host of each rank, and how many groups lie like that."""
+    size = zones.shape[1]
+    alike = np.hstack([zones, _first_on_host(hosts)])
+    rows, counts = np.unique(alike, axis=0, return_counts=True)
+    for row, count in zip(rows, counts, strict=True):
+        yield row[:size], row[size:], int(count)
+
+
+def _first_on_host(hosts: Ints) -> Ints:
+    """Of each rank the first of its group on the same host: a name for the host that
+    groups of the same form share. Shape: as `hosts`, (groups, ranks).
+    """
+    order = np.argsort(hosts, axis=1, kind="stable")
+    sorted_hosts = np.take_along_axis(hosts, order, axis=1)
+    is_new = np.diff(sorted_hosts, axis=1, prepend=-1) != 0
+    start = np.maximum.accumulate(np.where(is_new, np.arange(hosts.shape[1]), 0), axis=1)
+    first = np.empty_like(hosts)
+    np.put_along_axis(first, order, np.take_along_axis(order, start, axis=1), axis=1)
+    return first

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from placement.blockgraph import block_graph
-from placement.bounds import Prover
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import BlockGrid
+from placement.inner import proved
 from placement.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
 from placement.request import Request
 from placement.sizes import SizeBound
@@ -23,7 +23,6 @@ from placement.traffic import Pattern, axis_traffic
 from placement.walks import box_walks
 
 ABREAST = 8  # lines side by side in a walk, at most
-ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
 
 
 class Regions(Protocol):
@@ -38,8 +37,9 @@ class Regions(Protocol):
     def least(self, region: Region, room: Sequence[int]) -> int:
         """A cut inside the region that no packing beats, in the graph's unit; at once."""
 
-    def proved(self, room: Sequence[int]) -> int:
-        """The same for the whole gang by the prover, which takes longer."""
+    def proved(self, room: Sequence[int], cost: int) -> int:
+        """The same for the whole gang by the prover, which takes longer. `cost`: of a good
+        packing."""
 
 
 class GridRegions:
@@ -60,10 +60,8 @@ class GridRegions:
     def least(self, region: Region, room: Sequence[int]) -> int:
         return -(-self._sizes.least_cut(region, room) // 2)
 
-    def proved(self, room: Sequence[int]) -> int:
-        # Without a cut to reach, the first prices per slot are high and the first patterns
-        # large, which suits many small domains.
-        return -(-Prover(self._grid, room, []).prove(int(MUCH), ONE_NODE) // 2)
+    def proved(self, room: Sequence[int], cost: int) -> int:
+        return -(-proved(self._grid, room, 2 * cost) // 2)
 
 
 def _dearest_first(grid: BlockGrid) -> list[Ints]:
@@ -106,5 +104,5 @@ class GraphRegions:
     def least(self, region: Region, room: Sequence[int]) -> int:
         return 0
 
-    def proved(self, room: Sequence[int]) -> int:
+    def proved(self, room: Sequence[int], cost: int) -> int:
         return 0

@@ -134,13 +134,24 @@ class TierCut:
 
 
 @dataclass(frozen=True, slots=True)
+class TierBound:
+    """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
+    tiers outside."""
+
+    tier: str
+    bytes_per_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
     `lower_bound` holds for the outermost tier: no placement of this request on these
-    free hosts cuts fewer bytes there. `notes` says in sentences what the caller
-    should know (fewer spares than asked for, an axis without traffic). `moved`: blocks
-    on another host than the hint's, if one was given.
+    free hosts cuts fewer bytes there. `inner`: the same for the first tier that is cut,
+    where one domain of the tier outside holds the gang; None where that is unknown.
+    `notes` says in sentences what the caller should know (fewer spares than asked for, an
+    axis without traffic). `moved`: blocks on another host than the hint's, if one was
+    given.
     """
 
     hosts: tuple[int, ...]
@@ -150,6 +161,7 @@ class Placement:
     is_optimal: bool = False
     notes: tuple[str, ...] = field(default=())
     moved: int | None = None
+    inner: TierBound | None = None
 
     @property
     def cut(self) -> int:

@@ -27,7 +27,7 @@ FEW_TREES = 40  # tried for a layout that needs fewer whole zones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Way:
+class Way:
     """Blocks in zones, or all inside one domain (`zones` None) with children on `tier`;
     hosts are taken from `free`."""
 
@@ -56,8 +56,8 @@ class Seating:
         self._descent = Descent(fabric, grid, tries, grids, request)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
-    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Hosts]:
-        """Placements in the zones of `layout`, and in zones that it harms less to use.
+    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Way]:
+        """The zones of `layout`, and zones that it harms less to use.
 
         `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
         within one kind. Both of shape (zones,).
@@ -67,13 +67,20 @@ class Seating:
             if zones is not None:
                 layouts += [zones, self._kindest(zones, kept, kind)[zones]]
         new = [z for i, z in enumerate(layouts) if not any((z == y).all() for y in layouts[:i])]
-        return self._seated([_Way(zones, self._free) for zones in new])
+        return [Way(zones, self._free) for zones in new]
 
-    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Hosts]:
+    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Way]:
         """The whole gang in each of `domains`: (free hosts, tier below)."""
-        return self._seated([_Way(None, free, tier) for free, tier in domains])
+        return [Way(None, free, tier) for free, tier in domains]
 
-    def _seated(self, ways: list[_Way]) -> list[Hosts]:
+    def zone_by_block(self, way: Way) -> Ints:
+        """On a fabric without tiers everything is in zone 0."""
+        if way.zones is not None:
+            return np.asarray(_by_block(self._grid, way.zones))
+        tiers = self._fabric.tiers
+        return np.full(self._grid.size, tiers[0].domain_by_host[way.free[0]] if tiers else 0)
+
+    def seated(self, ways: Sequence[Way]) -> list[Hosts]:
         """Each way, and each with fewer whole domains broken, if that is likely to go."""
         found = [self._hosts(way) for way in ways]
         for way, hosts in zip(ways, list(found), strict=True):
@@ -91,7 +98,7 @@ class Seating:
                 hosts = mixed
         return hosts
 
-    def _hosts(self, way: _Way) -> Hosts:
+    def _hosts(self, way: Way) -> Hosts:
         if way.tier >= len(self._fabric.tiers) and way.zones is None:
             return tuple(way.free[: self._grid.size].tolist())
         zones = np.zeros((self._grid.rows, self._grid.width), dtype=np.int64)

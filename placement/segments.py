@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from placement.fabric import Ints
 from placement.pieces import PieceGraph
@@ -24,12 +23,17 @@ NEVER = -(np.int64(1) << 60)
 
 
 class Segmenter:
-    """Cuts walks over one graph of single blocks into domains of given capacities."""
+    """Cuts walks over one graph of single blocks into domains of given capacities.
+
+    Walks are added once and known by their number from then on.
+    """
 
     def __init__(self, graph: PieceGraph, capacities: Sequence[int]) -> None:
         self._blocks = graph.order
         self._capacities = [min(c, graph.order) for c in capacities]
         self._longest = max(self._capacities)
+        self._walks: list[Ints] = []
+        self._tables: list[Ints] = []
         pairs = [
             (a, b, weight)
             for a, links in enumerate(graph.links)
@@ -47,38 +51,60 @@ class Segmenter:
         sizes = np.count_nonzero(self._line >= 0, axis=1)
         self._total = int(self._weight.sum() + (self._line_weight * (sizes - 1)).sum())
 
-    def cut(self, walks: Sequence[Ints], domains: Sequence[int]) -> tuple[int, Ints]:
-        """The least cost over the walks, and the domain of each block. `domains`: in the
-        order in which they take segments; each may stay empty. Ties to the first walk."""
-        saved = np.stack([self._saved(walk) for walk in walks])
-        value, taken = self._values(saved, domains)
-        best = int(np.argmax(value))
+    def add(self, walks: Sequence[Ints]) -> range:
+        """The numbers of these walks."""
+        first = len(self._walks)
+        self._walks += walks
+        self._tables += [self._saved(walk) for walk in walks]
+        return range(first, len(self._walks))
+
+    def costs(self, walks: Sequence[int], domains: Sequence[int]) -> Ints:
+        """What each walk cuts at least when `domains` take segments in this order; any of
+        them may stay empty, and together they hold the graph. Shape: (walks,)."""
+        tables = np.stack([self._tables[walk] for walk in walks])
+        return np.asarray(self._total - self._most_saved(tables, domains)[-1][:, self._blocks])
+
+    def cut(self, walk: int, domains: Sequence[int]) -> Ints:
+        """The domain of each block for one of these costs; ties to the shortest segments
+        of the last domains."""
+        table = self._tables[walk]
+        values = self._most_saved(table[None], domains)
         at = np.empty(self._blocks, dtype=np.int64)
         end = self._blocks
-        for step in range(len(domains) - 1, -1, -1):
-            length = int(taken[step, best, end])
-            at[walks[best][end - length : end]] = domains[step]
+        for domain, before, after in reversed(list(zip(domains, values, values[1:], strict=False))):
+            lengths = np.arange(min(end, self._capacities[domain]) + 1)
+            met = before[0, end - lengths] + table[end - lengths, lengths] == after[0, end]
+            length = int(np.argmax(met))
+            at[self._walks[walk][end - length : end]] = domain
             end -= length
-        return self._total - int(value[best]), at
+        return at
 
-    def _values(self, saved: Ints, domains: Sequence[int]) -> tuple[Ints, npt.NDArray[np.int32]]:
-        """Most saved by each walk; how many of the first n blocks the last domain takes.
+    def _most_saved(self, tables: Ints, domains: Sequence[int]) -> list[Ints]:
+        """Most that the first n blocks save in the first k domains, for k = 0, 1, ..
 
-        Shapes: (walks,), (domains, walks, blocks + 1).
+        Shape of each: (walks, blocks + 1). Only as many blocks as the first k domains hold
+        are covered, and only as few as leave the rest to the others.
         """
-        walks, n = len(saved), self._blocks
-        value = np.full((walks, n + 1), NEVER)
+        n = self._blocks
+        value = np.full((len(tables), n + 1), NEVER)
         value[:, 0] = 0
-        taken = np.zeros((len(domains), walks, n + 1), dtype=np.int32)
-        for step, domain in enumerate(domains):
-            now = value.copy()
-            for length in range(1, self._capacities[domain] + 1):
-                candidate = value[:, : n + 1 - length] + saved[:, : n + 1 - length, length]
-                better = candidate > now[:, length:]
-                np.copyto(now[:, length:], candidate, where=better)
-                taken[step, :, length:][better] = length
-            value = now
-        return value[:, n], taken
+        values = [value]
+        held, left = 0, sum(self._capacities[domain] for domain in domains)
+        low = high = 0
+        for domain in domains:
+            capacity = self._capacities[domain]
+            held, left = held + capacity, left - capacity
+            to_low, to_high = max(0, n - left), min(n, held)
+            value = value.copy()
+            for length in range(1, capacity + 1):
+                first, last = max(low, to_low - length), min(high, to_high - length) + 1
+                if first < last:
+                    saved = values[-1][:, first:last] + tables[:, first:last, length]
+                    reached = value[:, first + length : last + length]
+                    np.maximum(reached, saved, out=reached)
+            values.append(value)
+            low, high = to_low, to_high
+        return values
 
     def _saved(self, walk: Ints) -> Ints:
         """[i, n]: weight of the pairs inside the n blocks from position i of the walk on.

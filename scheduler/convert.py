@@ -106,6 +106,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
         mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
     if message.HasField("time_limit_s"):
         mapping["time_limit_s"] = message.time_limit_s
+    if message.HasField("spread_alpha"):
+        mapping["spread_alpha"] = message.spread_alpha
     return mapping
 
 
@@ -132,6 +134,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         training=_section(job_pb2.Training, mapping, "training"),
         spares=str(mapping["spares"]),
         objective=_OBJECTIVES[request.objective],
+        spread_alpha=mapping.get("spread_alpha"),
         priority=spec.priority,
         time_limit_s=spec.time_limit_s,
         tenant=spec.tenant,

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from placement.errors import BadInput
 from placement.parallelism import AXES, Parallelism
-from placement.request import Objective, Request, SpareRule
+from placement.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.traffic import axis_traffic
 from placement.training import Batch, ModelShape, Training
 from scheduler.core.job import JobSpec
@@ -72,6 +72,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         keys.spares,
         keys.objective,
         training=training,
+        spread_alpha=keys.spread_alpha,
     )
     try:
         axis_traffic(request)
@@ -113,6 +114,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     mapping["spares"] = _spares_text(request.spares)
     if request.objective is not Objective.CUT:
         mapping["objective"] = request.objective.value
+    if request.spread_alpha != EVEN_ALPHA:
+        mapping["spread_alpha"] = request.spread_alpha
     if spec.priority:
         mapping["priority"] = spec.priority
     if spec.time_limit_s is not None:

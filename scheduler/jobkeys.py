@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from placement.errors import BadInput
 from placement.parallelism import AXES, DEFAULT_ORDER
-from placement.request import AUTO, Collective, Objective, SpareRule
+from placement.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,
@@ -97,6 +97,12 @@ def _spares(value: Any) -> SpareRule:
 
 def _objective(value: Any) -> Objective:
     return Objective(_choice(value, Objective))
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise _refusal(f"must be a number from 0 to 1, not {short(value)}")
+    return float(value)
 
 
 _COUNT = partial(_whole, least=1, most=MOST, what="a whole number")
@@ -198,6 +204,7 @@ class JobKeys(Keys):
     spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
     training: _TrainingKeys = Field(default_factory=_TrainingKeys)
     objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
+    spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
     priority: Rank = 0
     time_limit_s: Count | None = None
     tenant: Text = ""

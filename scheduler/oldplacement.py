@@ -9,10 +9,25 @@ from typing import Any
 from placement import hostlist
 from placement.errors import BadInput
 from placement.fabric import Fabric
+from placement.near import Hint
+from placement.request import Request
 from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import read_text
 
 GONE = -1
+
+
+def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint:
+    """What `--near` stands for.
+
+    Raises: InputError as `load_placement`, or when the job has another number of blocks.
+    """
+    hint = Hint(load_placement(path, fabric), slack)
+    try:
+        hint.check(request.parallelism.world_size // fabric.gpus_per_host)
+    except BadInput as error:
+        raise InputError(Problem("", error.message, path)) from None
+    return hint
 
 
 def load_placement(path: str, fabric: Fabric) -> tuple[int, ...]:

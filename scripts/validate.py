@@ -4,8 +4,9 @@
 
 The folder holds the public traces as distributed: philly/philly.csv.gz,
 swf/NASA-iPSC-1993-3.1-cln.swf.gz, swf/lublin_256-synthetic.swf.gz; they are replayed, and
-what must hold whatever they say is checked. Exit code 1 when a value or a check fails,
-2 when a trace is missing.
+what must hold whatever they say is checked. Under the textbook policies the start of every
+job of an SWF trace is compared with an independent reference. Exit code 1 when a value or a
+check fails, 2 when a trace is missing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from placement.fabric import Fabric, from_spec, preset
 from scheduler.core import Policy
 from scheduler.problems import InputError
 from scripts import published
+from scripts.starts import differences
 from simulator.case import Case, run_case
 from simulator.report import Report
 
@@ -36,14 +38,15 @@ def machine(name: str, hosts: int, gpus_per_host: int) -> Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`records`: lines of the trace that are jobs, good or bad."""
+    """`records`: lines of the trace that are jobs, good or bad; `limit`: no more of them."""
 
     trace: str
     trace_format: str
     fabric: Fabric
     records: int
     failures: str | None = None
-    policies: tuple[Policy, ...] = tuple(Policy)
+    policies: tuple[Policy, ...] = (Policy.PRODUCTION, Policy.EASY, Policy.FIFO)
+    limit: int | None = None
 
 
 PHILLY = "philly/philly.csv.gz"
@@ -55,6 +58,9 @@ TRIALS = (
     Trial(NASA, "swf", machine("ipsc", 128, 1), 18_239),
     Trial(NASA, "swf", machine("ipsc", 128, 1), 18_239, LLAMA3, (Policy.PRODUCTION,)),
     Trial(LUBLIN, "swf", machine("lublin-256", 256, 1), 10_000),
+    Trial(NASA, "swf", machine("ipsc", 128, 1), 18_239, policies=(Policy.CONSERVATIVE,)),
+    # The reference looks at every reservation for every other one: part of the trace.
+    Trial(LUBLIN, "swf", machine("lublin-256", 256, 1), 1_000, None, (Policy.CONSERVATIVE,), 1_000),
     # Whole hosts for mostly one-GPU jobs: overloaded, a queue of tens of thousands.
     Trial(PHILLY, "philly-csv", machine("philly-28", 28, 8), 78_156),
     # A GPU for a host: the load that the trace was recorded at.
@@ -96,14 +102,23 @@ def _traces(folder: Path) -> int:
 
 
 def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
+    path = folder / trial.trace
     case = Case(
-        folder / trial.trace, trial.trace_format, trial.fabric, policy, failures=trial.failures
+        path,
+        trial.trace_format,
+        trial.fabric,
+        policy,
+        failures=trial.failures,
+        limit=trial.limit,
     )
     try:
         with tempfile.TemporaryDirectory() as place:
             with ExitStack() as stack:
                 totals = run_case(case, stack.enter_context(Report(Path(place))))
             wrong = list(_violations(trial, totals, Path(place)))
+            if trial.trace_format == "swf" and not trial.failures:
+                hosts = trial.fabric.host_count
+                wrong += differences(path, policy, hosts, trial.limit, Path(place))
     except InputError as error:
         print(f"FAILED {error}")
         return False

@@ -252,9 +252,12 @@ def spec(
     limit_s: int | None = None,
     spares: SpareRule = NO_SPARES,
     gpus: int = 8,
+    tenant: str = "",
+    priority_class: str = "",
     **sizes: int,
 ) -> JobSpec:
-    return JobSpec(name, gang(hosts, gpus=gpus, spares=spares, **sizes), priority, limit_s)
+    request = gang(hosts, gpus=gpus, spares=spares, **sizes)
+    return JobSpec(name, request, priority, limit_s, tenant, priority_class)
 
 
 def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:

@@ -17,6 +17,8 @@ from placement.links.spread import CableLoads, Weights, even, spread
 from placement.links.wiring import Links
 
 ROUNDS = 12
+PATIENCE = 2  # rounds without a gain worth having, after which none is expected
+GAIN = 1e-3
 PULL = 0.5  # of the way to equal pressure in one round; more of it oscillates
 
 
@@ -26,12 +28,15 @@ def settled(links: Links, source: Ints, target: Ints, sizes: Floats) -> Weights:
     On a whole fabric even shares are equally full already and one round ends it.
     """
     weights = best = even(links)
-    least = np.inf
+    least, idle_rounds = np.inf, 0
     for _ in range(1 if links.is_whole else ROUNDS):
         loads = spread(links, source, target, sizes, weights)
         fullest = max((load.max(initial=0.0) for load in (*loads.up, *loads.down)), default=0.0)
+        idle_rounds = 0 if fullest < least * (1 - GAIN) else idle_rounds + 1
         if fullest < least:
             least, best = fullest, weights
+        if idle_rounds == PATIENCE:
+            break
         weights = _shifted(links, loads, weights)
     return best
 

@@ -82,7 +82,7 @@ def _adapted(links: Links, flows: Flows) -> Weights:
 def _walked(links: Links, flows: Flows, flow: Ints, routing: Routing, seed: int) -> CableLoads:
     """Each queue pair of each flow on one path."""
     pinned = routing.kind is Kind.PINNED
-    walker = Walker(links, None if pinned else seed)
+    walker = Walker(links, None if pinned else seed, links.leaf_by_gpu[flows.dst_gpu[flow]])
     total = idle(links)
     batch = max(1, BATCH // routing.queue_pairs)
     for begin in range(0, len(flow), batch):

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from placement.errors import BadInput
@@ -34,6 +34,8 @@ def graph(links: Links) -> nx.Graph[str]:
 
     Cost: O(cables); 0.2 s for 24,576 GPUs.
     """
+    import networkx as nx
+
     names = [[switch_name(layer, s) for s in range(layer.switch_count)] for layer in links.layers]
     built: nx.Graph[str] = nx.Graph(name=links.fabric.name)
     built.add_nodes_from(links.fabric.hosts, layer="host")
@@ -190,6 +192,8 @@ def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool)
             network.add_edge("source", (0, int(leaf)), capacity=int(links.nics_by_leaf[leaf]))
     for leaf in sink:
         network.add_edge((0, int(leaf)), "sink", capacity=int(links.nics_by_leaf[leaf]))
+    import networkx as nx
+
     flow = float(nx.maximum_flow_value(network, "source", "sink"))
     return flow * links.rails if one_for_all else flow
 
@@ -199,6 +203,8 @@ def _network(links: Links, top: int, is_merged: bool) -> nx.DiGraph[Node]:
 
     Merged: one node for the switches of a layer, domain and rail.
     """
+    import networkx as nx
+
     built: nx.DiGraph[Node] = nx.DiGraph()
     for low, layer in enumerate(links.layers[:top]):
         ports, high = layer.uplinks, links.layers[low + 1]

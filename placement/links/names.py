@@ -3,7 +3,7 @@
 z0-r000-rtsw  z0-ctsw03  atsw07        the switch of a rack, of a zone, of the fabric
 p00-s0-leaf3  p00-spine12  core100     the same on InfiniBand, rail 3 at the leaf
 z0-r000-rtsw/z0-ctsw03                 all cables between the two, either way round
-p00-spine12/core100/1                  one of several parallel cables, from 0
+p00-spine12/core192/1                  one of several parallel cables, from 0
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy as np
 from placement.cut import egress
 from placement.fabric import Fabric
 from placement.hostset import HostSet, to_mask
+from placement.near import Hint
 from placement.request import (
     Answer,
     Infeasible,
@@ -22,18 +23,20 @@ from placement.request import (
 from placement.runnersup import RunnerUp, runners_up
 from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
-from scheduler.cli import steps, steptables
+from scheduler.cli import around, steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked: the job's name and gang, on which fabric, with which hosts free."""
+    """What was asked: the job's name and gang, on which fabric, with which hosts free,
+    near which old placement."""
 
     name: str
     fabric: Fabric
     request: Request
     free: HostSet
+    near: Hint | None = None
 
 
 def outcome(answer: Answer) -> str:
@@ -91,6 +94,8 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
         ],
         "domains": _domains(asked, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
+        "left_free": around.left_free_mapping(asked.fabric, asked.free, answer),
+        **around.near_mapping(asked.fabric, asked.request, asked.free, asked.near, answer),
         "spares": list(asked.fabric.names(answer.spares)),
         "hosts": list(asked.fabric.names(answer.hosts)),
     }
@@ -102,17 +107,31 @@ def _runners_up(asked: Question, answer: Placement) -> tuple[RunnerUp, ...]:
 
 
 def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
-    """The certificate is for the outermost tier."""
+    bound = _bound(answer, depth)
     certificate = {
-        "lower_bound_bytes_per_step": answer.lower_bound,
-        "gap": answer.gap,
-        "optimal": answer.is_optimal,
+        "lower_bound_bytes_per_step": bound,
+        "gap": _gap(cut, bound or 0),
+        "optimal": bound == cut.bytes_per_step,
     }
     return {
         "bytes_per_step": cut.bytes_per_step,
-        **(certificate if depth == 0 else {}),
+        **(certificate if bound is not None else {}),
         "by_axis": dict(cut.by_axis),
     }
+
+
+def _bound(answer: Placement, depth: int) -> int | None:
+    """What no placement goes below: on the outermost tier, and on the first one that is
+    cut where the tiers outside are not."""
+    if depth == 0:
+        return answer.lower_bound
+    inner = answer.inner
+    here = inner is not None and inner.tier == answer.cuts[depth].tier
+    return inner.bytes_per_step if inner is not None and here else None
+
+
+def _gap(cut: TierCut, bound: int) -> float:
+    return (cut.bytes_per_step - bound) / cut.bytes_per_step if cut.bytes_per_step else 0.0
 
 
 def _traffic(request: Request) -> dict[str, Any]:
@@ -167,7 +186,9 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
         f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
     )
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    notes = [f"note: {note}" for note in answer.notes]
+    left = around.left_free_text(asked.fabric, asked.free, answer)
+    moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
+    notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
     parts += [_alternatives_text(asked, answer), _step_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
@@ -202,9 +223,9 @@ def _cuts_text(answer: Placement) -> str:
     rows = [["crosses", "per step", "lower bound", "", "by axis"]]
     for depth, cut in enumerate(answer.cuts):
         axes = _by_axis(cut)
-        bound = bytes_text(answer.lower_bound) if depth == 0 else ""
-        proof = _certificate(answer) if depth == 0 else ""
-        rows.append([cut.tier, bytes_text(cut.bytes_per_step), bound, proof, axes])
+        bound = _bound(answer, depth)
+        proved = ["", ""] if bound is None else [bytes_text(bound), _certificate(cut, bound)]
+        rows.append([cut.tier, bytes_text(cut.bytes_per_step), *proved, axes])
     return columns(rows, right={1, 2})
 
 
@@ -225,8 +246,8 @@ def _alternatives_text(asked: Question, answer: Placement) -> str:
     return columns(rows, right={1, 2})
 
 
-def _certificate(answer: Placement) -> str:
-    return "proved optimal" if answer.is_optimal else f"gap {answer.gap:.2%}"
+def _certificate(cut: TierCut, bound: int) -> str:
+    return "proved optimal" if bound == cut.bytes_per_step else f"gap {_gap(cut, bound):.2%}"
 
 
 def _insufficient_text(asked: Question, answer: Insufficient) -> str:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock
+from scheduler.cli.picture import Plot, PlotBy, drawers
 from scheduler.cli.place import EXIT_CODES
+from scheduler.plot.by import By
 
 if TYPE_CHECKING:
     from placement.request import Answer
@@ -81,6 +83,8 @@ def estimate_command(
     output: Annotated[
         Format, typer.Option("--format", help="How the estimate is written.")
     ] = Format.TABLE,
+    picture: Plot = None,
+    picture_by: PlotBy = By.AUTO,
 ) -> None:
     """Estimate the step time of a job: compute, pipeline bubble, waiting for the network.
 
@@ -93,6 +97,7 @@ def estimate_command(
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     network = _network(routing, failed, seed)
+    pictures = drawers(picture, picture_by, fabric)
 
     asked = specs.read_job(str(job))
     runs = [
@@ -104,6 +109,8 @@ def estimate_command(
     else:
         text = _text(asked.spec.name, runs, assumed)
     sys.stdout.write(text + "\n")
+    for draw, (question, answer, found) in zip(pictures, runs, strict=True):
+        draw(question, answer, found.placed.congestion if found else None)
     raise typer.Exit(max(EXIT_CODES[_outcome(answer)] for _, answer, _ in runs))
 
 

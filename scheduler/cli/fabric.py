@@ -164,7 +164,8 @@ def _head(fabric: Fabric) -> str:
 def _page(fabric: Fabric, body: dict[str, Any]) -> str:
     head = (
         f"{fabric.name}: {fabric.kind}, {body['hosts']:,} hosts, {body['gpus']:,} GPUs"
-        f" ({fabric.gpus_per_host} a host, {fabric.nic_gbps:g} Gbit/s each)"
+        f" ({fabric.gpus_per_host} a host; each {gbps_text(fabric.nic_gbps)} out of the host,"
+        f" {gbps_text(fabric.scale_up_gbps)} inside)"
     )
     rows = [["tier", "domains", "hosts each", "uplink each", "oversubscribed", "names"]]
     for tier in body["tiers"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,10 @@ def import_command(
     ] = 0,
     model: Annotated[
         Path | None,
-        typer.Option(help="A job file whose model section is used.", show_default=False),
+        typer.Option(
+            help="Where the model comes from: a job file, or the config.json of a model.",
+            show_default=False,
+        ),
     ] = None,
     given: Annotated[
         list[str] | None,
@@ -51,13 +54,17 @@ def import_command(
     Nothing is run. What the file does not say is asked for, what a job file cannot
     represent is listed in its comments. Exit code: 0 written, 2 bad input.
     """
-    from scheduler.importers import Given, import_job, model_of
+    from scheduler.importers import Given, import_job
+    from scheduler.importers.shapes import model_of
     from scheduler.strictyaml import parse
 
-    keys: dict[str, Any] = model_of(str(model)) if model else {}
-    keys |= {key: parse(value).value for key, value in _pairs(given, "--set")}
-    environment = dict(_pairs(env, "--env"))
-    text = import_job(str(file), tool, Given(gpus, keys, environment)).text()
+    added = Given(
+        gpus,
+        model_of(str(model)) if model else {},
+        {key: parse(value).value for key, value in _pairs(given, "--set")},
+        dict(_pairs(env, "--env")),
+    )
+    text = import_job(str(file), tool, added).text()
     if output is None:
         typer.echo(text, nl=False)
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -12,6 +12,7 @@ from placement.request import Answer, Placement
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
+    from placement.congestion import Congestion
     from scheduler.cli.answers import Question
 
 Plot = Annotated[
@@ -21,7 +22,14 @@ Plot = Annotated[
 PlotBy = Annotated[
     By, typer.Option("--plot-by", help="What colours stand for; auto takes the more telling.")
 ]
-Draw = Callable[["Question", Answer], None]
+
+
+class Draw(Protocol):
+    """Draws an answer, if a picture was asked for."""
+
+    def __call__(
+        self, asked: Question, answer: Answer, congestion: Congestion | None = None
+    ) -> None: ...
 
 
 def drawer(path: Path | None, by: By) -> Draw:
@@ -29,18 +37,33 @@ def drawer(path: Path | None, by: By) -> Draw:
 
     Raises: BadInput at once when the path is no name of a picture, before any solving.
     """
-    if path is None:
-        return lambda asked, answer: None
     from scheduler import plot
 
-    plot.check_path(path)
+    if path is not None:
+        plot.check_path(path)
 
-    def draw(asked: Question, answer: Answer) -> None:
+    def draw(asked: Question, answer: Answer, congestion: Congestion | None = None) -> None:
+        if path is None:
+            return
         if not isinstance(answer, Placement):
             typer.echo(f"{path}: not drawn: there is no placement", err=True)
             return
         plot.draw(
-            asked.fabric, asked.request, answer, path, free=asked.free, name=asked.name, by=by
+            asked.fabric,
+            asked.request,
+            answer,
+            path,
+            free=asked.free,
+            name=asked.name,
+            by=by,
+            congestion=congestion,
         )
 
     return draw
+
+
+def drawers(path: Path | None, by: By, fabrics: Sequence[str]) -> list[Draw]:
+    """One for each fabric; of several, each has its name before the suffix: a-ib-24k.png."""
+    if path is None or len(fabrics) == 1:
+        return [drawer(path, by) for _ in fabrics]
+    return [drawer(path.with_stem(f"{path.stem}-{Path(name).stem}"), by) for name in fabrics]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,6 @@ from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
-    from placement.fabric import Fabric
     from scheduler.cli.answers import Question
     from scheduler.specs import JobFile
 
@@ -69,6 +68,18 @@ def place_command(
     objective: Annotated[
         Objective | None, typer.Option(help="What is minimised first; replaces the file's.")
     ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="Weight of DP groups in --objective spread, 0 to 1.  [default: 0.5]"),
+    ] = None,
+    near: Annotated[
+        Path | None,
+        typer.Option(help="Where the gang was (JSON answer or hostfile): few blocks move."),
+    ] = None,
+    near_slack: Annotated[
+        float,
+        typer.Option(help="Share by which the cut may be larger if fewer blocks move.", min=0),
+    ] = 0.0,
     output: Annotated[
         Format, typer.Option("--format", help="How the answer is written.")
     ] = Format.TABLE,
@@ -83,20 +94,28 @@ def place_command(
     """
     from placement.hostset import full
     from scheduler import specs
+    from scheduler.cli.answers import Question
+    from scheduler.oldplacement import load_hint
 
     network = specs.load_fabric(fabric)
-    asked = _with_options(specs.read_job(str(job)), spares, objective)
-    taken = specs.load_busy(str(busy), network) if busy else 0
+    changes = {
+        "spares": spares,
+        "objective": objective and objective.value,
+        "spread_alpha": alpha,
+    }
+    file = _with_options(specs.read_job(str(job)), changes)
+    request = file.spec.request
+    free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
+    hint = load_hint(str(near), network, request, near_slack) if near else None
     draw = drawer(picture, picture_by)
-    code = _answer(asked, network, full(network.host_count) & ~taken, output, draw)
+    code = _answer(file, Question(file.spec.name, network, request, free, hint), output, draw)
     raise typer.Exit(code)
 
 
-def _with_options(job: JobFile, spares: str | None, objective: Objective | None) -> JobFile:
+def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
     """The job with what the command line says in place of what the file says."""
     from scheduler.jobfile import job_from_mapping, job_to_mapping
 
-    changes = {"spares": spares, "objective": objective and objective.value}
     given = {key: value for key, value in changes.items() if value is not None}
     if not given:
         return job
@@ -104,15 +123,14 @@ def _with_options(job: JobFile, spares: str | None, objective: Objective | None)
     return replace(job, spec=spec)
 
 
-def _answer(job: JobFile, fabric: Fabric, free: int, output: Format, draw: Draw) -> int:
+def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
     from placement.errors import BadInput
     from placement.place import place
-    from scheduler.cli.answers import Question, outcome
+    from scheduler.cli.answers import outcome
 
-    asked = Question(job.spec.name, fabric, job.spec.request, free)
     begin = time.perf_counter()
     try:
-        answer = place(fabric, free, asked.request)
+        answer = place(asked.fabric, asked.free, asked.request, hint=asked.near)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     _write(asked, answer, output, time.perf_counter() - begin)

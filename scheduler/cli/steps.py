@@ -160,6 +160,11 @@ def _advice(item: Advice) -> dict[str, Any]:
     return {
         "used": item.used.value,
         "recommended": item.best.algorithm.value,
+        "nccl": {
+            "algorithm": item.nccl.algorithm.value,
+            "protocol": item.nccl.protocol.value,
+            "seconds": item.nccl.seconds,
+        },
         "algorithms": {
             choice.algorithm.value: {
                 "cut_bytes_per_step": choice.cut_bytes,

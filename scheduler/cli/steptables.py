@@ -81,9 +81,11 @@ def advice_text(found: Estimate) -> str:
     for item in found.advice:
         for choice in item.choices:
             axis = item.axis if choice is item.best else ""
-            cut = bytes_text(choice.cut_bytes)
-            remark = _remark(item, choice)
-            rows.append([axis, choice.algorithm.value, cut, seconds_text(choice.seconds), remark])
+            cut = bytes_text(choice.cut_bytes) if tiers else ""
+            spent, remark = seconds_text(choice.seconds), _remark(item, choice)
+            rows.append([axis, choice.algorithm.value, cut, spent, remark])
+        alone = f"{item.nccl.algorithm.value}, {item.nccl.protocol.value}"
+        rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL by itself"])
     return columns(rows, right={2, 3})
 
 

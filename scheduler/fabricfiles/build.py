@@ -75,6 +75,8 @@ def _spec(network: Network, overlay: Overlay, by_tier: Rates, name: str) -> dict
         "gpus_per_host": overlay.gpus_per_host or network.gpus_per_host or DEFAULT_GPUS,
         "nic_gbps": plain(overlay.nic_gbps or network.nic_gbps or DEFAULT_GBPS),
     }
+    if overlay.scale_up_gbps:
+        head["scale_up_gbps"] = plain(overlay.scale_up_gbps)
     usual = [commonest(found.values()) for found in by_tier]
     host_tier = overlay.tiers[-1].name if overlay.tiers else DEFAULT_HOST_TIER
     tiers = [_tier(n, rate) for n, rate in zip(network.tier_names, usual, strict=True)]

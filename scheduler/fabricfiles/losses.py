@@ -26,11 +26,15 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
             domains.setdefault(name, {})["oversubscription"] = rate
         tiers.append({**entry, **({"domains": domains} if domains else {})})
     tiers.append({"name": fabric.spec["tiers"][-1]["name"]})
+    inside = (
+        {"scale_up_gbps": plain(fabric.scale_up_gbps)} if "scale_up_gbps" in fabric.spec else {}
+    )
     return {
         "name": fabric.name,
         "kind": fabric.kind,
         "gpus_per_host": fabric.gpus_per_host,
         "nic_gbps": plain(fabric.nic_gbps),
+        **inside,
         "tiers": tiers,
     }
 

@@ -1,7 +1,7 @@
 """The overlay: what a topology file cannot say and a fabric needs.
 
-A small YAML file in the words of a fabric file: name, kind, gpus_per_host, nic_gbps
-and tiers, outermost first, hosts last. A tier names and rates the domains that the
+A small YAML file in the words of a fabric file: name, kind, gpus_per_host, nic_gbps,
+scale_up_gbps and tiers, outermost first, hosts last. A tier names and rates the domains that the
 import finds; below `domains` stand exceptions, and whole tiers that no file knows:
 
     tiers:
@@ -55,6 +55,7 @@ class Overlay:
     kind: str | None = None
     gpus_per_host: int | None = None
     nic_gbps: float | None = None
+    scale_up_gbps: float | None = None
     tiers: tuple[TierOverlay, ...] = ()
     document: Document = field(default_factory=lambda: Document(None))
 
@@ -70,7 +71,7 @@ def read(path: str) -> Overlay:
 
 def _overlay(document: Document) -> Overlay:
     body = document.mapping()
-    _only(body, "", ("name", "kind", "gpus_per_host", "nic_gbps", "tiers"))
+    _only(body, "", ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers"))
     name, kind, gpus = body.get("name"), body.get("kind"), body.get("gpus_per_host")
     if name is not None and (not isinstance(name, str) or not name):
         raise BadInput("name", "must be a non-empty text")
@@ -78,7 +79,8 @@ def _overlay(document: Document) -> Overlay:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
         raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
-    return Overlay(name, kind, gpus, _number(body, "nic_gbps", ""), _tiers(body), document)
+    speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
+    return Overlay(name, kind, gpus, *speeds, _tiers(body), document)
 
 
 def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:

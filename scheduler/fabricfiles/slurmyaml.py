@@ -45,7 +45,7 @@ def _chosen(document: Document, name: str | None) -> tuple[Mapping[str, Any], st
         entries[entry["topology"]] = i
     if name is not None and name not in entries:
         raise document.error(("", f"has no topology {name!r}; it has {', '.join(entries)}"))
-    defaults = [i for i, entry in enumerate(listed) if entry.get("cluster_default") is True]
+    defaults = [i for i, entry in enumerate(listed) if _is_true(entry.get("cluster_default"))]
     if name is None and not defaults and len(listed) > 1:
         raise document.error(
             ("", f"has no default; choose one with --topology: {', '.join(entries)}")
@@ -53,6 +53,11 @@ def _chosen(document: Document, name: str | None) -> tuple[Mapping[str, Any], st
     at = entries[name] if name is not None else (defaults or [0])[0]
     _check_type(document, listed[at], str(at))
     return listed[at], str(at)
+
+
+def _is_true(value: Any) -> bool:
+    """Slurm takes the words of YAML 1.1 too."""
+    return value is True or str(value).lower() in ("yes", "on")
 
 
 def _check_type(document: Document, entry: Mapping[str, Any], at: str) -> None:

@@ -23,6 +23,7 @@ def summary(fabric: Fabric) -> dict[str, Any]:
         "gpus": fabric.host_count * fabric.gpus_per_host,
         "gpus_per_host": fabric.gpus_per_host,
         "nic_gbps": fabric.nic_gbps,
+        "scale_up_gbps": fabric.scale_up_gbps,
         "tiers": [_tier(fabric, tier) for tier in fabric.tiers],
         "first_host": fabric.hosts[0],
         "last_host": fabric.hosts[-1],

@@ -82,10 +82,11 @@ def _without_parallel(by_name: Mapping[str, Switch], notes: list[str]) -> dict[s
     }
     if len(kept) == len(by_name):
         return kept
-    notes.append(f"{shortened(by_name.keys() - kept)}: parallel to another switch, counted once")
-    dropped = by_name.keys() - kept.keys()
+    dropped = [name for name in by_name if name not in kept]
+    notes.append(f"{shortened(dropped)}: parallel to another switch, counted once")
+    gone = set(dropped)
     return {
-        name: replace(switch, switches=tuple(c for c in switch.switches if c not in dropped))
+        name: replace(switch, switches=tuple(c for c in switch.switches if c not in gone))
         for name, switch in kept.items()
     }
 

@@ -16,7 +16,7 @@ from scheduler.importers.draft import Draft, Origin
 from scheduler.importers.megatron import draw as draw_megatron
 from scheduler.importers.tools import TITLES, TOOL_BY_SUFFIX, Tool
 from scheduler.importers.torchtitan import draw as draw_torchtitan
-from scheduler.strictyaml import load, read_text
+from scheduler.strictyaml import read_text
 
 GIVEN = Origin("--set")
 
@@ -26,9 +26,11 @@ class Given:
     """What the user adds to the file. `gpus` 0: not said.
 
     `keys`: dotted keys of the job file, which win. `environment`: shell variables.
+    `model`: dotted keys of a model, for tools whose files describe none.
     """
 
     gpus: int = 0
+    model: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,7 +48,7 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     Raises: InputError with every fault found, by file, line and option.
     """
     tool = tool or TOOL_BY_SUFFIX.get(Path(path).suffix, Tool.MEGATRON)
-    draft = Draft(path, TITLES[tool])
+    draft = Draft(path, TITLES[tool], given.model)
     for key, value in given.keys.items():
         draft.put(key, value, GIVEN)
     draft.check_given()
@@ -54,15 +56,3 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     _DRAWERS[tool](draft, read_text(path), given.gpus, given.environment)
     draft.checked()
     return draft
-
-
-def model_of(path: str) -> dict[str, Any]:
-    """The `model` section of a job file, by dotted key.
-
-    Raises: InputError.
-    """
-    document = load(path)
-    model = document.mapping().get("model")
-    if not isinstance(model, dict):
-        raise document.error(("model", "is not there: --model takes a file with such a section"))
-    return {f"model.{key}": value for key, value in model.items()}

@@ -185,10 +185,14 @@ def _dtype(settings: _Settings) -> str:
 
 def _model(settings: _Settings) -> None:
     draft = settings.draft
+    for key, value in draft.model.items():
+        draft.put(key, value, Origin("--model"))
     if not any(key.startswith("model.") for key in draft.values):
         draft.note(
-            "no model: the file does not describe one, so no bytes follow; --model FILE takes"
-            " it from a job file, --set traffic.dp=... gives the bytes of an axis by hand"
+            "no model: the file does not describe one, so no bytes follow; --model FILE takes it"
+            " from a job file or config.json, --set traffic.dp=... gives an axis' bytes by hand"
         )
         return
+    if "model.sequence" not in draft.values:
+        draft.fault(Origin("--set model.sequence"), "say how long sequences are: no file does")
     draft.put("model.dtype", _dtype(settings))

@@ -29,10 +29,14 @@ class Origin:
 
 @dataclass(slots=True)
 class Draft:
-    """`source`: the file. `tool`: what wrote it, for people."""
+    """`source`: the file. `tool`: what wrote it, for people.
+
+    `model`: dotted keys of a model from elsewhere, for files that describe none.
+    """
 
     source: str
     tool: str
+    model: Mapping[str, Any] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

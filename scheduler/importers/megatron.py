@@ -21,6 +21,9 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     options = read_options(draft, text, environment)
     if not options.is_any:
         draft.fault(Origin(""), "has no Megatron-LM options, such as --num-layers 32")
+    if draft.model:
+        message = "the options describe the model; --set model.vocab=... replaces a part of it"
+        draft.fault(Origin("--model"), message)
     draft.raise_faults()
     ranks = gpus or ranks_of(options)
     if not ranks:

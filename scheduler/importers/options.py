@@ -106,6 +106,8 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
     Raises: InputError.
     """
     script = read_script(text, draft.source, environment)
+    if not {"if", "case"}.isdisjoint(word.text for word in script.commands):
+        draft.note("the script has conditions: all branches were read, and the last value counts")
     options = _collected(draft, script.commands)
     if not options.is_any:
         words = [word for value in script.variables.values() for word in value]

@@ -19,17 +19,23 @@ from scheduler.problems import InputError, Problem
 
 _LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
 _DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}
-SHAPES: dict[tuple[str, str], dict[str, Any]] = {
-    ("llama3", "8B"): {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
-    ("llama3", "70B"): {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
-    ("llama3", "405B"): {**_LLAMA3, "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128},
-    ("deepseek_v3", "16B"): {
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama3 8B": {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
+    "llama3 70B": {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
+    "llama3 405B": {**_LLAMA3, "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128},
+    "deepseek_v3 16B": {
         **_DEEPSEEK,
         **{"layers": 27, "hidden": 2048, "ffn": 10944, "heads": 16, "kv_heads": 16},
         **{"vocab": 102_400, "experts": 64, "experts_per_token": 6, "expert_ffn": 1408},
         **{"shared_experts": 2, "dense_layers": 1},
     },
-    ("deepseek_v3", "671B"): {
+    "deepseek_v3 236B": {
+        **_DEEPSEEK,
+        **{"layers": 60, "hidden": 5120, "ffn": 12288, "heads": 128, "kv_heads": 128},
+        **{"vocab": 102_400, "experts": 160, "experts_per_token": 6, "expert_ffn": 1536},
+        **{"shared_experts": 2, "dense_layers": 1, "query_rank": 1536},
+    },
+    "deepseek_v3 671B": {
         **_DEEPSEEK,
         **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
         **{"vocab": 129_280, "experts": 256, "experts_per_token": 8, "expert_ffn": 2048},
@@ -164,25 +170,33 @@ def _axes(settings: _Settings, gpus: int) -> None:
 
 def _model(settings: _Settings) -> None:
     draft = settings.draft
-    name, flavor = settings.get("model.name", "llama3"), settings.get("model.flavor", "")
     origin = settings.origin("model.flavor")
-    shape = SHAPES.get((str(name), str(flavor)))
-    given = {"layers", "hidden", "ffn", "heads", "kv_heads", "vocab"}
-    if shape is None and not given <= {key.partition(".")[2] for key in draft.values}:
-        known = ", ".join(f"{name} {flavor}" for name, flavor in SHAPES)
-        draft.fault(
-            origin,
-            f"the shape of {name} {flavor} is not known (known: {known}):"
-            " --model FILE gives a job file with it",
-        )
-        draft.raise_faults()
-    for key, value in (shape or {}).items():
-        draft.put(f"model.{key}", value, origin)
+    for key, value in _shape(settings, origin).items():
+        draft.put(key, value, origin)
     sequence = settings.number("training.seq_len", 2048)
     draft.put("model.sequence", sequence, settings.origin("training.seq_len"))
     is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
     origin = settings.origin("training.mixed_precision_param")
     draft.put("model.dtype", "fp32" if is_full else "bf16", origin)
+
+
+def _shape(settings: _Settings, origin: Origin) -> Mapping[str, Any]:
+    """Dotted keys, from --model or by the name of the model; sequence and dtype are here.
+
+    Raises: InputError when the name is not known and the shape is not given either.
+    """
+    if settings.draft.model:
+        chosen = ("model.sequence", "model.dtype")
+        return {key: value for key, value in settings.draft.model.items() if key not in chosen}
+    name = f"{settings.get('model.name', 'llama3')} {settings.get('model.flavor', '')}"
+    if name not in SHAPES:
+        settings.draft.fault(
+            origin,
+            f"the shape of {name} is not known (known: {', '.join(SHAPES)}):"
+            " --model FILE takes it from a job file or a config.json",
+        )
+        settings.draft.raise_faults()
+    return {f"model.{key}": value for key, value in SHAPES[name].items()}
 
 
 def _batch(settings: _Settings) -> None:

@@ -13,6 +13,7 @@ from placement.errors import BadInput
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
+    from placement.congestion import Congestion
     from placement.fabric import Fabric
     from placement.hostset import HostSet
     from placement.request import Placement, Request
@@ -37,11 +38,13 @@ def draw(
     free: HostSet | None = None,
     name: str = "",
     by: By = By.AUTO,
+    congestion: Congestion | None = None,
 ) -> None:
     """Draw `placement` into a PNG or SVG file.
 
     `free`: the hosts that could be used, all if not given; the others are shown as
-    busy. `name` is the job's. `by` chooses what colours stand for.
+    busy. `name` is the job's. `by` chooses what colours stand for. `congestion`: the
+    placement's routed flows; uplinks then show their busiest cable too.
 
     Raises: BadInput on another suffix. Cost: 1 s, of which importing is half.
     """
@@ -50,4 +53,4 @@ def draw(
     from scheduler.plot.figure import Picture, figure, save
 
     usable = hostset.full(fabric.host_count) if free is None else free
-    save(figure(Picture(fabric, request, placement, usable, name, by)), path)
+    save(figure(Picture(fabric, request, placement, usable, name, by, congestion)), path)

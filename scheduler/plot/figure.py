@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from placement import hostlist
-from placement.cut import egress
 from placement.fabric import Fabric, Ints, Tier
 from placement.hostset import HostSet
 from placement.request import Placement, Request
@@ -25,13 +24,18 @@ from scheduler.cli.text import bytes_text, counted
 from scheduler.plot import colours
 from scheduler.plot.by import By
 from scheduler.plot.colours import Grouping
-from scheduler.plot.geometry import PAD, Floats, Plan, plan
+from scheduler.plot.geometry import PAD, Plan, plan
+from scheduler.plot.load import Load, load
+
+if TYPE_CHECKING:
+    from placement.congestion import Congestion
 
 INCHES = 12.0
 HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches
 LETTER = 0.09  # width of one below a bar
 DPI = 130
-INK, PALE = "#222222", "#777777"
+INK, PALE, MARK = "#222222", "#777777", "#D55E00"
+NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK}
 MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
 MOST_RANGES = 3
 
@@ -46,6 +50,7 @@ class Picture:
     free: HostSet
     name: str
     by: By
+    congestion: Congestion | None = None
 
 
 def save(made: Figure, path: Path) -> None:
@@ -62,8 +67,8 @@ def figure(picture: Picture) -> Figure:
     inner = INCHES - 2 * MARGIN
     places = plan(picture.fabric, inner)
     map_height = places.height / places.hosts_per_inch
-    seconds = _uplink_seconds(picture)
-    bars = BARS if seconds.any() else 0.0
+    uplinks = load(picture.fabric, picture.request, picture.placement, picture.congestion)
+    bars = BARS if uplinks.mean.any() else 0.0
     height = HEAD + map_height + LEGEND + bars + MARGIN
     made = Figure(figsize=(INCHES, height))
     _head(made, picture, height)
@@ -75,7 +80,7 @@ def figure(picture: Picture) -> Figure:
     _map(area(MARGIN + bars + LEGEND, map_height), picture, places, groups)
     _legend(made, area(MARGIN + bars, LEGEND), picture, groups)
     if bars:
-        _bars(area(MARGIN + 0.15, bars - 0.5), picture.fabric.tiers[0], seconds)
+        _bars(area(MARGIN + 0.15, bars - 0.5), picture.fabric.tiers[0], uplinks)
     return made
 
 
@@ -201,24 +206,19 @@ def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) ->
     bar.outline.set_visible(False)
 
 
-def _uplink_seconds(picture: Picture) -> Floats:
-    """Seconds a step that each outermost uplink is busy at its full rate."""
-    if not picture.fabric.tiers:
-        return np.zeros(0)
-    leaving = egress(picture.fabric, picture.request, picture.placement.hosts)
-    return np.array(leaving) / picture.fabric.tiers[0].uplink_bytes_per_s
-
-
-def _bars(axes: Axes, tier: Tier, seconds: Floats) -> None:
+def _bars(axes: Axes, tier: Tier, uplinks: Load) -> None:
     """One bar a domain; names and numbers as far as they have room."""
-    at = np.arange(len(seconds))
+    highest = uplinks.mean if uplinks.busiest is None else uplinks.busiest
+    at = np.arange(len(highest))
     longest = max(map(len, tier.domains))
     step = -(-len(at) * (longest + 1) * LETTER // (INCHES - 2 * MARGIN))
     pitch_inches = (INCHES - 2 * MARGIN) / len(at)
     width = min(0.62, 0.9 / pitch_inches) if pitch_inches > 0.1 else 1.0
-    axes.bar(at, seconds, width=width, color="#4D4D4D")
+    axes.bar(at, uplinks.mean, width=width, color="#4D4D4D")
+    if uplinks.busiest is not None:
+        axes.hlines(highest, at - width / 2, at + width / 2, color=MARK, linewidth=2)
     axes.set_xlim(-0.6, len(at) - 0.4)
-    axes.set_ylim(0, seconds.max() * 1.22)
+    axes.set_ylim(0, highest.max() * 1.22)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#CCCCCC")
@@ -226,14 +226,14 @@ def _bars(axes: Axes, tier: Tier, seconds: Floats) -> None:
     axes.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
     shown = at[:: int(step)]
     axes.set_xticks(shown, [tier.domains[i] for i in shown])
-    scale, unit = _unit(float(seconds.max()))
-    title = f"uplink of each {tier.name}: {unit} busy in a step, at full rate"
+    scale, unit = _unit(float(highest.max()))
+    title = f"uplink of each {tier.name}: {unit} {uplinks.words}"
     if step == 1:
-        for i, value in enumerate(seconds.tolist()):
+        for i, value in enumerate(highest.tolist()):
             text = f"{value / scale:.3g}"
-            axes.text(i, value, text, ha="center", va="bottom", fontsize=8, color=INK)
+            axes.annotate(text, (i, value), (0, 2), textcoords="offset points", **NUMBER)
     else:
-        title += f"; most {seconds.max() / scale:.3g}, {tier.domains[int(seconds.argmax())]}"
+        title += f"; most {highest.max() / scale:.3g}, {tier.domains[int(highest.argmax())]}"
     axes.set_title(title, fontsize=9, color=INK, loc="left", pad=4)
 
 

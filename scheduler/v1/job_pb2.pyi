@@ -288,6 +288,7 @@ class JobSpec(_message.Message):
     TRAINING_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
+    SPREAD_ALPHA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -308,6 +309,10 @@ class JobSpec(_message.Message):
     """Who answers for the job, one of ListTenants that has no sub-tenants. Empty: the default one."""
     priority_class: _builtins.str
     """A class of the tenants file, which sets the priority; `priority` is then 0. Empty: none."""
+    spread_alpha: _builtins.float
+    """What the most zones of a DP group weigh under OBJECTIVE_SPREAD, 0 to 1; those of a PP group
+    weigh the rest. Unset: 0.5.
+    """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
         """Size of each parallelism axis. Required."""
@@ -350,13 +355,19 @@ class JobSpec(_message.Message):
         training: Global___Training | None = ...,
         tenant: _builtins.str = ...,
         priority_class: _builtins.str = ...,
+        spread_alpha: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
+    _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
     _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
     _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015

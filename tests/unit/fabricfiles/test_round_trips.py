@@ -39,6 +39,7 @@ def deep() -> Fabric:
             "kind": "infiniband",
             "gpus_per_host": 4,
             "nic_gbps": 100.5,
+            "scale_up_gbps": 900,
             "tiers": [
                 {"name": "building", "oversubscription": 2},
                 {"name": "zone"},
@@ -97,7 +98,7 @@ def test_a_fabric_returns(tmp_path: Path, name: str, form: str) -> None:
     returned = there_and_back(tmp_path, found, form)
     assert places(returned) == places(found)
     assert uplinks(returned) == uplinks(found)
-    head = ("name", "kind", "gpus_per_host", "nic_gbps")
+    head = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps")
     assert [getattr(returned, key) for key in head] == [getattr(found, key) for key in head]
     assert returned.spec["tiers"][-1]["name"] == found.spec["tiers"][-1]["name"]
 

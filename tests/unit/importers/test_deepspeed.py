@@ -33,7 +33,7 @@ def text(**changes: Any) -> str:
 
 
 def test_zero_3(imported: Importing) -> None:
-    request = imported("ds.json", text(), gpus=64, keys=MODEL).checked().request
+    request = imported("ds.json", text(), gpus=64, model=MODEL).checked().request
     assert (request.parallelism.dp, request.batch) == (64, Batch(2_048, 4))
     assert request.training == training(
         data_parallel="zero3", sync="micro_batch", gradient_dtype="bf16"
@@ -79,10 +79,17 @@ def test_ulysses_is_context_parallel(imported: Importing) -> None:
 
 def test_mics_is_a_shard_group(imported: Importing) -> None:
     zero = {"stage": 3, "mics_shard_size": 8}
-    how = imported("ds.json", text(zero_optimization=zero), gpus=64, keys=MODEL)
+    how = imported("ds.json", text(zero_optimization=zero), gpus=64, model=MODEL)
     assert how.checked().request.training.shard_group == 8
     off = imported("ds.json", text(zero_optimization={**zero, "mics_shard_size": -1}), gpus=64)
     assert off.checked().request.training.shard_group == 0
+
+
+def test_a_model_without_a_sequence_is_asked_for_it(refused: Refusing) -> None:
+    model = {key: value for key, value in MODEL.items() if key != "model.sequence"}
+    assert refused("ds.json", text(), gpus=8, model=model) == [
+        "ds.json: --set model.sequence: say how long sequences are: no file does"
+    ]
 
 
 def test_what_is_missing_and_not_represented_is_said(imported: Importing) -> None:

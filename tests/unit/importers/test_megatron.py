@@ -79,6 +79,15 @@ def test_a_script_is_read_and_not_run(imported: Importing) -> None:
     assert draft.notes == ["not represented: --fp8-format (line 15)"]
 
 
+def test_branches_are_all_read_and_it_is_said(imported: Importing) -> None:
+    text = f"A=1\nif [ $X ]; then\n  A=4\nfi\nrun {GPT3_LINE} --num-query-groups $A"
+    draft = imported("gpt.sh", text.replace("\n--", " --") + " --group-query-attention", gpus=1024)
+    model = draft.checked().request.model
+    assert model is not None
+    assert model.kv_heads == 4
+    assert any("all branches were read" in note for note in draft.notes)
+
+
 def test_a_variable_that_has_no_value_is_asked_for(refused: Refusing) -> None:
     assert refused("run.sh", SCRIPT) == [
         "run.sh:7: --num-layers: must be a whole number, is '$LAYERS';"
@@ -219,6 +228,11 @@ def test_a_file_of_something_else(refused: Refusing) -> None:
     assert refused("gpt.sh", "echo hello", gpus=8) == [
         "gpt.sh: has no Megatron-LM options, such as --num-layers 32"
     ]
+
+
+def test_a_model_from_elsewhere_is_too_much(refused: Refusing) -> None:
+    [line] = refused("gpt.sh", GPT3_LINE, gpus=1024, model={"model.vocab": 9})
+    assert line.startswith("gpt.sh: --model: the options describe the model")
 
 
 def test_keys_given_by_hand_win(imported: Importing) -> None:

@@ -97,11 +97,14 @@ data_parallel_shard_degree = 32
     assert request.training.expert_tp == 1
 
 
-def test_the_small_deepseek_is_16_billion(imported: Importing) -> None:
-    text = LLAMA.replace("llama3", "deepseek_v3").replace("405B", "16B")
-    model = imported("moe.toml", text, gpus=64).checked().request.model
+@pytest.mark.parametrize(("flavor", "billions"), [("16B", 15.7), ("236B", 236), ("671B", 671)])
+def test_models_are_as_large_as_their_reports_say(
+    imported: Importing, flavor: str, billions: float
+) -> None:
+    text = LLAMA.replace("llama3", "deepseek_v3").replace("405B", flavor)
+    model = imported("moe.toml", text, gpus=512).checked().request.model
     assert model is not None
-    assert parameter_count(model) == pytest.approx(15.7e9, rel=0.01)
+    assert parameter_count(model) == pytest.approx(billions * 1e9, rel=0.005)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,15 @@ def test_layers_per_stage_say_how_many_chunks(imported: Importing) -> None:
     batch = imported("pp.toml", text, gpus=512).checked().request.batch
     assert batch is not None
     assert batch.virtual_stages == 8
+
+
+def test_a_model_from_elsewhere_keeps_the_sequence_of_the_file(imported: Importing) -> None:
+    shape = {"layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "kv_heads": 4, "vocab": 100}
+    given = {f"model.{key}": value for key, value in {**shape, "sequence": 9}.items()}
+    text = LLAMA.replace("405B", "mine")
+    model = imported("a.toml", text, gpus=512, model=given).checked().request.model
+    assert model is not None
+    assert (model.layers, model.sequence) == (2, 8_192)
 
 
 def test_what_is_not_represented_is_listed(imported: Importing) -> None:

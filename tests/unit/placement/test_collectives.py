@@ -347,6 +347,20 @@ def test_two_levels(q: int, hosts: int) -> None:
     assert seconds(plan, PAYLOAD, inside, across, zones) == pytest.approx(expected)
 
 
+def test_the_ranks_of_a_host_share_its_cards() -> None:
+    """A ring of 16 over two hosts leaves each by one rank; all eight cards carry it."""
+    hosts = contiguous(16, 2)
+    ring = one(AR, Algorithm.RING, 16)
+    inside, outside = Link(0.0, 900e9), Link(0.0, RATE)
+    assert seconds(ring, PAYLOAD, inside, outside, hosts) == pytest.approx(
+        max(30 / 16 * PAYLOAD / 900e9, 30 / 16 * PAYLOAD / (8 * RATE))
+    )
+    alone = np.arange(16)  # every rank on a host of its own
+    assert seconds(ring, PAYLOAD, inside, outside, alone) == pytest.approx(
+        seconds(ring, PAYLOAD, outside)
+    )
+
+
 @pytest.mark.parametrize("n", [2, 8, 127, 128])
 @pytest.mark.parametrize(
     ("operation", "algorithm"),

@@ -138,7 +138,7 @@ def test_every_path_connects_its_ends(built: Fabric, routing: Routing, failed: b
     trips = _trips(graph, flows, np.arange(len(flows)), routing)
     at = trips.source.copy()
     hops = np.zeros(len(at), dtype=np.int64)
-    for direction, low, trip, cable in Walker(graph, 7).hops(trips):
+    for direction, low, trip, cable in Walker(graph, 7, trips.target).hops(trips):
         ports = graph.layers[low].uplinks
         ends = [ports.lower[cable], ports.upper[cable]]
         before, after = ends if direction == "up" else reversed(ends)

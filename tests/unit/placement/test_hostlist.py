@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from placement.errors import BadInput
-from placement.hostlist import expand
+from placement.hostlist import expand, fold
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,34 @@ def test_the_example_of_the_module_names_24_hosts() -> None:
 def test_what_names_no_hosts_is_refused(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         expand(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["a1"], "a1"),
+        (["a", "b"], "a,b"),
+        (["a1", "a3", "b"], "a[1,3],b"),
+        (["a8", "a9", "a10"], "a[8-10]"),
+        (["a08", "a09", "a10"], "a[08-10]"),
+        (["a9", "a010"], "a[9,010]"),
+        (["a3", "a2", "a1"], "a[3,2,1]"),
+        (["n1.c2", "n2.c2", "n2.c3"], "n[1-2].c2,n2.c3"),
+        (["r0-h0", "r0-h1", "r1-h0"], "r0-h[0-1],r1-h0"),
+        (["gpu07", "gpu08", "login2", "trainer-a"], "gpu[07-08],login2,trainer-a"),
+        (["a", "a", "1"], "a,a,1"),
+        (["a", "a0", "a"], "a,a0,a"),
+        (["x" + "9" * 40, "x1"], "x" + "9" * 40 + ",x1"),
+    ],
+)
+def test_fold(names: list[str], text: str) -> None:
+    assert fold(names) == text
+    assert (expand(text) if text else []) == names
+
+
+@given(
+    st.lists(st.from_regex(r"[a-c]{1,2}[0-3]{0,3}(-[ab][0-9]{0,2})?", fullmatch=True), min_size=1)
+)
+def test_expand_undoes_fold(names: list[str]) -> None:
+    assert expand(fold(names)) == names

@@ -63,6 +63,15 @@ def test_no_dropout_no_masks() -> None:
     assert (two - one) / SBH == 34 - 2 + 80 * 2 / 5
 
 
+def test_a_gated_layer_keeps_its_product_only_when_nothing_is_computed_again() -> None:
+    shape = replace(LLAMA3, heads=1, kv_heads=1, vocab=1, layers=2, sequence=1)
+    none, selective = (
+        use(model=shape, batch=Batch(1), training=training(recompute=how)).activations
+        for how in ("none", "selective")
+    )
+    assert none - selective == 2 * (2 * 53_248 + 2)
+
+
 def test_a_context_shard_keeps_its_part() -> None:
     whole, shard = (
         use(cp=cp, model=replace(THIN, layers=2), batch=Batch(1)).activations for cp in (1, 4)
@@ -187,6 +196,16 @@ def test_a_stated_gpu_that_is_large_enough_says_nothing() -> None:
     tight = replace(req, training=training(gpu_memory_gb=enough - 1))
     with pytest.raises(BadInput):
         place(f, everything(f), tight)
+
+
+def test_training_without_a_model_is_said_to_be_idle() -> None:
+    f = fabric()
+    notes = {}
+    for how in (training(), training(recompute="full"), training(context_parallel="ulysses")):
+        answer = place(f, everything(f), request(cp=8, dp=4, traffic={"dp": 1}, training=how))
+        assert isinstance(answer, Placement)
+        notes[how] = [note for note in answer.notes if "training is not used" in note]
+    assert [len(found) for found in notes.values()] == [0, 1, 0]
 
 
 def test_memory_is_checked_before_the_size_of_the_fabric() -> None:

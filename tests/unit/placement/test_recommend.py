@@ -79,3 +79,13 @@ def test_ring_attention_is_its_own_algorithm() -> None:
     ring = replace(long, training=Training(context_parallel=ContextParallel.RING))
     assert {a.axis for a in advice(ROCE, long, WHOLE_REPLICAS)} == {"cp", "dp"}
     assert {a.axis for a in advice(ROCE, ring, WHOLE_REPLICAS)} == {"dp"}
+
+
+def test_an_axis_of_whole_hosts_goes_over_all_their_cards() -> None:
+    """Tensor groups of two hosts: 30/16 S on NVLink and the same over eight cards a host."""
+    f = fabric(zones=1, racks=2, hosts=2)
+    payload = 16_000_000_000
+    req = request(tp=16, dp=2, traffic={"tp": 2 * 15 * payload // 16})
+    ring = advice(f, req, range(4))[0].of(Algorithm.RING)
+    assert ring is not None
+    assert ring.seconds == pytest.approx(2 * 15 / 16 * payload / (8 * 50e9), rel=0.01)

@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 
 from placement import hostset
+from placement.congestion import flows_of, parse_routing, route
+from placement.cut import egress
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec, preset
+from placement.links import links
 from placement.place import place
 from placement.request import Placement, Request, SpareRule
 from scheduler import plot
 from scheduler.plot import By, colours
 from scheduler.plot.figure import group_words
 from scheduler.plot.geometry import PAD, plan
+from scheduler.plot.load import load
 from tests.build import fabric, flat, gang, two_tiers
 
 BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})
@@ -241,3 +245,41 @@ def test_matplotlib_is_imported_only_to_draw(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_estimate_draws_each_fabric(tmp_path: Path) -> None:
+    done = muster(
+        tmp_path, "estimate", "job.yaml", "--compute-seconds", "1", "--routing", "ecmp",
+        "--fabric", "roce-24k", "--fabric", "ib-24k", "--plot", "a.png", "--plot-by", "replica",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(p.name for p in tmp_path.glob("*.png")) == ["a-ib-24k.png", "a-roce-24k.png"]
+
+
+# --- link load ----------------------------------------------------------------------
+
+
+def test_without_routing_uplinks_are_what_the_cut_says() -> None:
+    found, request = fabric(zones=4, racks=2, hosts=2), gang(16, pp=4, dp=4)
+    answer = placed(found, request)
+    shown = load(found, request, answer, None)
+    leaving = egress(found, request, answer.hosts)
+    assert shown.mean.tolist() == pytest.approx(leaving / found.tiers[0].uplink_bytes_per_s)
+    assert shown.busiest is None
+
+
+def test_routed_uplinks_show_mean_and_busiest_cable() -> None:
+    found, request = fabric(zones=4, racks=2, hosts=2), gang(16, pp=4, dp=4)
+    answer = placed(found, request)
+    graph = links(found)
+    routed = route(graph, flows_of(found, request, answer.hosts), parse_routing("ecmp"), 1)
+    shown = load(found, request, answer, routed)
+    assert shown.busiest is not None
+    assert (shown.busiest >= shown.mean).all()
+    zones = graph.layers[-2]
+    cables = np.bincount(zones.uplinks.lower // zones.per_domain)
+    carried = shown.mean * cables * graph.link_bytes_per_s
+    assert carried.sum() == pytest.approx(routed.loads.cables.up[-1].sum())
+    assert shown.busiest.max() == pytest.approx(
+        routed.loads.cables.up[-1].max() / graph.link_bytes_per_s
+    )

@@ -11,11 +11,13 @@ from placement.training import Batch, Training
 from scheduler.codec import decode, encode
 from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobSpec
+from scheduler.core.admit import Code
+from scheduler.core.commands import SubmitJob
 from scheduler.core.events import JobSubmitted
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.problems import InputError
 from scheduler.v1 import job_pb2
-from tests.build import DEEPSEEK_V3, LLAMA3, request, training
+from tests.build import DEEPSEEK_V3, LLAMA3, loaded, refused, request, training
 
 EVERYTHING = training(
     data_parallel="zero2",
@@ -131,3 +133,12 @@ def test_what_does_not_suit_the_axes_is_named_too() -> None:
     whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
     found = refusal(**{**whole, "training": {"shard_group": 3}})
     assert found == {"training.shard_group": "3 does not divide dp 4"}
+
+
+def test_the_server_refuses_what_needs_more_memory_than_stated() -> None:
+    large = request(tp=8, model=LLAMA3, batch=Batch(1), training=training(gpu_memory_gb=80))
+    answer = refused(loaded(), SubmitJob(JobSpec("large", large), "uid"))
+    assert answer.code is Code.INVALID
+    [violation] = answer.violations
+    assert violation.field == "training.gpu_memory_gb"
+    assert "more than 80 GiB" in violation.message

@@ -1,0 +1,81 @@
+"""The certificate of an inner tier, where one domain of the tier outside holds the gang.
+
+Nothing is cut on the tiers outside then, and the question is the outermost one again:
+blocks of a grid on domains of given capacities. The bound holds for every domain that
+could take the whole gang, not only for the one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+
+from placement.bounds import Prover
+from placement.fabric import Fabric, Ints
+from placement.grid import MUCH, BlockGrid
+from placement.request import TierBound, TierCut
+from placement.sizes import SizeBound
+
+SMALL = 64  # hosts of a small domain
+ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
+MOST_MAKES = 4  # sets of capacities that are bounded one by one
+
+
+def inner_bound(
+    fabric: Fabric, free: Ints, grid: BlockGrid, cuts: Sequence[TierCut]
+) -> TierBound | None:
+    """Bytes that the outermost tier with a cut cannot go below while tiers outside have
+    none. None where that is the outermost tier of all, or nothing is cut, or blocks that
+    send each other nothing could be in different domains outside.
+    """
+    depth = next((k for k, cut in enumerate(cuts) if cut.bytes_per_step), 0)
+    if not depth or not _is_connected(grid):
+        return None
+    makes = _makes(fabric, free, depth, grid.size)
+    together = tuple(map(max, zip(*makes, strict=True)))  # at least as roomy as any
+    cost = int(cuts[depth].bytes_per_step * 2 / grid.unit)
+    least = _bound(grid, together, cost)
+    if least < cost and 1 < len(makes) <= MOST_MAKES:
+        least = min(_bound(grid, make, cost) for make in makes)
+    bound = min(cuts[depth].bytes_per_step, ceil(grid.to_bytes(least)))
+    return TierBound(cuts[depth].tier, bound)
+
+
+def _is_connected(grid: BlockGrid) -> bool:
+    return (grid.rows == 1 or grid.row_weight > 0) and all(a.weight for a in grid.slice_axes)
+
+
+def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int, ...]]:
+    """Free hosts by child, largest first and of equal length, of every domain outside
+    `depth` that could take the gang; each set of capacities once."""
+    outer = fabric.tiers[depth - 1].domain_by_host[free]
+    child = fabric.tiers[depth].domain_by_host[free]
+    fitting = np.flatnonzero(np.bincount(outer) >= gang)
+    rooms = [np.sort(np.unique(child[outer == d], return_counts=True)[1])[::-1] for d in fitting]
+    longest = max(len(room) for room in rooms)
+    padded = (np.pad(room, (0, longest - len(room))) for room in rooms)
+    return list(dict.fromkeys(tuple(room.tolist()) for room in padded))
+
+
+def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
+    everywhere = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    least = SizeBound(grid).least_cut(everywhere, room)
+    return least if least >= cost else max(least, proved(grid, room, cost))
+
+
+def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
+    """A doubled cut that no layout of the grid on these domains beats. `cost`: of a good
+    layout, doubled."""
+    # Without a cut to reach, the first prices per slot are high and the first patterns
+    # large, which suits small domains.
+    reach = int(MUCH) if max(room) <= SMALL else cost + 1
+    return _proved(grid, tuple(sorted((n for n in room if n), reverse=True)), reach)
+
+
+@lru_cache(maxsize=32)
+def _proved(grid: BlockGrid, room: tuple[int, ...], reach: int) -> int:
+    """Remembered: the search asks first, the certificate again."""
+    return Prover(grid, room, []).prove(reach, ONE_NODE)

@@ -1,0 +1,102 @@
+"""Reservations are kept: nobody who was promised a start starts later.
+
+Jobs end at their limits or before, no host fails, and every decision's reservations are
+written down. Under priority a promise ends when something more important arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import Limits, Policy, decide, replay
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Plan, Start
+from tests.build import admitted, committed, end, fabric, loaded, submit
+
+EMPTY = loaded(fabric(1, 2, 4))
+
+# (seconds after the one before, hosts, limit, seconds it really runs at most, priority)
+JOBS = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(1, 8),
+        st.integers(1, 60),
+        st.integers(1, 60),
+        st.integers(0, 2),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+def lived(
+    jobs: list[tuple[int, int, int, int, int]], limits: Limits
+) -> Iterator[tuple[int, list[int], Plan]]:
+    """(time, priorities that arrived, plan) of every decision, until all has ended."""
+    state, at_s = EMPTY, 0
+    happenings: list[tuple[int, int, int]] = []  # time, 0 end or 1 arrival, number
+    for number, (after_s, *_) in enumerate(jobs):
+        at_s += after_s
+        heappush(happenings, (at_s, 1, number))
+    while happenings:
+        now_s, now_ns, arrived = happenings[0][0], happenings[0][0] * SECOND_NS, []
+        while happenings and happenings[0][0] == now_s:
+            _, is_arrival, number = heappop(happenings)
+            _, hosts, limit_s, _, priority = jobs[number]
+            name = f"j{number}"
+            job = submit(name, hosts, limit_s=limit_s, priority=priority)
+            state = replay(admitted(state, job if is_arrival else end(name), now_ns), state)
+            arrived += [priority] if is_arrival else []
+        while True:
+            plan = decide(state, now_ns, limits)
+            yield now_s, arrived, plan
+            if not plan.actions:
+                break
+            for event in committed(state, plan, now_ns):
+                state = replay([event], state)
+            for action in plan.actions:
+                if isinstance(action, Start):
+                    number = int(action.name[1:])
+                    run_s = min(jobs[number][2], jobs[number][3])
+                    heappush(happenings, (now_s + run_s, 0, number))
+    assert not state.jobs, "everybody had a turn"
+
+
+@pytest.mark.parametrize("policy", Policy)
+@settings(max_examples=60, deadline=None)
+@given(jobs=JOBS)
+def test_nobody_starts_later_than_promised(
+    policy: Policy, jobs: list[tuple[int, int, int, int, int]]
+) -> None:
+    promised: dict[str, int] = {}
+    for now_s, arrived, plan in lived(jobs, Limits(policy=policy)):
+        if policy is Policy.PRODUCTION and arrived:
+            promised = {
+                name: start_ns
+                for name, start_ns in promised.items()
+                if jobs[int(name[1:])][4] >= max(arrived)
+            }
+        for action in plan.actions:
+            if isinstance(action, Start):
+                late_ns = now_s * SECOND_NS - promised.get(action.name, now_s * SECOND_NS)
+                assert late_ns <= 0, f"{action.name} starts {late_ns} ns late"
+        for reservation in plan.reservations:
+            earlier = promised.get(reservation.name, reservation.start_ns)
+            assert reservation.start_ns <= earlier, f"{reservation.name} is put off"
+            promised[reservation.name] = reservation.start_ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs=JOBS)
+def test_a_reservation_names_hosts_that_will_do(
+    jobs: list[tuple[int, int, int, int, int]],
+) -> None:
+    for _, _, plan in lived(jobs, Limits()):
+        for reservation in plan.reservations:
+            assert reservation.hosts.bit_count() == jobs[int(reservation.name[1:])][1]
+            assert reservation.hosts < 1 << 8

@@ -1,0 +1,210 @@
+"""Random commands under a tree of tenants: limits, guarantees and shapes hold.
+
+The promise of each tenant is computed here a second time, from the definition in
+docs/scheduling.md, on nothing but who holds which hosts.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from placement.hostset import HostSet
+from placement.request import AUTO
+from scheduler.core import (
+    Conflict,
+    Job,
+    JobState,
+    Limits,
+    Plan,
+    Policy,
+    Rejected,
+    State,
+    admit,
+    apply,
+    commit,
+    decide,
+    explain,
+    replay,
+)
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.events import Event, FabricLoaded, JobStarted, TenantsLoaded
+from scheduler.core.job import SECOND_NS
+from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from tests.build import cancel, end, exactly, fabric, fail, repair, submit
+
+GPUS = 8
+FABRIC = fabric(2, 2, 2)  # 8 hosts, 2 a rack
+RACKS = (0b11, 0b1100, 0b110000, 0b11000000)
+CLASSES = (PriorityClass("spot", -5, is_preemptible=True), PriorityClass("urgent", 5))
+
+# research guarantees 4 hosts, of which vision has 1 and language a rack of 2.
+PLAIN = Tenants(
+    (
+        Tenant("research", guaranteed_gpus=4 * GPUS, limit_gpus=6 * GPUS),
+        Tenant("vision", "research", guaranteed_gpus=1 * GPUS, limit_gpus=4 * GPUS),
+        Tenant("language", "research", guaranteed_gpus=2 * GPUS, weight=2),
+        Tenant("product", guaranteed_gpus=2 * GPUS, limit_gpus=5 * GPUS),
+        Tenant("default"),
+    ),
+    classes=CLASSES,
+    half_life_s=100,
+    aging=Aging(50, 1),
+)
+SHAPED = Tenants(
+    (
+        Tenant("research", limit_gpus=6 * GPUS),
+        Tenant("vision", "research", guaranteed_gpus=1 * GPUS),
+        Tenant("language", "research", cells=(Cell("rack", 1),)),
+        Tenant("product", cells=(Cell("zone", 1, 2),)),
+        Tenant("default", limit_gpus=6 * GPUS),
+    ),
+    classes=CLASSES,
+)
+LEAVES = ("vision", "language", "product", "default")
+NAMES = st.sampled_from("abcdefgh")
+
+COMMANDS = st.one_of(
+    *[
+        st.builds(
+            submit,
+            NAMES,
+            st.sampled_from((1, 1, 2, 2, 3, 4, 6)),
+            limit_s=st.sampled_from((None, 10, 100)),
+            spares=st.sampled_from((exactly(0), exactly(1), AUTO)),
+            tenant=st.sampled_from(LEAVES),
+            priority_class=st.sampled_from(("", "", "spot", "urgent")),
+        )
+    ]
+    * 3,
+    st.builds(end, NAMES),
+    st.builds(end, NAMES),
+    st.builds(cancel, NAMES),
+    st.builds(fail, st.sampled_from(FABRIC.hosts)),
+    st.builds(repair, st.sampled_from(FABRIC.hosts)),
+    st.builds(repair, st.sampled_from(FABRIC.hosts)),
+    st.sampled_from((LoadTenants(PLAIN), LoadTenants(SHAPED))),
+)
+
+
+def holding(state: State, name: str) -> HostSet:
+    """Hosts of the tenant and those below it."""
+    hosts = 0
+    for job in state.jobs.values():
+        if name in state.tenants.path(job.tenant):
+            hosts |= job.held
+    return hosts
+
+
+def guarantee(tenants: Tenants, tenant: Tenant) -> int:
+    """In hosts."""
+    below = sum(guarantee(tenants, t) for t in tenants.tenants if t.parent == tenant.name)
+    cells = sum(cell.count * (cell.hosts or 2) for cell in tenant.cells)
+    return max(tenant.guaranteed_gpus // GPUS, below, cells)
+
+
+def promise(state: State, parent: str = "") -> int:
+    """Hosts that must still be obtainable for the tenants below `parent` together."""
+    tenants = [t for t in state.tenants.tenants if t.parent == parent]
+    return sum(
+        max(
+            guarantee(state.tenants, t) - holding(state, t.name).bit_count(),
+            promise(state, t.name),
+        )
+        for t in tenants
+    )
+
+
+def check_state(state: State) -> None:
+    for tenant in state.tenants.tenants:
+        held = holding(state, tenant.name).bit_count()
+        if tenant.name not in state.tenants.inner:
+            assert state.account(tenant.name).held == held
+
+
+def check_start(before: State, after: State, job: Job) -> None:
+    """Limits hold; what is not preemptible leaves the promises to others whole."""
+    tenants = before.tenants
+    for name in tenants.path(job.tenant):
+        limit = tenants.by_name[name].limit_gpus
+        assert limit is None or holding(after, name).bit_count() * GPUS <= limit
+    if job.is_preemptible:
+        return
+    taken = (before.free & ~after.free).bit_count()
+    is_covered = promise(before) - promise(after) == taken
+    assert is_covered or after.free.bit_count() >= promise(after)
+    for tenant in tenants.tenants:
+        for cell in tenant.cells:
+            if tenant.name not in tenants.path(job.tenant) and not holding(before, tenant.name):
+                assert not has_cell(before.free, cell) or has_cell(after.free, cell)
+
+
+def has_cell(free: HostSet, cell: Cell) -> bool:
+    domains = RACKS if cell.tier == "rack" else (0b1111, 0b11110000)
+    return any((free & domain).bit_count() >= (cell.hosts or 2) for domain in domains)
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(policy=st.sampled_from(Policy), tenants=st.sampled_from((PLAIN, SHAPED)))
+    def load(self, policy: Policy, tenants: Tenants) -> None:
+        self.limits = Limits(policy=policy)
+        self.now_ns = 0
+        self.log: list[Event] = []
+        self.state = State.empty()
+        self.stale: list[Plan] = []
+        self.record(FabricLoaded(0, FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
+
+    def record(self, *events: Event) -> None:
+        for event in events:
+            before, self.state = self.state, apply(self.state, event)
+            self.log.append(event)
+            if isinstance(event, JobStarted):
+                check_start(before, self.state, self.state.jobs[event.name])
+        check_state(self.state)
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
+    def send(self, commands: list[Command]) -> None:
+        for command in commands:
+            answer = admit(self.state, command, self.now_ns)
+            if not isinstance(answer, Rejected):
+                self.record(*answer)
+
+    @rule(seconds=st.sampled_from((1, 20, 200)))
+    def wait(self, seconds: int) -> None:
+        self.now_ns += seconds * SECOND_NS
+
+    @rule()
+    def schedule(self) -> None:
+        plan = decide(self.state, self.now_ns, self.limits)
+        answer = commit(self.state, plan, self.now_ns)
+        assert not isinstance(answer, Conflict), answer
+        assert len(answer) == len(plan.actions)
+        self.record(*answer)
+        assert not list(self.state.in_state(JobState.INTERRUPTED))
+
+    @rule()
+    def plan(self) -> None:
+        self.stale.append(decide(self.state, self.now_ns, self.limits))
+
+    @rule()
+    def commit_stale(self) -> None:
+        """A plan of some time ago: what no longer goes with the quotas falls."""
+        if self.stale:
+            answer = commit(self.state, self.stale.pop(), self.now_ns)
+            if not isinstance(answer, Conflict):
+                self.record(*answer)
+
+    @rule()
+    def explain(self) -> None:
+        """Who is said to be due starts, and every sentence can be made."""
+        reasons = {n: explain(self.state, n, self.now_ns, self.limits) for n in self.state.queue}
+        assert all(reason.sentence for reason in reasons.values())
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            assert replay(self.log) == self.state
+
+
+Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestQuotas = Machine.TestCase

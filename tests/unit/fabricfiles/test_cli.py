@@ -1,0 +1,173 @@
+"""`muster fabric`: import, export, show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placement.fabric import from_spec, preset
+from scheduler import cli
+from scheduler.fabricfiles.summary import summary
+from scheduler.specs import load_fabric
+from tests.build import fabric, fabric_spec, two_tiers
+
+Muster = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def muster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Muster:
+    """Runs the command in this process, in an empty folder: code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["muster", "fabric", *args])
+        with pytest.raises(SystemExit) as finished:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return int(finished.value.code or 0), out, err
+
+    return run
+
+
+def test_there_and_back(muster: Muster) -> None:
+    """What export and --overlay write, import makes a file of that is the preset."""
+    args = ("--fabric", "roce-24k", "--to", "slurm", "-o", "topology.conf")
+    assert muster("export", *args, "--overlay", "overlay.yaml") == (0, "", "")
+    code, out, err = muster(
+        "import", "topology.conf", "--from", "slurm", "--overlay", "overlay.yaml", "-o", "f.yaml"
+    )
+    assert (code, out) == (0, "")
+    assert err.endswith("f.yaml: roce-24k, 8 x zone, 1,536 x rack, 3,072 hosts\n")
+    assert load_fabric("f.yaml") == preset("roce-24k")
+
+
+def test_without_files_it_is_standard_output(muster: Muster) -> None:
+    code, out, err = muster("export", "--fabric", "roce-24k", "--to", "slurm-block")
+    assert (code, out.splitlines()[-1]) == (0, "BlockSizes=2")
+    assert err == (
+        "note: not in the file: bandwidths and names of tiers, every tier above rack;"
+        " --overlay FILE writes them\n"
+    )
+    Path("blocks").write_text(out)
+    code, out, err = muster("import", "blocks", "--from", "slurm-block")
+    Path("f.yaml").write_text(out)
+    assert load_fabric("f.yaml").host_count == 3072
+    assert err.startswith("note: assumed: ")
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from scheduler.cli import main; main()",
+            "fabric",
+            "import",
+            "-",
+            "--from",
+            "slurm",
+        ],
+        input="SwitchName=s Nodes=a\n",
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "name: s, hosts: [a]" in done.stdout
+
+
+def test_errors_name_the_place(muster: Muster) -> None:
+    Path("t.conf").write_text("SwitchName=a Nodes=b[\n")
+    assert muster("import", "t.conf", "--from", "slurm") == (
+        2,
+        "",
+        "t.conf:1: nodes: unbalanced brackets in 'b['\n",
+    )
+    assert muster("import", "gone", "--from", "slurm")[0::2] == (2, "gone: no such file\n")
+    assert muster("import", "t.conf", "--from", "slurm", "--hosts", "[")[0] == 2
+    assert muster("import", "t.conf", "--from", "toml")[0] == 2
+    assert muster("export", "--fabric", "roce-23k", "--to", "slurm")[0] == 2
+
+
+def test_a_name_that_a_format_cannot_hold(muster: Muster) -> None:
+    Path("f.yaml").write_text(
+        "name: f\ngpus_per_host: 8\ntiers: [{name: rack}, {name: host}]\n"
+        "domains: [{name: a b, hosts: [x]}, {name: c, hosts: [y]}]\n"
+    )
+    for form, says in (("slurm", "Slurm"), ("slurm-yaml-block", "Slurm"), ("kubernetes", "label")):
+        code, out, err = muster("export", "--fabric", "f.yaml", "--to", form)
+        assert (code, out) == (2, "")
+        assert "'a b' cannot be a" in err
+        assert says in err
+
+
+def test_two_domains_of_one_name_are_no_switches(muster: Muster) -> None:
+    Path("f.yaml").write_text(
+        "name: f\ngpus_per_host: 8\ntiers: [{name: zone}, {name: rack}, {name: host}]\n"
+        "domains:\n"
+        "  - {name: a, domains: [{name: b, hosts: 1}]}\n"
+        "  - {name: b, domains: [{name: c, hosts: 1}]}\n"
+    )
+    code, _, err = muster("export", "--fabric", "f.yaml", "--to", "slurm")
+    assert code == 2
+    assert err == "two domains on different tiers are called b: a switch has its own name\n"
+
+
+def test_show(muster: Muster) -> None:
+    code, out, _ = muster("show", "--fabric", "roce-24k")
+    assert code == 0
+    assert out == (
+        "roce-24k: roce, 3,072 hosts, 24,576 GPUs"
+        " (8 a host; each 400 Gbit/s out of the host, 3.6 Tbit/s inside)\n\n"
+        "tier  domains  hosts each   uplink each  oversubscribed  names\n"
+        "zone        8         384  175.5 Tbit/s             7:1  z0 .. z7\n"
+        "rack    1,536           2    6.4 Tbit/s             1:1  z0-r000 .. z7-r191\n"
+        "host    3,072                3.2 Tbit/s                  z0-r000-h0 .. z7-r191-h1\n"
+    )
+
+
+def test_show_in_json(muster: Muster) -> None:
+    body = json.loads(muster("show", "--fabric", "roce-24k", "--format", "json")[1])
+    zone = body["tiers"][0]
+    assert (body["hosts"], body["gpus"]) == (3072, 24576)
+    assert zone["uplink_gbps"][0] * zone["oversubscription"][0] == pytest.approx(384 * 8 * 400)
+
+
+def test_what_looks_odd_is_said() -> None:
+    bare = {"name": "b", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
+    narrow = fabric_spec()
+    narrow["tiers"][1]["oversubscription"] = 8
+    odd = {
+        "all hosts are in one zone": fabric(zones=1),
+        "every zone is a single rack": two_tiers([2], [3]),
+        "no tier above the hosts": from_spec(bare),
+        "z0: its racks together have less uplink than the zone": from_spec(narrow),
+    }
+    for says, found in odd.items():
+        assert [note for note in summary(found)["notes"] if note.startswith(says)]
+    assert summary(fabric())["notes"] == []
+
+
+def test_98_thousand_hosts_are_imported_in_seconds(muster: Muster) -> None:
+    rows = ["SwitchName=core Switches=z[00-31]"]
+    for zone in range(32):
+        rows.append(f"SwitchName=z{zone:02d} Switches=z{zone:02d}r[0000-1535]")
+        racks = [f"z{zone:02d}r{rack:04d}" for rack in range(1536)]
+        rows += [f"SwitchName={rack} Nodes={rack}n[0-1]" for rack in racks]
+    Path("t.conf").write_text("\n".join(rows))
+    begin = time.perf_counter()
+    code, _, err = muster("import", "t.conf", "--from", "slurm", "-o", "f.yaml")
+    assert code == 0
+    assert time.perf_counter() - begin < 60
+    assert "32 x zone, 49,152 x rack, 98,304 hosts" in err

@@ -1,0 +1,178 @@
+"""Topograph's graph and Kubernetes labels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.fabricfiles.conftest import Read, Refused, tree
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def graph(**layers: Any) -> str:
+    instances = [
+        {"id": name, "network_layers": found, "labels": {"gpu": "H100"}}
+        for name, found in layers.items()
+    ]
+    return json.dumps({"instances": instances}, indent=1)
+
+
+def test_a_graph_is_read_nearest_switch_first(read: Read) -> None:
+    built = read(
+        graph(a=["l1", "s1", "core"], b=["l2", "s1", "core"], c=["l3", "s2", "core"]), "topograph"
+    )
+    assert tree(built.fabric) == {"a": "s1/l1", "b": "s1/l2", "c": "s2/l3"}
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
+
+
+def test_uneven_layers_are_filled_up(read: Read) -> None:
+    built = read(graph(a=["l1", "s1"], b=["l2", "s1"], c=["l3"]), "topograph")
+    assert tree(built.fabric)["c"] == "l3/l3"
+    assert any(note.startswith("c: fewer layers than others") for note in built.notes)
+
+
+def test_instances_without_layers_are_left_out(read: Read) -> None:
+    built = read(graph(a=["l1"], b=[], c=None), "topograph")
+    assert built.fabric.hosts == ("a",)
+    assert "left out: b, c, without network_layers" in built.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            graph(a=["l", "s1"], b=["l", "s2"]),
+            "file:2: instances: switch l is under s1 and under s2",
+        ),
+        (graph(a="l"), "file:5: instances.0.network_layers: must be a list of switch names"),
+        (graph(a=["l", 7]), "file:5: instances.0.network_layers: must be a list of switch names"),
+        ('{"instances": [\n{"id": 7}]}', "file:2: instances.0.id: must be a name, not 7"),
+        (
+            '{"instances": [\n{"id": "a", "network_layers": ["s"]},\n{"id": "a"}]}',
+            "file:3: instances.1.id: instance a is listed twice",
+        ),
+        ('{"nodes": []}', "file: instances: must be a list of instances"),
+        ("[]", "file: instances: must be a list of instances"),
+        ('{"instances": []}', "file: names no host that has a place"),
+        ('{\n"instances": [,]}', "file:2: is no JSON: Expecting value"),
+        ("[" * 100_000, "file: is nested too deep"),
+        (graph(**{"a,b": ["s"]}), "file: host 'a,b': a name has no brackets"),
+    ],
+)
+def test_refused_graphs(refused: Refused, text: str, says: str) -> None:
+    assert refused(text, "topograph").startswith(says)
+
+
+def nodes(**labels: dict[str, str]) -> str:
+    """As `kubectl get nodes -o json` prints them."""
+    items = [
+        {"kind": "Node", "metadata": {"name": name, "labels": found}, "status": {"images": [1]}}
+        for name, found in labels.items()
+    ]
+    return json.dumps({"kind": "List", "items": items}, indent=1)
+
+
+def keyed(prefix: str, *values: str) -> dict[str, str]:
+    names = {"aws": [f"topology.k8s.aws/network-node-layer-{i}" for i in (1, 2, 3)]}
+    return dict(zip(names[prefix], values, strict=True))
+
+
+def test_the_first_family_of_keys_is_taken(read: Read) -> None:
+    built = read(
+        nodes(
+            a={ZONE: "z", **keyed("aws", "n1", "n2", "n3")},
+            b={ZONE: "z", **keyed("aws", "n1", "n4", "n5")},
+        ),
+        "kubernetes",
+    )
+    assert tree(built.fabric) == {"a": "n2/n3", "b": "n4/n5"}
+    assert built.notes[0].endswith(
+        "layer-1, topology.k8s.aws/network-node-layer-2, topology.k8s.aws/network-node-layer-3"
+    )
+    assert built.notes[1] == "dropped: z, n1, above every host and so no boundary"
+
+
+def test_topographs_tiers_count_from_the_host(read: Read) -> None:
+    key = "fabric.topograph.run/tier-"
+    a = {f"{key}{i}": f"a{i}" for i in range(11)}
+    b = {f"{key}{i}": f"b{i}" for i in range(11)}
+    built = read(nodes(a=a, b=b), "kubernetes")
+    assert tree(built.fabric)["a"] == "a10/a9/a8/a7/a6/a5/a4/a3/a2/a1/a0"
+    assert [tier.name for tier in built.fabric.tiers][-3:] == ["building", "zone", "rack"]
+
+
+def test_keys_are_chosen_by_their_last_part(read: Read) -> None:
+    text = nodes(a={ZONE: "z1", "acme.com/rack": "r1"}, b={ZONE: "z2", "acme.com/rack": "r2"})
+    built = read(text, "kubernetes", label_keys=("zone", "rack"))
+    assert tree(built.fabric) == {"a": "z1/r1", "b": "z2/r2"}
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
+
+
+def test_a_rack_number_used_in_every_zone_is_named_after_its_zone(read: Read) -> None:
+    text = nodes(
+        a={ZONE: "z1", "rack": "1"}, b={ZONE: "z2", "rack": "1"}, c={ZONE: "z2", "rack": "2"}
+    )
+    built = read(text, "kubernetes", label_keys=("zone", "rack"))
+    assert tree(built.fabric) == {"a": "z1/z1.1", "b": "z2/z2.1", "c": "z2/2"}
+    assert "1: in several domains above, so named after them too" in built.notes
+
+
+def test_nodes_without_labels_are_left_out(read: Read) -> None:
+    built = read(nodes(control={}, empty={ZONE: ""}, a={ZONE: "z1"}, b={ZONE: "z2"}), "kubernetes")
+    assert built.fabric.hosts == ("a", "b")
+    assert "left out: control, empty, without all of these labels" in built.notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": {ZONE: "z1"}, "b": {ZONE: "z2"}}),
+        json.dumps(
+            [
+                {"kubernetes.io/hostname": "a", ZONE: "z1"},
+                {"kubernetes.io/hostname": "b", ZONE: "z2"},
+            ]
+        ),
+        json.dumps(
+            [
+                {"metadata": {"name": "a", "labels": {ZONE: "z1"}}},
+                {"metadata": {"name": "b", "labels": {ZONE: "z2"}}},
+            ]
+        ),
+    ],
+)
+def test_labels_alone(read: Read, text: str) -> None:
+    assert tree(read(text, "kubernetes").fabric) == {"a": "z1", "b": "z2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "says"),
+    [
+        (nodes(a={}), (), "file: has no label that tells where nodes are"),
+        (nodes(a={ZONE: "z"}), ("rack",), "file: no node has a label rack"),
+        (
+            nodes(a={"x/zone": "1", "y/zone": "1"}),
+            ("zone",),
+            "file: several labels end in /zone: x/zone, y/zone",
+        ),
+        ('{"items": [\n{"metadata": {}}]}', (), "file:2: items.0: has no name"),
+        ('{"items": 7}', (), "file:1: items: must be a list of nodes"),
+        (
+            '{"items": [\n{"metadata": {"name": "a",\n"labels": {"x/y.z": 7}}}]}',
+            (),
+            "file:3: items.0.metadata.labels.x/y.z: must be a text",
+        ),
+        (
+            '[{"kubernetes.io/hostname": "a"},\n{"kubernetes.io/hostname": "a"}]',
+            (),
+            "file:2: 1: node a is listed twice",
+        ),
+        ("7", (), "file: must be a list of nodes"),
+        ("apiVersion: v1\n", (), "file:1: is no JSON"),
+    ],
+)
+def test_refused_nodes(refused: Refused, text: str, keys: tuple[str, ...], says: str) -> None:
+    assert refused(text, "kubernetes", label_keys=keys).startswith(says)

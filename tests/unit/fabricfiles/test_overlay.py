@@ -1,0 +1,103 @@
+"""Overlays: what they add, and what is refused with file, line and field."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.fabricfiles.conftest import Read, Refused, tree
+
+BLOCKS = "".join(f"BlockName=b{i} Nodes=n[{2 * i}-{2 * i + 1}]\n" for i in range(4))
+OVERLAY = """\
+name: grown
+kind: infiniband
+gpus_per_host: 4
+nic_gbps: 200
+tiers:
+  - name: room
+    oversubscription: 4
+    domains:
+      north: {holds: "b[0,2]"}
+      south: {holds: "b[1,3]", oversubscription: 8}
+  - {name: block, oversubscription: 2, domains: {b2: {oversubscription: 1}}}
+  - {name: node}
+"""
+
+
+def test_a_tier_that_no_block_file_holds(read: Read) -> None:
+    built = read(BLOCKS, "slurm-block", OVERLAY)
+    found = built.fabric
+    assert (found.name, found.kind, found.gpus_per_host, found.nic_gbps) == (
+        "grown",
+        "infiniband",
+        4,
+        200,
+    )
+    assert tree(found)["n4"] == "north/b2"
+    assert tree(found)["n6"] == "south/b3"
+    host = 4 * 200e9 / 8
+    assert found.tiers[0].uplink_bytes_per_s.tolist() == [4 * host / 4, 4 * host / 8]
+    block = dict(zip(found.tiers[1].domains, found.tiers[1].uplink_bytes_per_s, strict=True))
+    assert block == {"b0": host, "b1": host, "b2": 2 * host, "b3": host}
+    assert built.notes == ()
+
+
+def test_an_overlay_may_say_little(read: Read) -> None:
+    built = read(BLOCKS, "slurm", "nic_gbps: 100\n")
+    assert built.fabric.nic_gbps == 100
+    assert built.fabric.name == "file"
+    assert built.notes[-1] == (
+        "assumed: 8 GPUs a host, full bandwidth above every tier; an overlay says otherwise"
+    )
+
+
+def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
+    text = "SwitchName=core Switches=a,b\nSwitchName=a Nodes=x\nSwitchName=b Nodes=y\n"
+    names = "tiers: [{name: core}, {name: rack}, {name: host}]\n"
+    assert tree(read(text, "slurm", names).fabric) == {"x": "core/a", "y": "core/b"}
+    assert tree(read(text, "slurm").fabric) == {"x": "a", "y": "b"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("name: grown", "name: 7", "overlay.yaml:1: name: must be a non-empty text"),
+        ("infiniband", "ethernet", "overlay.yaml:2: kind: must be one of roce, infiniband"),
+        ("host: 4", "host: 0", "overlay.yaml:3: gpus_per_host: must be a whole number"),
+        ("gbps: 200", "gbps: fast", "overlay.yaml:4: nic_gbps: must be a positive number"),
+        ("nic_gbps", "nic", "overlay.yaml:4: nic: unknown key; known are name, kind"),
+        ("oversubscription: 4", "oversubscription: -4", "overlay.yaml:7: tiers.0.oversubscription"),
+        ("b[0,2]", "b[0,2", "overlay.yaml:9: tiers.0.domains.north.holds: unbalanced"),
+        ("b[0,2]", "b[0,9]", "overlay.yaml:9: tiers.0.domains.north.holds: b9 is no domain"),
+        ("b[0,2]", "b[0,3]", "overlay.yaml:10: tiers.0.domains.south.holds: b3 is in north and in"),
+        ("b[0,2]", "b0", "overlay.yaml:8: tiers.0.domains: no domain holds b2"),
+        ("b2: {", "b7: {", "overlay.yaml:11: tiers.1.domains.b7: there is no block b7"),
+        ("name: block", "name: room", "overlay.yaml:5: tiers: tier names repeat: room, room"),
+        ("  - {name: node}\n", "", "overlay.yaml:11: tiers.1.domains: the last tier is the hosts"),
+        (
+            "{name: node}",
+            "{name: rack}\n  - {name: node}",
+            "overlay.yaml:5: tiers: the file has 1 above",
+        ),
+        ("{name: node}", "node", "overlay.yaml:12: tiers.2: must be a mapping with name"),
+        ("{b2: {oversubscription: 1}}", "[b2]", "overlay.yaml:11: tiers.1.domains: must be a map"),
+        ("{b2: {oversubscription: 1}}", "{b2: 1}", "overlay.yaml:11: tiers.1.domains.b2: must be"),
+        (
+            "{b2: {oversubscription: 1}}",
+            "{b2: {holds: n4}, b0: {holds: n0}}",
+            "overlay.yaml:5: tiers: the file has 1",
+        ),
+    ],
+)
+def test_refused(refused: Refused, old: str, new: str, says: str) -> None:
+    assert refused(BLOCKS, "slurm-block", OVERLAY.replace(old, new, 1)).startswith(says)
+
+
+def test_holds_stands_outside_the_tiers_of_the_file(refused: Refused) -> None:
+    tiers = "tiers: [{name: a}, {name: b, domains: {x: {holds: b0}}}, {name: host}]\n"
+    told = refused(BLOCKS, "slurm-block", tiers)
+    assert told == "overlay.yaml:1: tiers.1.domains: `holds` is for tiers outside those of the file"
+
+
+def test_hosts_by_pattern(read: Read, refused: Refused) -> None:
+    assert read(BLOCKS, "slurm", hosts="n[0-2]").fabric.hosts == ("n0", "n1", "n2")
+    assert refused(BLOCKS, "slurm", hosts="x") == "file: names no host that has a place"

@@ -1,0 +1,257 @@
+"""topology.conf and topology.yaml: what is read, and what is refused with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.fabricfiles.conftest import Read, Refused, tree
+
+TREE = """\
+# the fabric of building 4
+switchname=core SWITCHES=zone[1-2]   # all of it
+SwitchName=zone1 Switches=rack[1-2] LinkSpeed=100
+SwitchName=zone2 \\
+    Switches=rack3
+SwitchName=rack1 Nodes=n[01-02]
+SwitchName = rack2 Nodes = "n[03-04]"
+SwitchName=rack3 Nodes=n05,login
+"""
+
+
+def test_a_tree(read: Read) -> None:
+    """Comments, continued lines, any case of keys, quotes and blanks around =."""
+    built = read(TREE, "slurm")
+    assert tree(built.fabric) == {
+        "n01": "zone1/rack1",
+        "n02": "zone1/rack1",
+        "n03": "zone1/rack2",
+        "n04": "zone1/rack2",
+        "n05": "zone2/rack3",
+        "login": "zone2/rack3",
+    }
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
+    assert built.notes[0] == "dropped: core, above every host and so no boundary"
+    assert built.notes[1].startswith("assumed: 8 GPUs a host, 400 Gbit/s each, full bandwidth")
+
+
+def test_several_roots_are_the_outermost_tier(read: Read) -> None:
+    rows = "SwitchName=a Nodes=x[1-2]\nSwitchName=b Nodes=x[3-4]\n"
+    assert tree(read(rows, "slurm").fabric) == {"x1": "a", "x2": "a", "x3": "b", "x4": "b"}
+
+
+def test_one_switch_is_kept(read: Read) -> None:
+    assert tree(read("SwitchName=s Nodes=a,b\n", "slurm").fabric) == {"a": "s", "b": "s"}
+
+
+def test_a_leaf_under_the_core_is_a_zone_of_its_own(read: Read) -> None:
+    rows = TREE.replace("zone[1-2] ", "zone[1-2],rack9 ") + "SwitchName=rack9 Nodes=fat1\n"
+    built = read(rows, "slurm")
+    assert tree(built.fabric)["fat1"] == "rack9/rack9"
+    assert "rack9 skips a tier: it stands alone there" in built.notes
+
+
+def test_parallel_spines_are_one(read: Read) -> None:
+    rows = (
+        "SwitchName=core Switches=spine[1-4]\n"
+        "SwitchName=spine1 Switches=leaf[1-2]\n"
+        "SwitchName=spine3 Switches=leaf[3-4]\nSwitchName=spine4 Switches=leaf[4,3]\n"
+    )
+    rows += "SwitchName=spine2 Switches=leaf[1-2]\n"
+    rows += "".join(f"SwitchName=leaf{i} Nodes=n{i}\n" for i in range(1, 5))
+    built = read(rows, "slurm")
+    assert tree(built.fabric) == {
+        "n1": "spine1/leaf1",
+        "n2": "spine1/leaf2",
+        "n3": "spine3/leaf3",
+        "n4": "spine3/leaf4",
+    }
+    assert "spine4, spine2: parallel to another switch, counted once" in built.notes
+
+
+def test_empty_switches_are_left_out(read: Read) -> None:
+    rows = TREE.replace("zone[1-2] ", "zone[1-2],spare ") + "SwitchName=spare Switches=gone\n"
+    built = read(rows + "SwitchName=gone\n", "slurm")
+    assert len(built.fabric.hosts) == 6
+    assert "left out: gone, spare, with no host below" in built.notes
+
+
+def test_hosts_without_topology_are_left_out(read: Read) -> None:
+    """Topograph's pseudo-switch is no zone, and the root above the rest is still one root."""
+    built = read(TREE + "SwitchName=no-topology Nodes=cpu[1-5]\n", "slurm")
+    assert len(built.fabric.hosts) == 6
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
+    assert "left out: cpu1, cpu2, cpu3 and 2 more, under no-topology" in built.notes
+
+
+def test_include(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "racks.conf").write_text("\n".join(TREE.splitlines()[5:]))
+    built = read("\n".join(TREE.splitlines()[:5]) + "\nInclude racks.conf\n", "slurm")
+    assert len(built.fabric.hosts) == 6
+
+
+def test_an_include_in_a_circle(refused: Refused) -> None:
+    assert refused("include file\n", "slurm") == "file:1: Include: files are nested deeper than 8"
+
+
+def test_a_missing_include_names_the_line(refused: Refused) -> None:
+    assert refused("\ninclude gone.conf\n", "slurm") == "file:2: Include: gone.conf: no such file"
+
+
+def test_an_error_in_an_included_file_names_that_file(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "racks.conf").write_text("SwitchName=a Nodes=n[\n")
+    told = refused("include racks.conf\n", "slurm")
+    assert told == "racks.conf:1: nodes: unbalanced brackets in 'n['"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("SwitchName=rack4 Nodes=n01", "9: rack4: host n01 is under rack1 and under rack4"),
+        (
+            "SwitchName=zone3 Switches=rack1",
+            "9: zone3: switch rack1 is under zone1 and under zone3",
+        ),
+        ("SwitchName=rack1 Nodes=z1", "9: rack1: is defined twice, first in line 6"),
+        (
+            "SwitchName=zone3 Switches=rack7",
+            "9: zone3: names a switch 'rack7' that no line defines",
+        ),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "9: a: is in, or below, a circle"),
+        ("SwitchName=a Switches=a", "9: a: is in, or below, a circle"),
+        ("SwitchName=a Nodes=z1 Switches=rack1", "9: a: has both hosts and switches below"),
+        ("SwitchName=a Nodes=z[3-1]", "9: nodes: range 3-1 runs backwards"),
+        ("SwitchName=a Nodes=ALL", "9: nodes: ALL stands for the hosts of slurm.conf"),
+        ("SwitchName=a Nodes=x, y", "9: 'y' is no KEY=VALUE"),
+        ("SwitchName=a Nodes", "9: 'Nodes' is no KEY=VALUE"),
+        ("SwitchName=a Nods=z1", "9: nods: unknown key; known on this line are switchname,"),
+        ("SwitchName=a Nodes=x Nodes=y", "9: Nodes: is given twice in one line"),
+        ("SwitchName=a[1-2] Nodes=z1", "9: switchname: must be one name, not 'a[1-2]'"),
+        ("Nodes=z1", "9: has no SwitchName, BlockName or BlockSizes, only nodes"),
+        ("BlockName=b Nodes=z1", "9: is about blocks, and the file has switches"),
+        ("RingName=r Nodes=z1", "9: RingName: a ring has no tiers"),
+    ],
+)
+def test_refused_in_a_tree(refused: Refused, row: str, says: str) -> None:
+    assert refused(TREE + row + "\n", "slurm").startswith(f"file:{says}")
+
+
+def test_a_very_deep_tree_is_refused(refused: Refused) -> None:
+    rows = [f"SwitchName=s{i} Switches=s{i + 1}" for i in range(2_000)]
+    told = refused("\n".join([*rows, "SwitchName=s2000 Nodes=a"]), "slurm")
+    assert told.startswith("file:17: s16: stands below 16 other switches")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "BlockSizes=4\n"])
+def test_nothing_in_it(refused: Refused, text: str) -> None:
+    assert refused(text, "slurm") == "file: defines no switch and no block"
+
+
+BLOCKS = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-09]\nBlockSizes=4,8,32\n"
+
+
+def test_blocks(read: Read) -> None:
+    """Higher block sizes are no tiers."""
+    found = read(BLOCKS, "slurm").fabric
+    assert found.tiers[0].domains == ("b1", "b2")
+    assert len(found.tiers) == 1
+    assert tree(found)["n09"] == "b2"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ("4,12", "3: BlockSizes: 12 is no power of two times 4"),
+        ("4,4", "3: BlockSizes: 4 is no power of two times 4"),
+        ("5", "1: b1: has 4 hosts, fewer than the block size 5"),
+        ("4,x", "3: BlockSizes: 'x' is no number of hosts"),
+        ("0", "3: BlockSizes: '0' is no number of hosts"),
+        ("4\nBlockSizes=4", "4: BlockSizes: is given twice"),
+    ],
+)
+def test_refused_block_sizes(refused: Refused, sizes: str, says: str) -> None:
+    assert refused(BLOCKS.replace("4,8,32", sizes), "slurm-block") == f"file:{says}"
+
+
+YAML = """\
+---
+- topology: wide
+  tree:
+    switches:
+      - {switch: core, children: "rack[1-2]"}
+      - switch: rack1
+        nodes: n[01-02]
+      - switch: rack2
+        nodes: n[03-04]
+- topology: nvl
+  cluster_default: True
+  block:
+    block_sizes: [2]
+    blocks:
+      - {block: b1, nodes: "n[01-04]"}
+- topology: none
+  flat: true
+"""
+
+
+def test_the_default_topology_is_taken(read: Read) -> None:
+    assert read(YAML, "slurm-yaml").fabric.tiers[0].domains == ("b1",)
+
+
+def test_a_topology_by_name(read: Read) -> None:
+    found = read(YAML, "slurm-yaml", topology="wide").fabric
+    assert found.tiers[0].domains == ("rack1", "rack2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "cluster_default: True",
+            "cluster_default: no",
+            ": has no default; choose one with --topology",
+        ),
+        ("flat: true", "flat: true\n  tree: {}", ":16: 2: must have one of tree, block and flat"),
+        (
+            "topology: none",
+            "topology: wide",
+            ":16: 2.topology: names a topology for the second time",
+        ),
+        (
+            'nodes: "n[01-04]"',
+            "nodes: 7",
+            ":15: 1.block.blocks.0.nodes: must be a name or range, not 7",
+        ),
+        ("block: b1, ", "", ":15: 1.block.blocks.0: has no name: `block` is missing"),
+        (
+            "block: b1, ",
+            "block: b1, size: 4, ",
+            ":15: 1.block.blocks.0.size: unknown key; known are block, nodes",
+        ),
+        ("[2]", "[2, 3]", ":13: block_sizes: 3 is no power of two times 2"),
+        ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
+        ("cluster_default: True", "default: True", ":11: 1.default: unknown key"),
+    ],
+)
+def test_refused_in_yaml(refused: Refused, old: str, new: str, says: str) -> None:
+    topology = "none" if "tree: {}" in new else None if new.endswith("no") else "nvl"
+    assert refused(YAML.replace(old, new, 1), "slurm-yaml", topology=topology).startswith(
+        f"file{says}"
+    )
+
+
+def test_flat_is_no_fabric(refused: Refused) -> None:
+    assert refused(YAML, "slurm-yaml", topology="none").startswith("file:17: 2.flat: has no tiers")
+
+
+def test_an_unknown_topology(refused: Refused) -> None:
+    told = refused(YAML, "slurm-yaml", topology="x")
+    assert told == "file: has no topology 'x'; it has wide, nvl, none"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tree: {}\n", "- 7\n", "- {topology: a, tree: {switches: []}}\n"]
+)
+def test_yaml_of_another_shape(refused: Refused, text: str) -> None:
+    assert refused(text, "slurm-yaml").startswith("file")

@@ -1,0 +1,100 @@
+"""Models from job files and from a model's config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement.model import active_parameter_count, parameter_count
+from placement.training import ModelShape
+from scheduler.importers.shapes import model_of
+from scheduler.problems import InputError
+from tests.build import DEEPSEEK_V3, MIXTRAL
+
+MIXTRAL_CONFIG = {
+    "architectures": ["MixtralForCausalLM"],
+    "head_dim": None,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+DEEPSEEK_CONFIG = {
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "tie_word_embeddings": False,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+
+
+def shape_of(tmp_path: Path, config: dict[str, Any]) -> ModelShape:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    keys = {key.removeprefix("model."): value for key, value in model_of(str(path)).items()}
+    return ModelShape(**keys, sequence=4_096)
+
+
+def test_mixtral(tmp_path: Path) -> None:
+    assert shape_of(tmp_path, MIXTRAL_CONFIG) == MIXTRAL
+
+
+def test_deepseek_v3(tmp_path: Path) -> None:
+    assert shape_of(tmp_path, DEEPSEEK_CONFIG) == DEEPSEEK_V3
+
+
+def test_a_dense_model_without_grouped_queries(tmp_path: Path) -> None:
+    """Llama 2 7B: 6.74B parameters; keys of experts that it does not have count for nothing."""
+    config = {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "vocab_size": 32000,
+        "num_experts_per_tok": 2,
+    }
+    shape = shape_of(tmp_path, config)
+    assert parameter_count(shape) == pytest.approx(6.74e9, rel=1e-3)
+    assert active_parameter_count(shape) == parameter_count(shape)
+
+
+def test_a_model_of_a_job_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("parallelism: {dp: 8}\nmodel: {layers: 3, hidden: 64}\n")
+    assert model_of(str(path)) == {"model.layers": 3, "model.hidden": 64}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"hidden_size": 4096}', "num_hidden_layers: is not there"),
+        ('{"a": 1}', "model: is not there: --model takes"),
+        ("[1]", "must be a mapping"),
+    ],
+)
+def test_files_without_a_model(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=says):
+        model_of(str(path))

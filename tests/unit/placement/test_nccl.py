@@ -1,0 +1,72 @@
+"""NCCL's tuner model, worked out by hand from its source."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.collectives import Algorithm, Operation
+from placement.nccl import Protocol, Ranks, Tuned, choice, times
+
+AR, AG = Operation.ALL_REDUCE, Operation.ALL_GATHER
+NIC = 50e9
+DP128 = Ranks(128, 128, NIC)
+GIB = float(1 << 30)
+
+
+def timed(operation: Operation, group: Ranks, payload: float) -> dict[tuple[str, str], float]:
+    return {(t.algorithm.name, t.protocol): t.seconds for t in times(operation, group, payload)}
+
+
+def test_a_simple_ring_between_hosts() -> None:
+    """254 steps between hosts at 14 + 2 x 5 us, times 1.4; 50 GB/s x 128/254."""
+    seconds = timed(AR, DP128, GIB)["RING", "simple"]
+    assert seconds == pytest.approx(1.4 * (8.4 + 254 * 24) / 1e6 + GIB * 254 / 128 / 50e9)
+
+
+def test_an_all_gather_has_half_the_steps_and_no_plateau() -> None:
+    seconds = timed(AG, DP128, GIB)["RING", "simple"]
+    assert seconds == pytest.approx((8.4 + 127 * 24) / 1e6 + GIB * 127 / 128 / 50e9)
+
+
+def test_eight_gpus_of_a_host_share_eight_cards() -> None:
+    """64 ranks on 8 hosts: 14 of 126 steps leave a host; the ring runs at 8 x 50 GB/s."""
+    seconds = timed(AR, Ranks(64, 8, NIC), GIB)["RING", "LL128"]
+    latency = 14.0 + 112 * 1.9 + 14 * 9.0
+    assert seconds == pytest.approx(latency / 1e6 + GIB * 126 / 64 / (400e9 * 0.92))
+
+
+def test_a_tree_is_twice_as_deep_as_the_logarithm() -> None:
+    seconds = timed(AR, DP128, GIB)["TREE", "simple"]
+    assert seconds == pytest.approx((8.4 + 2 * 7 * 24) / 1e6 + GIB / (50e9 * 0.92 / 2))
+
+
+def test_trees_are_corrected_at_middling_sizes() -> None:
+    """1 MiB is 64 B x 2^14: half of the bandwidth for a simple tree."""
+    payload = float(1 << 20)
+    seconds = timed(AR, DP128, payload)["TREE", "simple"]
+    assert seconds == pytest.approx((8.4 + 2 * 7 * 24) / 1e6 + payload / (50e9 * 0.92 / 2 / 2))
+
+
+def test_small_sums_go_by_tree_large_ones_by_ring() -> None:
+    assert choice(AR, DP128, 1024).algorithm is Algorithm.TREE
+    assert choice(AR, DP128, 16 * GIB).algorithm is Algorithm.RING
+
+
+def test_many_hosts_go_by_tree_for_longer() -> None:
+    assert choice(AR, Ranks(16, 16, NIC), GIB).algorithm is Algorithm.RING
+    assert choice(AR, Ranks(4_096, 4_096, NIC), GIB).algorithm is Algorithm.TREE
+
+
+def test_protocols_change_with_the_size() -> None:
+    chosen = [choice(AG, DP128, float(1 << k)).protocol for k in (10, 24, 34)]
+    assert chosen == [Protocol.LL, Protocol.LL128, Protocol.SIMPLE]
+
+
+def test_only_sums_have_trees() -> None:
+    assert all(t.algorithm is Algorithm.RING for t in times(AG, DP128, GIB))
+
+
+def test_on_one_host_nothing_passes_a_card() -> None:
+    found = choice(AR, Ranks(8, 1, 450e9), GIB)
+    assert found == Tuned(Algorithm.RING, Protocol.SIMPLE, found.seconds)
+    assert found.seconds == pytest.approx((8.4 + 14 * 3.4) / 1e6 + GIB * 14 / 8 / 450e9)
