@@ -19,18 +19,20 @@ from math import ceil
 import numpy as np
 
 from placement.bands import band_trees
-from placement.blockgraph import block_graph
+from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import BlockGrid, block_grids
 from placement.layout import counts
+from placement.pieces import pieces_of_graph
+from placement.refine import refined
 from placement.request import Limits, Request
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.traffic import axis_traffic
-from placement.zones import ZoneStep, best_grid
+from placement.zones import PROPOSALS, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 MOST_TOGETHER = 64  # hosts placed as one
@@ -58,24 +60,44 @@ def _bytes(request: Request, gpus: int, zones: Ints) -> int:
 
 def _layout(request: Request, gpus: int, capacities: Sequence[int], limits: Limits) -> Ints:
     """The best of sweeps over single blocks, and of a grid of several hosts at once."""
-    layouts = _swept(request, gpus, capacities, limits.trees)
+    graph = block_graph(request, gpus)
+    if graph is None:
+        layouts = _filled(request, gpus, capacities)
+    else:
+        layouts = [_swept(graph, _orders(request, gpus), capacities, limits.trees)]
     together = _together(request, gpus, capacities, limits.trees)
     if together is not None:
         layouts.append(together)
-    return min(layouts, key=lambda layout: _bytes(request, gpus, layout))
-
-
-def _swept(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> list[Ints]:
-    orders = _orders(request, gpus)
-    zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
-    graph = block_graph(request, gpus)
+    best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
     if graph is None:
-        filled = np.repeat(zones, [capacities[z] for z in zones])[: len(orders[0])]
-        return [_along(order, filled) for order in orders]
+        return best
+    pieces = pieces_of_graph(graph, np.arange(graph.blocks))
+    return np.array(refined(pieces, capacities, best.tolist(), PROPOSALS * limits.trees, 0))
+
+
+def _largest_first(capacities: Sequence[int]) -> list[int]:
+    return sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
+
+
+def _filled(request: Request, gpus: int, capacities: Sequence[int]) -> list[Ints]:
+    """Zones filled one after the other, along each order."""
+    zones = _largest_first(capacities)
+    layouts = []
+    for order in _orders(request, gpus):
+        layout = np.empty(len(order), dtype=np.int64)
+        layout[order] = np.repeat(zones, [capacities[z] for z in zones])[: len(order)]
+        layouts.append(layout)
+    return layouts
+
+
+def _swept(
+    graph: BlockGraph, orders: Sequence[Ints], capacities: Sequence[int], trees: int
+) -> Ints:
+    zones = _largest_first(capacities)
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
     rng = random.Random(f"{graph.blocks}:{sorted(capacities)}")
     sweeper = Sweeper(graph, capacities, orders)
-    return [best_of_trees(sweeper.layout, graph.cost, starts, trees, 0, rng, len(orders))]
+    return best_of_trees(sweeper.layout, graph.cost, starts, trees, 0, rng, len(orders))
 
 
 def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> Ints | None:
@@ -102,12 +124,6 @@ def comb(zones: Sequence[int], axis: int, lean: int) -> Tree:
     for zone in reversed(zones[:-1]):
         tree = Tree(first=Tree(zone=zone), second=tree, axis=axis, lean=lean)
     return tree
-
-
-def _along(order: Ints, filled: Ints) -> Ints:
-    layout = np.empty(len(order), dtype=np.int64)
-    layout[order] = filled
-    return layout
 
 
 def _orders(request: Request, gpus: int) -> list[Ints]:

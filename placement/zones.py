@@ -18,10 +18,13 @@ from placement.exact import exact_counts
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
+from placement.pieces import pieces_of_grid
+from placement.refine import refined
 from placement.request import Limits
 from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
+PROPOSALS = 400  # of single moves, for each tree
 FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
@@ -60,26 +63,39 @@ def solve_zones(
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best = _better(best, _covered(grid, capacities, prover, best))
-            best, bound = _proved(grid, capacities, prover, best, limits.rounds)
+            best, bound = _proved(grid, capacities, prover, best, limits)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
 
 
 def _proved(
-    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, rounds: int
+    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, limits: Limits
 ) -> tuple[ZoneStep, int]:
     """The rest of the work: proving, and covering with what the proof came by."""
-    bound = prover.prove(best.cost, rounds // 2)
+    part = limits.rounds // 2
+    bound = prover.prove(best.cost, part)
     if bound < best.cost:
         found = exact_counts(grid, capacities)
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
         best = _better(best, _covered(grid, capacities, prover, best))
-        bound = prover.prove(best.cost, rounds - rounds // 2)
+        best = _better(best, _refined(grid, capacities, best, limits, bound))
+        bound = prover.prove(best.cost, limits.rounds - part)
     if bound < best.cost:
         best = _better(best, _covered(grid, capacities, prover, best))
     return best, bound
+
+
+def _refined(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, limits: Limits, bound: int
+) -> ZoneStep:
+    graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
+    start = best.layout.ravel().tolist()
+    proposals = PROPOSALS * limits.trees
+    at = refined(graph, capacities, start, proposals, bound // 2)
+    layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
+    return ZoneStep(layout, layout_cost(grid, layout), bound)
 
 
 def _patterns(layout: Layout, capacities: Sequence[int]) -> list[Pattern]:

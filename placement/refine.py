@@ -1,0 +1,44 @@
+"""The last word on a layout that is not proved: single blocks moved, and pieces put anew.
+
+Straight lines, sweeps and patterns leave corners that only moves of single blocks round
+off, and now and then another shape is better altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placement.pieces import PieceGraph
+from placement.polish import multilevel, polished
+
+PER_BLOCK = 50  # proposals for each block and pass
+LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
+PROMISING = 1.05  # times the best cost
+
+
+def refined(
+    graph: PieceGraph, capacities: Sequence[int], start: Sequence[int], proposals: int, target: int
+) -> list[int]:
+    """The best assignment found in about so many proposals; stops at the cost `target`.
+
+    `start`: the domain of each block, within the capacities.
+    """
+    best, cost = list(start), graph.cost(start)
+    seed = f"{graph.order} {sorted(capacities)}"
+    each = PER_BLOCK * graph.order
+
+    def offer(at: list[int]) -> int:
+        nonlocal best, cost
+        found = graph.cost(at)
+        if found < cost:
+            best, cost = at, found
+        return found
+
+    offer(polished(graph, capacities, best, each, seed))
+    for k in range(proposals // (3 * each)):
+        if cost <= target:
+            break
+        at = multilevel(graph, capacities, PER_BLOCK, LARGEST[k % len(LARGEST)], f"{k} {seed}")
+        if offer(at) <= PROMISING * cost:
+            offer(polished(graph, capacities, at, each, f"{k} {seed}"))
+    return best
