@@ -40,7 +40,10 @@ def jobs(draw: st.DrawFn, most: int = 8) -> Request:
         )
     )
     return request(
-        **sizes,
+        cp=sizes["cp"],
+        ep=sizes["ep"],
+        pp=sizes["pp"],
+        dp=sizes["dp"],
         traffic={axis: draw(st.integers(1, 12)) for axis in AXES},
         collectives={axis: draw(st.sampled_from(list(Collective))) for axis in ("cp", "dp")},
     )

@@ -9,29 +9,21 @@ import numpy as np
 import pytest
 
 from placement.cutting import Cutter
-from placement.grid import BlockGrid, block_grid
+from placement.grid import block_grid
 from placement.pieces import PieceGraph, pieces_of_grid
-from placement.request import Collective
+from placement.request import Collective, Request
 from placement.segments import Segmenter
 from placement.walks import box_walks
 from tests.build import request
 
 
-def grid_of(**sizes: int) -> BlockGrid:
-    grid = block_grid(
-        request(
-            **sizes,
-            traffic={"pp": 3, "dp": 10, "ep": 2, "cp": 5},
-            collectives={"dp": Collective.HIERARCHICAL},
-        ),
-        1,
-    )
+TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}
+TOUCHES = {"dp": Collective.HIERARCHICAL}
+
+
+def graph_of(job: Request) -> PieceGraph:
+    grid = block_grid(job, 1)
     assert grid is not None
-    return grid
-
-
-def graph_of(**sizes: int) -> PieceGraph:
-    grid = grid_of(**sizes)
     return pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
 
 
@@ -69,11 +61,17 @@ def test_lines_go_abreast() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"dp": 7}, {"pp": 3, "dp": 2}, {"ep": 3, "dp": 2}, {"cp": 2, "ep": 2, "pp": 2}]
+    "job",
+    [
+        request(dp=7, traffic=TRAFFIC, collectives=TOUCHES),
+        request(pp=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
+        request(ep=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
+        request(cp=2, ep=2, pp=2, traffic=TRAFFIC),
+    ],
 )
 @pytest.mark.parametrize("room", [[3, 2, 4], [1, 4, 4], [5, 0, 5]])
-def test_no_segments_of_a_walk_cost_less(sizes: dict[str, int], room: list[int]) -> None:
-    graph = graph_of(**sizes)
+def test_no_segments_of_a_walk_cost_less(job: Request, room: list[int]) -> None:
+    graph = graph_of(job)
     walk = np.array(random.Random("walk").sample(range(graph.order), graph.order))
     domains = [z for z, n in enumerate(room) if n]
     segmenter = Segmenter(graph, room)
@@ -93,7 +91,7 @@ def test_no_segments_of_a_walk_cost_less(sizes: dict[str, int], room: list[int])
 
 
 def test_walks_are_judged_one_by_one() -> None:
-    graph = graph_of(pp=4, dp=3)
+    graph = graph_of(request(pp=4, dp=3, traffic=TRAFFIC))
     segmenter = Segmenter(graph, [4, 4, 4])
     orders = [np.arange(12), np.arange(12)[::-1], np.array(random.Random(1).sample(range(12), 12))]
     numbers = segmenter.add(orders)
@@ -104,9 +102,7 @@ def test_walks_are_judged_one_by_one() -> None:
 def test_other_orders_of_domains_are_found() -> None:
     """Two rings of six on domains of 4, 4, 2 and 2: each ring needs a 4 and a 2, which the
     roomiest first does not bring together."""
-    grid = block_grid(request(cp=6, dp=2, traffic={"cp": 1}), 1)
-    assert grid is not None
-    graph = pieces_of_grid(grid, np.ones((1, 12), dtype=np.bool_))
+    graph = graph_of(request(cp=6, dp=2, traffic={"cp": 1}))
     cutter = Cutter(graph, iter([np.arange(12)]), [4, 4, 2, 2], 0)
     first = cutter.cost
     cutter.climb(40)
@@ -116,7 +112,7 @@ def test_other_orders_of_domains_are_found() -> None:
 
 
 def test_a_cut_that_cannot_be_beaten_ends_the_search() -> None:
-    graph = graph_of(dp=8)
+    graph = graph_of(request(dp=8, traffic=TRAFFIC))
     walks = iter([np.arange(8)] * 3)
     cutter = Cutter(graph, walks, [4, 4], graph.cost([0] * 4 + [1] * 4))
     cutter.walk((2,))
