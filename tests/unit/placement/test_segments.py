@@ -16,7 +16,6 @@ from placement.segments import Segmenter
 from placement.walks import box_walks
 from tests.build import request
 
-
 TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}
 TOUCHES = {"dp": Collective.HIERARCHICAL}
 
