@@ -58,9 +58,11 @@ class Cutter:
     def walk(self, batches: Sequence[int]) -> None:
         """Cut so many more walks, as far as the work allows."""
         for size in batches:
+            if self._best and self.is_done:
+                return
             more = min(size, self._affordable - len(self._cost_by_walk))
             walks = list(islice(self._walks, max(0, more)))
-            if not walks or (self._best and self.is_done):
+            if not walks:
                 return
             self._try(self._segmenter.add(walks), _roomiest_first(self._room))
 

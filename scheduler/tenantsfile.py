@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
-from scheduler.core import quota
+from scheduler.core import cells
 from scheduler.core.admit import is_name
 from scheduler.core.tenants import DEFAULT, WEEK_S, Aging, Cell, PriorityClass, Tenant, Tenants
 from scheduler.jobkeys import Count, Flag, Keys, Number, Rank, Text, message_of, path_of
@@ -88,7 +88,7 @@ class TenantsFile:
     def check(self, fabric: Fabric) -> None:
         """Raises: InputError when `fabric` does not have what the file guarantees."""
         try:
-            quota.check(self.tenants, fabric)
+            cells.check(self.tenants, fabric)
         except BadInput as error:
             _, _, rest = error.field.partition(".")
             name, _, key = rest.rpartition(".")
@@ -128,11 +128,11 @@ def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple
     """(path, tenant), parents before children."""
     for i, entry in enumerate(keys):
         here = f"{path}.{i}"
-        cells = tuple(Cell(cell.tier, cell.count, cell.hosts) for cell in entry.cells)
+        shape = tuple(Cell(cell.tier, cell.count, cell.hosts) for cell in entry.cells)
         yield (
             here,
             Tenant(
-                entry.name, parent, entry.guaranteed_gpus, entry.limit_gpus, entry.weight, cells
+                entry.name, parent, entry.guaranteed_gpus, entry.limit_gpus, entry.weight, shape
             ),
         )
         yield from _walk(entry.tenants, entry.name, f"{here}.tenants")

@@ -24,6 +24,9 @@ from placement.links.reach import domain_of
 from placement.links.spread import spread
 from placement.links.wiring import Layer, Links
 
+if TYPE_CHECKING:
+    import networkx as nx  # a tenth of a second: imported where it is used
+
 Node = str | tuple[int, int]
 SAME = 1e-9
 MOST_PAIRS = 10_000_000  # of leaves: 100,000 GPUs in racks of 16
@@ -184,6 +187,8 @@ def _carried(links: Links, source: Ints, sink: Ints) -> float:
 
 def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool) -> float:
     """In cables. Rails are networks of their own: alike, unless something has failed."""
+    import networkx as nx
+
     one_for_all = links.is_whole and not is_merged
     network = _network(links, top, is_merged)
     network.add_nodes_from(("source", "sink"))
@@ -192,8 +197,6 @@ def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool)
             network.add_edge("source", (0, int(leaf)), capacity=int(links.nics_by_leaf[leaf]))
     for leaf in sink:
         network.add_edge((0, int(leaf)), "sink", capacity=int(links.nics_by_leaf[leaf]))
-    import networkx as nx
-
     flow = float(nx.maximum_flow_value(network, "source", "sink"))
     return flow * links.rails if one_for_all else flow
 

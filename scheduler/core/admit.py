@@ -10,6 +10,7 @@ from typing import assert_never
 from placement.errors import BadInput
 from placement.place import impossible
 from placement.traffic import axis_traffic
+from scheduler.core import cells
 from scheduler.core.commands import (
     CancelJob,
     Command,
@@ -40,7 +41,7 @@ from scheduler.core.lifecycle import (
     JobMove,
     JobState,
 )
-from scheduler.core.quota import Book, check, nodes
+from scheduler.core.quota import Book, nodes
 from scheduler.core.state import State
 from scheduler.core.tenants import Tenants
 
@@ -165,7 +166,7 @@ def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, .
     if tenants == state.tenants:
         return ()
     try:
-        check(tenants, state.loaded_fabric)
+        cells.check(tenants, state.loaded_fabric)
     except BadInput as error:
         return _invalid(error.field, error.message)
     for job in state.jobs.values():

@@ -16,8 +16,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
+from placement import hostset
+from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.hostset import HostSet
+from scheduler.core import quota
 from scheduler.core.quota import Node, cell_hosts, domain_masks
 from scheduler.core.tenants import Tenant, Tenants
 
@@ -42,6 +45,21 @@ def kept_hosts(
             kept[tenant.name] = _kept(tenant, fabric, own, free, due)
             free &= ~kept[tenant.name]
     return kept
+
+
+def check(tenants: Tenants, fabric: Fabric) -> None:
+    """Everything that is guaranteed can be had at once on an empty fabric.
+
+    Raises: BadInput naming the tenant and the key.
+    """
+    quota.check(tenants, fabric)
+    by_name = quota.nodes(tenants, fabric)
+    kept = kept_hosts(tenants, fabric, by_name, {}, hostset.full(fabric.host_count))
+    for tenant in tenants.tenants:
+        wanted = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
+        if tenant.cells and kept[tenant.name].bit_count() < wanted:
+            message = f"{fabric.name} has no room for them beside those of the tenants before"
+            raise BadInput(f"tenants.{tenant.name}.cells", message)
 
 
 def _own(by_name: Mapping[str, Node], held_by_leaf: Mapping[str, HostSet], name: str) -> HostSet:

@@ -17,7 +17,7 @@ from scheduler.core.decide import Desk, Hold, Verdict
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
-from scheduler.core.policy import Limits, Policy
+from scheduler.core.policy import Limits, Policy, time_limit_ns
 from scheduler.core.quota import domain_masks
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
@@ -161,7 +161,8 @@ class _Told:
         waits_for = tuple(g.name for g in self._outlook.ends() if g.end_ns <= found.start_ns)
         wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
         limit = self._whose_limits(waits_for)
-        sentence = f"{needs}; {ending(waits_for)} in {duration(wait_s)} {limit}{queue}"
+        when = f"{ending(waits_for)} in {duration(wait_s)} {limit}{self._outrun(waits_for)}"
+        sentence = f"{needs}; {when}{queue}"
         is_first = self._blocker is None and self._limits.policy is not Policy.CONSERVATIVE
         fabric = self._state.loaded_fabric
         places = domains_of(fabric, found.hosts) if is_first else ()
@@ -185,6 +186,16 @@ class _Told:
             return "by stated limits"
         assumed = duration(self._limits.assumed_limit_s)
         return f"by assumed limits ({assumed} where none is stated)"
+
+    def _outrun(self, names: tuple[str, ...]) -> str:
+        """Jobs that have lasted longer than their limits, whose ends are hence a guess."""
+        jobs = [self._state.jobs[name] for name in names]
+        late = [
+            job.name
+            for job in jobs
+            if job.start_ns + time_limit_ns(job, self._limits) <= self._now_ns
+        ]
+        return f", which {', '.join(late)} outran" if late else ""
 
     def _behind(self, verdict: Verdict) -> Reason:
         job = verdict.job

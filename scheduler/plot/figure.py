@@ -146,8 +146,16 @@ def _title(axes: Axes, picture: Picture, places: Plan, groups: Grouping, block: 
     words = group_words(inside[inside >= 0], groups.by)
     above: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": size}
     left_end, right_end = (left - PAD, low + height + PAD), (left + width + PAD, low + height + PAD)
-    axes.annotate(tier.domains[block], left_end, ha="left", weight="bold", color=INK, **above)
+    room = int(width / places.hosts_per_inch * 72 / (0.62 * size)) - len(words) - 2  # letters
+    axes.annotate(
+        fitting(tier.domains[block], room), left_end, ha="left", weight="bold", color=INK, **above
+    )
     axes.annotate(words, right_end, ha="right", color=PALE, **above)
+
+
+def fitting(name: str, letters: int) -> str:
+    """The end of a long name, which is where names differ."""
+    return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
 def group_words(found: Ints, by: By) -> str:
@@ -224,8 +232,9 @@ def _bars(axes: Axes, tier: Tier, uplinks: Load) -> None:
     axes.spines["bottom"].set_color("#CCCCCC")
     axes.set_yticks([])
     axes.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
-    shown = at[:: int(step)]
-    axes.set_xticks(shown, [tier.domains[i] for i in shown])
+    shown = at[: len(at) - int(0.8 * (step - 1)) : int(step)]
+    side = "center" if step == 1 else "left"  # else the first would leave the paper
+    axes.set_xticks(shown, [tier.domains[i] for i in shown], ha=side)
     scale, unit = _unit(float(highest.max()))
     title = f"uplink of each {tier.name}: {unit} {uplinks.words}"
     if step == 1:

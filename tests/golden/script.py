@@ -4,8 +4,13 @@ A script is a sequence of blocks: comments, commands, `----`, and the trace they
 up to a blank line. Times are 10s, 5m, 1h.
 
     fabric zones=2 racks=2 hosts=2      load a fabric and draw it
-    policy fifo                         production, easy or fifo
+    policy fifo                         production, easy, fifo or conservative
+    tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
+    class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
+    load                                load the tenants said so far; quotas are in hosts
+    standing                            what each tenant holds and has used
     submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
+                [tenant=T] [class=C]
     cancel NAME, end NAME [failed] [attempt=1]
     fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
     wait 1h                             let time pass
@@ -23,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placement.request import AUTO, TierCut
 from scheduler.core import (
@@ -41,7 +46,7 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command
+from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -50,11 +55,15 @@ from scheduler.core.events import (
     HostSignalled,
     JobEnded,
     JobRequeued,
+    JobsReserved,
     JobStarted,
     JobSubmitted,
+    TenantsLoaded,
 )
 from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Action, Requeue, Start
+from scheduler.core.plan import Action, Requeue, Reserve, Start
+from scheduler.core.standing import standings
+from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import (
     cancel,
     cordon,
@@ -99,13 +108,14 @@ class Session:
     now_ns: int = 0
     limits: Limits = field(default_factory=Limits)
     plan: Plan | None = None
+    tenants: Tenants = field(default_factory=lambda: Tenants(()))
 
     def run(self, line: str) -> Iterator[str]:
         """The lines that one command prints."""
         word, *rest = line.split()
         options = dict(item.split("=", 1) for item in rest if "=" in item)
         names = [item for item in rest if "=" not in item]
-        verb = getattr(self, f"_{word}", None)
+        verb = getattr(self, f"_{word.replace('-', '_')}", None)
         if verb is not None:
             yield from verb(*names, **options)
         else:
@@ -114,11 +124,53 @@ class Session:
     def _fabric(self, **sizes: str) -> Iterator[str]:
         spec = fabric_spec(**{tier: int(count) for tier, count in sizes.items()})
         self.state, self.now_ns = replay([FabricLoaded(0, spec)]), 0
+        self.tenants = Tenants(())
         yield from self._draw()
 
     def _policy(self, policy: str) -> Iterator[str]:
         self.limits = Limits(policy=Policy(policy))
         yield f"policy is {policy}"
+
+    def _tenant(self, name: str, **keys: str) -> Iterator[str]:
+        gpus = self.state.loaded_fabric.gpus_per_host
+        tenant = Tenant(
+            name,
+            keys.get("in", ""),
+            int(keys.get("guaranteed", "0")) * gpus,
+            int(keys["limit"]) * gpus if "limit" in keys else None,
+            int(keys.get("weight", "1")),
+            (cell(keys["cells"]),) if "cells" in keys else (),
+        )
+        self.tenants = replace(self.tenants, tenants=(*self.tenants.tenants, tenant))
+        yield from ()
+
+    def _class(self, name: str, priority: str, preemptible: str = "no") -> Iterator[str]:
+        level = PriorityClass(name, int(priority), preemptible == "yes")
+        self.tenants = replace(self.tenants, classes=(*self.tenants.classes, level))
+        yield from ()
+
+    def _aging(self, every: str, by: str) -> Iterator[str]:
+        self.tenants = replace(self.tenants, aging=Aging(seconds(every), int(by)))
+        yield from ()
+
+    def _half_life(self, duration: str) -> Iterator[str]:
+        self.tenants = replace(self.tenants, half_life_s=seconds(duration))
+        yield from ()
+
+    def _load(self) -> Iterator[str]:
+        everyone = (*self.tenants.tenants, Tenant(DEFAULT))
+        yield from self._send(LoadTenants(replace(self.tenants, tenants=everyone)))
+
+    def _standing(self) -> Iterator[str]:
+        gpus = self.state.loaded_fabric.gpus_per_host
+        for tenant in standings(self.state, self.now_ns):
+            used_h = tenant.used_gpu_s / 3600 / gpus
+            yield (
+                f"{tenant.tenant.name}: guaranteed {tenant.guaranteed_gpus // gpus},"
+                f" holds {tenant.held_gpus // gpus}, waits for {tenant.queued_gpus // gpus},"
+                f" used {used_h:.1f} host-hours ({tenant.share:.0%}),"
+                f" {tenant.kept_hosts} kept"
+            )
 
     def _wait(self, duration: str) -> Iterator[str]:
         self.now_ns += seconds(duration) * SECOND_NS
@@ -142,7 +194,8 @@ class Session:
 
     def _explain(self, name: str) -> Iterator[str]:
         reason = explain(self.state, name, self.now_ns, self.limits)
-        yield f"{name}: {reason.sentence}"
+        where = f" [reserved in {', '.join(reason.reserved_in)}]" if reason.reserved_in else ""
+        yield f"{name}: {reason.sentence}{where}"
 
     def _draw(self) -> Iterator[str]:
         """One line a zone, one word a rack, one letter a host."""
@@ -184,6 +237,8 @@ class Session:
         names = self.state.loaded_fabric.names
         if isinstance(action, Start):
             return f"start {action.name} on {' '.join(names(action.placement.hosts))}"
+        if isinstance(action, Reserve):
+            return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
             return f"requeue {action.name}: {action.reason}"
         moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
@@ -198,6 +253,8 @@ def _submit(
     limit: str = "",
     spares: str = "0",
     request_id: str = "",
+    tenant: str = "",
+    **level: str,
 ) -> Command:
     return submit(
         name,
@@ -207,6 +264,8 @@ def _submit(
         limit_s=seconds(limit) if limit else None,
         spares=AUTO if spares == "auto" else exactly(int(spares)),
         request_id=request_id,
+        tenant=tenant,
+        priority_class=level.get("class", ""),
     )
 
 
@@ -250,6 +309,21 @@ def said(event: Event) -> str:
             return f"{event.host} signalled {event.signal}"
         case FabricLoaded():
             return "fabric loaded"
+        case TenantsLoaded():
+            return f"tenants loaded: {', '.join(event.tenants.by_name)}"
+        case JobsReserved():
+            return f"reserved {reserved(event.starts)}"
+
+
+def reserved(starts: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{name} at {clock(start_ns)}" for name, start_ns in starts)
+
+
+def cell(text: str) -> Cell:
+    """1xrack: one whole rack; 1xzone:3: three hosts of one zone."""
+    match = re.fullmatch(r"(\d+)x([a-z]+)(?::(\d+))?", text)
+    assert match, f"{text!r} is no cell"
+    return Cell(match[2], int(match[1]), int(match[3] or 0))
 
 
 def cuts(tiers: tuple[TierCut, ...]) -> str:

@@ -418,3 +418,72 @@ def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
     for answer in answers:
         assert answer.pop("seconds")["total"] > 0
     assert json.dumps(answers[0]) == json.dumps(answers[1])
+
+
+# --- near an old placement, and what stays free ---------------------------------------
+
+
+def test_near_its_own_answer_nothing_moves(place: Muster) -> None:
+    write(place("--format", "json").out, "old.json")
+    again = place("--format", "json", "--near", "old.json").json
+    old = json.loads(Path("old.json").read_text())
+    assert (again["moved"], again["hosts"]) == (0, old["hosts"])
+    assert again["near"] == {
+        "slack": 0.0,
+        "lost_hosts": 0,
+        "bytes_per_step": old["cut"]["zone"]["bytes_per_step"],
+    }
+    assert "moved 0 of 10 blocks; left as it was it would cut" in place("--near", "old.json").out
+
+
+def test_a_lost_host_moves_one_block(place: Muster) -> None:
+    write(place("--format", "hostfile").out, "old.txt")
+    old = Path("old.txt").read_text().split()
+    write(f"{old[-1]}\n", "busy.txt")
+    result = place("--near", "old.txt", "--busy", "busy.txt", "--near-slack", "9")
+    assert "moved 1 of 10 blocks; 1 old host is not free" in result.out
+    answer = place(
+        "--format", "json", "--near", "old.txt", "--busy", "busy.txt", "--near-slack", "9"
+    ).json
+    assert answer["near"] == {"slack": 9.0, "lost_hosts": 1, "bytes_per_step": None}
+    assert answer["hosts"][:-1] == old[:-1]
+
+
+def test_an_answer_without_near_says_nothing_of_moves(place: Muster) -> None:
+    assert not {"moved", "near"} & set(place("--format", "json").json)
+
+
+def test_an_old_placement_of_another_size_is_bad_input(place: Muster) -> None:
+    write("z0-r0-h0\n", "old.txt")
+    result = place("--near", "old.txt")
+    assert result.code == 2
+    assert result.err == "old.txt: the old placement has 1 hosts, the job 10\n"
+
+
+def test_what_is_left_free(place: Muster) -> None:
+    answer = place("--format", "json").json
+    taken = answer["hosts"] + answer["spares"]
+    by_zone = {zone: 8 - sum(h.startswith(zone) for h in taken) for zone in ("z0", "z1", "z2")}
+    racks = {h.rpartition("-")[0] for h in taken}
+    assert answer["left_free"] == {
+        "zone": {"whole": list(by_zone.values()).count(8), "largest_hosts": max(by_zone.values())},
+        "rack": {"whole": 6 - len(racks), "largest_hosts": 4},
+    }
+    assert "left free: 1 whole zone, " in place().out
+
+
+# --- spread ---------------------------------------------------------------------------
+
+
+def test_alpha_on_the_command_line_replaces_the_files(place: Muster) -> None:
+    write(JOB + "objective: spread\nspread_alpha: 0.9\n")
+    assert "alpha 0.9" in place().out
+    assert "alpha 0.2" in place("--alpha", "0.2").out
+
+
+@pytest.mark.parametrize("value", ["1.5", "-1", "true", "much"])
+def test_an_alpha_outside_0_to_1_is_bad_input(place: Muster, value: str) -> None:
+    write(JOB + f"spread_alpha: {value}\n")
+    result = place()
+    assert result.code == 2
+    assert "job.yaml:5: spread_alpha: must be a number from 0 to 1, not" in result.err

@@ -63,6 +63,7 @@ def test_every_key_arrives() -> None:
             "batch": {"global_sequences": 64, "micro_sequences": 2, "virtual_stages": 4},
             "spares": 3,
             "objective": "cut",
+            "spread_alpha": 0.25,
             "priority": -7,
             "time_limit_s": 60,
         }
@@ -70,6 +71,7 @@ def test_every_key_arrives() -> None:
     request = spec.request
     assert (spec.name, spec.priority, spec.time_limit_s) == ("all", -7, 60)
     assert request.parallelism == Parallelism(tp=8, pp=2, dp=4, order="tp-cp-ep-dp-pp")
+    assert request.spread_alpha == 0.25
     assert request.traffic == (("pp", 3),)
     assert request.collectives == (("dp", Collective.HIERARCHICAL),)
     assert (request.model, request.batch) == (LLAMA3, Batch(64, 2, 4))
@@ -216,6 +218,7 @@ jobs = st.fixed_dictionaries(
         "spares": st.just("auto")
         | st.integers(0, 99)
         | st.floats(0, 100).map(lambda share: f"{share!r}%"),
+        "spread_alpha": st.floats(0, 1),
         "priority": st.integers(-1000, 1000),
         "time_limit_s": st.integers(1, 10**6),
     },

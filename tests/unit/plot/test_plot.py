@@ -21,7 +21,7 @@ from placement.place import place
 from placement.request import Placement, Request, SpareRule
 from scheduler import plot
 from scheduler.plot import By, colours
-from scheduler.plot.figure import group_words
+from scheduler.plot.figure import fitting, group_words
 from scheduler.plot.geometry import PAD, plan
 from scheduler.plot.load import load
 from tests.build import fabric, flat, gang, two_tiers
@@ -151,6 +151,14 @@ def test_states_part_the_hosts_that_carry_no_rank() -> None:
 )
 def test_words_above_a_block(groups: list[int], words: str) -> None:
     assert group_words(np.array(groups, dtype=np.int64), By.STAGE) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "shown"),
+    [("z0", 10, "z0"), ("IBLEAF-01-02", 12, "IBLEAF-01-02"), ("IBLEAF-01-02", 6, "…01-02")],
+)
+def test_long_names_show_their_end(name: str, letters: int, shown: str) -> None:
+    assert fitting(name, letters) == shown
 
 
 # --- files -------------------------------------------------------------------------

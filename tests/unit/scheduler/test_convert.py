@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from placement.request import (
     Collective,
     Infeasible,
     Insufficient,
+    Objective,
     SpareRule,
     Undecided,
 )
@@ -56,6 +59,13 @@ def test_a_model_and_its_collectives_survive_the_wire() -> None:
         collectives={"dp": Collective.HIERARCHICAL},
     )
     job = JobSpec("a", derived)
+    assert spec_from_proto(spec_to_proto(job)) == job
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.8])
+def test_what_is_minimised_survives_the_wire(alpha: float) -> None:
+    spread = replace(request(dp=4), objective=Objective.SPREAD, spread_alpha=alpha)
+    job = JobSpec("a", spread)
     assert spec_from_proto(spec_to_proto(job)) == job
 
 

@@ -1,0 +1,191 @@
+"""Inner tiers: graphs, walks, bounds and packings against every assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import ceil, prod
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement import hostset
+from placement.blockgraph import block_graph
+from placement.check import violations
+from placement.cut import cut_by_axis
+from placement.fabric import Fabric
+from placement.grid import BlockGrid, block_grid
+from placement.inner import proved
+from placement.layout import layout_cost
+from placement.pack import Packer
+from placement.pieces import pieces_of_graph, pieces_of_grid
+from placement.place import place
+from placement.polish import multilevel, polished
+from placement.regions import GridRegions
+from placement.request import Collective, Placement, Request
+from placement.sizes import SizeBound
+from placement.slicing import Region
+from tests.build import request, two_tiers
+
+AXES = ("cp", "ep", "pp", "dp")
+ROOM = st.lists(st.integers(1, 5), min_size=2, max_size=3)
+
+
+SHAPES = [shape for shape in product(range(1, 7), repeat=len(AXES)) if 2 <= prod(shape) <= 24]
+
+
+@st.composite
+def jobs(draw: st.DrawFn, most: int = 8) -> Request:
+    cp, ep, pp, dp = draw(st.sampled_from([shape for shape in SHAPES if prod(shape) <= most]))
+    return request(
+        cp=cp,
+        ep=ep,
+        pp=pp,
+        dp=dp,
+        traffic={axis: draw(st.integers(1, 12)) for axis in AXES},
+        collectives={axis: draw(st.sampled_from(list(Collective))) for axis in ("cp", "dp")},
+    )
+
+
+def enough(room: list[int], blocks: int) -> list[int]:
+    """The last domain takes what the others cannot."""
+    return [*room[:-1], max(room[-1], blocks - sum(room[:-1]))]
+
+
+def grid_of(job: Request) -> BlockGrid:
+    grid = block_grid(job, 1)
+    assert grid is not None
+    return grid
+
+
+@st.composite
+def regions(draw: st.DrawFn, grid: BlockGrid) -> Region:
+    """Two blocks at least, often all of them."""
+    cells = grid.rows * grid.width
+    if draw(st.booleans()):
+        return np.ones((grid.rows, grid.width), dtype=np.bool_)
+    chosen = draw(st.sets(st.integers(0, cells - 1), min_size=2))
+    region = np.zeros(cells, dtype=np.bool_)
+    region[list(chosen)] = True
+    return region.reshape(grid.rows, grid.width)
+
+
+def assignments(blocks: int, room: list[int]) -> Iterator[tuple[int, ...]]:
+    for at in product(range(len(room)), repeat=blocks):
+        if all(at.count(z) <= n for z, n in enumerate(room)):
+            yield at
+
+
+def inside(grid: BlockGrid, region: Region, at: tuple[int, ...] | list[int]) -> int:
+    """Doubled cut inside the region: what parting it costs over keeping it whole."""
+    layout = np.full(region.shape, -1, dtype=np.int64)
+    layout[region] = at
+    return layout_cost(grid, layout) - layout_cost(grid, np.where(region, 0, -1))
+
+
+@given(data=st.data(), job=jobs(most=24))
+def test_the_graph_counts_what_the_layout_cuts(data: st.DataObject, job: Request) -> None:
+    grid = grid_of(job)
+    region = data.draw(regions(grid))
+    blocks = int(region.sum())
+    at = data.draw(st.lists(st.integers(0, 3), min_size=blocks, max_size=blocks))
+    assert 2 * pieces_of_grid(grid, region).cost(at) == inside(grid, region, at)
+
+
+@given(data=st.data(), job=jobs(most=24))
+def test_merged_pieces_cost_what_their_blocks_do(data: st.DataObject, job: Request) -> None:
+    grid = grid_of(job)
+    graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=graph.order, max_size=graph.order))
+    names = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    labels = [names[label] for label in labels]
+    coarse = graph.contracted(labels)
+    at = data.draw(st.lists(st.integers(0, 2), min_size=coarse.order, max_size=coarse.order))
+    assert coarse.cost(at) == graph.cost([at[label] for label in labels])
+    assert sum(coarse.sizes) == graph.order
+
+
+@given(data=st.data(), job=jobs(most=24), gpus=st.sampled_from((2, 4)))
+def test_pieces_of_a_block_graph_cost_the_same(
+    data: st.DataObject, job: Request, gpus: int
+) -> None:
+    if job.parallelism.world_size % gpus:
+        return
+    graph = block_graph(job, gpus)
+    assert graph is not None
+    at = data.draw(st.lists(st.integers(0, 2), min_size=graph.blocks, max_size=graph.blocks))
+    pieces = pieces_of_graph(graph, np.arange(graph.blocks))
+    assert pieces.cost(at) == graph.cost(np.array(at))
+
+
+@settings(max_examples=60)
+@given(data=st.data(), job=jobs(), room=ROOM)
+def test_bounds_and_packings_enclose_the_optimum(
+    data: st.DataObject, job: Request, room: list[int]
+) -> None:
+    grid = grid_of(job)
+    region = data.draw(regions(grid))
+    blocks = int(region.sum())
+    room = enough(room, blocks)
+    optimum = min(inside(grid, region, at) for at in assignments(blocks, room))
+    assert SizeBound(grid).least_cut(region, room) <= optimum
+    if region.all():
+        assert proved(grid, room, optimum + 2) <= optimum
+    known = GridRegions(grid)
+    packer = Packer(known.graph(region), known.walks(region), room, 0)
+    packer.walk((2, 4))
+    packer.climb(8)
+    packer.anneal(20, 2)
+    at = packer.packing()
+    assert np.all(np.bincount(at, minlength=len(room)) <= room)
+    assert inside(grid, region, at) == 2 * packer.cost >= optimum
+
+
+@settings(max_examples=60)
+@given(data=st.data(), job=jobs(most=24), room=st.lists(st.integers(0, 6), min_size=2, max_size=6))
+def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: list[int]) -> None:
+    grid = grid_of(job)
+    graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    room = enough(room, graph.order)
+    largest = data.draw(st.integers(1, 4))
+    found = multilevel(graph, room, 10, largest, "a")
+    assert np.all(np.bincount(found, minlength=len(room)) <= room)
+    better = polished(graph, room, found, 100, "a")
+    assert np.all(np.bincount(better, minlength=len(room)) <= room)
+    assert graph.cost(better) <= graph.cost(found)
+    assert better == polished(graph, room, found, 100, "a")
+
+
+RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2)
+
+
+@settings(max_examples=60)
+@given(job=jobs(), zones=RACKS, taken=st.sets(st.integers(0, 23), max_size=4))
+def test_no_placement_inside_a_zone_beats_the_inner_bound(
+    job: Request, zones: list[list[int]], taken: set[int]
+) -> None:
+    fabric: Fabric = two_tiers(*zones)
+    free = hostset.full(fabric.host_count) & ~hostset.of(taken)
+    answer = place(fabric, free, job)
+    if not isinstance(answer, Placement) or answer.inner is None:
+        return
+    assert violations(fabric, free, job, answer) == []
+    hosts = np.array(hostset.members(free))
+    zone, rack = (tier.domain_by_host[hosts] for tier in fabric.tiers)
+    blocks = len(answer.hosts)
+    least = min(
+        sum(b for _, b in cut_by_axis(job, 1, np.array(at)))
+        for z in np.flatnonzero(np.bincount(zone) >= blocks)
+        for at in assignments(blocks, np.bincount(rack[zone == z]).tolist())
+    )
+    assert answer.inner.bytes_per_step <= ceil(least)
+    assert least <= answer.cuts[1].bytes_per_step
+
+
+def test_such_placements_are_met() -> None:
+    fabric = two_tiers([3, 3], [4, 3])
+    answer = place(fabric, hostset.full(fabric.host_count), request(dp=6, traffic={"dp": 1}))
+    assert isinstance(answer, Placement)
+    assert answer.inner is not None
+    assert answer.inner.bytes_per_step == answer.cuts[1].bytes_per_step == 2

@@ -1,0 +1,108 @@
+"""Packings whose best cut is known, and what becomes of the parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from placement import hostset
+from placement.check import violations
+from placement.pack import best_fit
+from placement.place import place
+from placement.request import Collective, Limits, Placement, Request
+from tests.build import request, two_tiers
+
+
+def placed(zones: list[list[int]], job: Request, limits: Limits | None = None) -> Placement:
+    fabric = two_tiers(*zones)
+    answer = place(fabric, hostset.full(fabric.host_count), job, limits)
+    assert isinstance(answer, Placement)
+    assert violations(fabric, hostset.full(fabric.host_count), job, answer) == []
+    return answer
+
+
+def test_parts_go_to_the_tightest_child() -> None:
+    assert best_fit([5, 5, 5, 7], [4, 3, 9, 1]) == [1, 1, 1, 3]
+
+
+def test_parts_that_do_not_fit_are_told() -> None:
+    assert best_fit([0, 0, 1, 1], [2, 1, 1]) is None
+    assert best_fit([0, 1, 2], [9, 9]) is None
+
+
+def test_chains_end_where_racks_do() -> None:
+    """Six chains of 15 in racks of 8 and 7: one edge of each is cut, and no more."""
+    zone = [8] * 6 + [7] * 6
+    job = request(pp=15, dp=6, traffic={"pp": 25, "dp": 1})
+    answer = placed([zone], job)
+    assert dict(answer.cuts[1].by_axis)["pp"] == 6 * 25
+
+
+def test_room_is_left_where_it_saves_a_cut() -> None:
+    """Groups of five in racks of eight: each keeps to itself though racks have room for three
+    more, and nothing is cut but what must be."""
+    job = request(cp=5, dp=4, traffic={"cp": 100, "dp": 1})
+    answer = placed([[8, 8, 8, 8]], job)
+    assert dict(answer.cuts[1].by_axis) == {"dp": 5 * 4}
+
+
+def test_heavy_pairs_stay_together() -> None:
+    """Racks of 3 hold one pair each and a single host that pairs cannot use."""
+    job = request(cp=2, dp=8, traffic={"cp": 1_000, "dp": 1})
+    answer = placed([[3] * 8], job)
+    assert "cp" not in dict(answer.cuts[1].by_axis)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_without_a_grid_are_packed_by_their_graph(seed: int) -> None:
+    """Thirteen stages of two ranks, eight GPUs a host: in order is not good enough."""
+    fabric = two_tiers([4, 3, 4, 3, 2], gpus=8)
+    job = request(tp=2, pp=13, dp=4, traffic={"tp": 5, "pp": 9, "dp": 1 + seed})
+    free = hostset.full(fabric.host_count)
+    answer = place(fabric, free, job)
+    unsearched = place(fabric, free, job, Limits(rounds=1, trees=0))
+    assert isinstance(answer, Placement)
+    assert isinstance(unsearched, Placement)
+    assert violations(fabric, free, job, answer) == []
+    assert answer.cuts[1].bytes_per_step <= unsearched.cuts[1].bytes_per_step
+    assert answer == place(fabric, free, job)
+
+
+def test_the_certificate_meets_what_can_be_reached() -> None:
+    job = request(pp=4, dp=6, traffic={"pp": 10, "dp": 3})
+    answer = placed([[6, 6, 6, 6], [5, 5, 5, 5]], job)
+    assert answer.cuts[0].bytes_per_step == 0
+    assert answer.inner is not None
+    assert answer.inner.tier == "rack"
+    assert answer.inner.bytes_per_step == answer.cuts[1].bytes_per_step
+
+
+def test_no_certificate_where_blocks_need_not_stay_in_one_zone() -> None:
+    """Silent chains tie no stage to another: two zones would cut nothing outside either."""
+    job = request(pp=2, dp=4, traffic={"pp": 0, "dp": 3})
+    assert placed([[3, 3, 3], [3, 3]], job).inner is None
+
+
+def test_no_certificate_without_a_search_for_one() -> None:
+    job = request(dp=6, traffic={"dp": 3})
+    assert placed([[3, 3]], job, Limits(rounds=0)).inner is None
+
+
+def test_no_certificate_where_the_outermost_tier_is_cut() -> None:
+    job = request(dp=6, traffic={"dp": 3})
+    assert placed([[2, 2], [2, 2]], job).inner is None
+
+
+def test_hierarchical_groups_touch_the_fewest_racks() -> None:
+    """Eight groups of four in racks of four: each group on its own."""
+    job = request(
+        dp=4, pp=8, traffic={"dp": 9, "pp": 1}, collectives={"dp": Collective.HIERARCHICAL}
+    )
+    answer = placed([[4] * 8], job)
+    assert "dp" not in dict(answer.cuts[1].by_axis)
+
+
+def test_a_host_set_is_used_up_to_the_last_host() -> None:
+    job = request(pp=3, dp=7, traffic={"pp": 2, "dp": 5})
+    answer = placed([[4, 4, 4, 4, 5]], job)
+    assert np.unique(answer.hosts).tolist() == list(range(21))

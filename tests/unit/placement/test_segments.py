@@ -1,0 +1,119 @@
+"""Walks, and where they are cut."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from placement.cutting import Cutter
+from placement.grid import block_grid
+from placement.pieces import PieceGraph, pieces_of_grid
+from placement.request import Collective, Request
+from placement.segments import Segmenter
+from placement.walks import box_walks
+from tests.build import request
+
+TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}
+TOUCHES = {"dp": Collective.HIERARCHICAL}
+
+
+def graph_of(job: Request) -> PieceGraph:
+    grid = block_grid(job, 1)
+    assert grid is not None
+    return pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 3), (2, 3, 4), (1, 5, 1)])
+def test_walks_visit_every_cell_once(shape: tuple[int, ...]) -> None:
+    coordinates = [axis.ravel() for axis in np.indices(shape)]
+    found = [walk.tolist() for walk in box_walks(coordinates, 4)]
+    assert all(sorted(walk) == list(range(len(coordinates[0]))) for walk in found)
+    assert len({tuple(walk) for walk in found}) == len(found)
+
+
+def test_a_walk_steps_to_a_neighbour() -> None:
+    """One line at a time, back and forth, it never jumps on a plane."""
+    rows, slots = (axis.ravel() for axis in np.indices((4, 5)))
+    first = next(box_walks([slots, rows], 1))
+    steps = np.abs(np.diff(slots[first])) + np.abs(np.diff(rows[first]))
+    assert steps.tolist() == [1] * 19
+
+
+def test_the_first_walk_goes_along_the_first_axis() -> None:
+    rows, slots = (axis.ravel() for axis in np.indices((3, 4)))
+    assert slots[next(box_walks([slots, rows], 1))][:4].tolist() == [0, 1, 2, 3]
+    assert rows[next(box_walks([rows, slots], 1))][:3].tolist() == [0, 1, 2]
+
+
+def test_lines_go_abreast() -> None:
+    """Two rows side by side make squares of the first four cells."""
+    rows, slots = (axis.ravel() for axis in np.indices((4, 4)))
+    squares = [
+        walk
+        for walk in box_walks([slots, rows], 2)
+        if {(int(rows[c]), int(slots[c])) for c in walk[:4]} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    ]
+    assert squares
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        request(dp=7, traffic=TRAFFIC, collectives=TOUCHES),
+        request(pp=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
+        request(ep=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
+        request(cp=2, ep=2, pp=2, traffic=TRAFFIC),
+    ],
+)
+@pytest.mark.parametrize("room", [[3, 2, 4], [1, 4, 4], [5, 0, 5]])
+def test_no_segments_of_a_walk_cost_less(job: Request, room: list[int]) -> None:
+    graph = graph_of(job)
+    walk = np.array(random.Random("walk").sample(range(graph.order), graph.order))
+    domains = [z for z, n in enumerate(room) if n]
+    segmenter = Segmenter(graph, room)
+    (number,) = segmenter.add([walk])
+    at = segmenter.cut(number, domains)
+    assert np.all(np.bincount(at, minlength=len(room)) <= room)
+    assert segmenter.costs([number], domains).tolist() == [graph.cost(at.tolist())]
+    ways = (
+        lengths
+        for lengths in product(*(range(room[z] + 1) for z in domains))
+        if sum(lengths) == graph.order
+    )
+    for lengths in ways:
+        other = np.empty(graph.order, dtype=np.int64)
+        other[walk] = np.repeat(domains, lengths)
+        assert graph.cost(other.tolist()) >= graph.cost(at.tolist())
+
+
+def test_walks_are_judged_one_by_one() -> None:
+    graph = graph_of(request(pp=4, dp=3, traffic=TRAFFIC))
+    segmenter = Segmenter(graph, [4, 4, 4])
+    orders = [np.arange(12), np.arange(12)[::-1], np.array(random.Random(1).sample(range(12), 12))]
+    numbers = segmenter.add(orders)
+    together = segmenter.costs(numbers, [0, 1, 2]).tolist()
+    assert together == [int(segmenter.costs([k], [0, 1, 2])[0]) for k in numbers]
+
+
+def test_other_orders_of_domains_are_found() -> None:
+    """Two rings of six on domains of 4, 4, 2 and 2: each ring needs a 4 and a 2, which the
+    roomiest first does not bring together."""
+    graph = graph_of(request(cp=6, dp=2, traffic={"cp": 1}))
+    cutter = Cutter(graph, iter([np.arange(12)]), [4, 4, 2, 2], 0)
+    first = cutter.cost
+    cutter.climb(40)
+    at = cutter.domains()
+    assert graph.cost(at) == cutter.cost < first
+    assert not set(at[:6]) & set(at[6:])
+
+
+def test_a_cut_that_cannot_be_beaten_ends_the_search() -> None:
+    graph = graph_of(request(dp=8, traffic=TRAFFIC))
+    walks = iter([np.arange(8)] * 3)
+    cutter = Cutter(graph, walks, [4, 4], graph.cost([0] * 4 + [1] * 4))
+    cutter.walk((2,))
+    assert cutter.is_done
+    assert len(list(walks)) == 2

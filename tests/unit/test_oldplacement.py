@@ -1,0 +1,66 @@
+"""Files that say where a gang was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler.oldplacement import GONE, load_hint, load_placement
+from scheduler.problems import InputError
+from tests.build import fabric, request
+
+FABRIC = fabric()
+
+
+def read(tmp_path: Path, text: str) -> tuple[int, ...]:
+    path = tmp_path / "old"
+    path.write_text(text)
+    return load_placement(str(path), FABRIC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "z0-r0-h1\nz1-r1-h0\n",
+        "# old\nz0-r0-h1 slots=8\n\nz1-r1-h0  # last\n",
+        "z0-r0-h1\nz0-r0-h1\nz1-r1-h0\nz1-r1-h0\n",  # a line for each rank
+        json.dumps({"outcome": "placed", "hosts": ["z0-r0-h1", "z1-r1-h0"]}),
+    ],
+)
+def test_hosts_in_block_order(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == (1, 6)
+
+
+def test_ranges_count_in_the_order_written(tmp_path: Path) -> None:
+    assert read(tmp_path, "z1-r0-h[0-1]\nz0-r1-h[0-1]\n") == (4, 5, 2, 3)
+
+
+def test_a_host_that_the_fabric_does_not_have_is_gone(tmp_path: Path) -> None:
+    assert read(tmp_path, "z0-r0-h0\nz9-r0-h0\n") == (0, GONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no hosts"),
+        ("node-1\nnode-2\n", "small has none of its hosts, such as 'node-1'"),
+        ("z0-r[0-h1\n", ":1: unbalanced brackets"),
+        ("{", "is no JSON"),
+        ('{"outcome": "insufficient"}', "outcome: is 'insufficient', not a placement"),
+        ('{"hosts": [1, 2]}', "hosts: must be a list of host names"),
+    ],
+)
+def test_what_is_no_placement_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, text)
+    assert message in str(error.value)
+    assert str(tmp_path / "old") in str(error.value)
+
+
+def test_another_number_of_blocks_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    path.write_text("z0-r0-h0\n")
+    with pytest.raises(InputError, match="the old placement has 1 hosts, the job 4"):
+        load_hint(str(path), FABRIC, request(tp=8, dp=4), 0.0)
