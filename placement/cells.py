@@ -26,8 +26,9 @@ for the cells of two stages differ by no more than what lies between them adds u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
+from math import ceil, gcd
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class Cells:
     grid: BlockGrid
     lot: int
     cells_of_host: int
+
+    def states(self, room: Sequence[int]) -> int:
+        """Of the pricing table, for zones with room for so many slots."""
+        return self.grid.rows * (self.grid.width + 1) * max(room)
+
+    def in_bytes(self, doubled: int) -> int:
+        """A doubled bound in doubled whole bytes."""
+        return 2 * ceil(self.grid.to_bytes(doubled))
 
 
 @dataclass(frozen=True, slots=True)

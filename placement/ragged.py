@@ -29,8 +29,10 @@ from placement.layout import counts
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Limits, Request
+from placement.sizes import SizeBound
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
+from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
 from placement.zones import PROPOSALS, ZoneStep, best_grid
 
@@ -44,13 +46,19 @@ def solve_ragged(
     request: Request, gpus: int, capacities: Sequence[int], limits: Limits
 ) -> tuple[BlockGrid, ZoneStep]:
     """A layout of one row of blocks, its doubled cut in bytes, and a bound."""
-    blocks = request.parallelism.world_size // gpus
-    grid = BlockGrid.shapeless(blocks)
-    layout = _layout(request, gpus, capacities, limits)
+    grid = BlockGrid.shapeless(request.parallelism.world_size // gpus)
+    graph = block_graph(request, gpus)
+    if graph is not None and graph.blocks <= MOST_BLOCKS:
+        layout = best_partition(graph, capacities)
+        cost = 2 * _bytes(request, gpus, layout)
+        return grid, ZoneStep(layout[None, :], cost, cost)
+    views = cell_views(request, gpus) if limits.rounds else []
+    bound = max((_by_sizes(view, capacities) for view in views), default=0)
+    layout = _layout(request, gpus, capacities, limits, graph, bound)
     cost = 2 * _bytes(request, gpus, layout)
-    bound = 0
-    if cost and limits.rounds:
-        bound = _bound(request, gpus, capacities, layout, limits.rounds)
+    for view in views:
+        if bound < cost:
+            bound = max(bound, _view_bound(view, capacities, layout, cost, limits.rounds))
     return grid, ZoneStep(layout[None, :], cost, min(cost, bound))
 
 
@@ -58,21 +66,31 @@ def _bytes(request: Request, gpus: int, zones: Ints) -> int:
     return sum(b for _, b in cut_by_axis(request, gpus, zones))
 
 
-def _layout(request: Request, gpus: int, capacities: Sequence[int], limits: Limits) -> Ints:
-    """The best of sweeps over single blocks, and of a grid of several hosts at once."""
-    graph = block_graph(request, gpus)
+def _layout(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    limits: Limits,
+    graph: BlockGraph | None,
+    bound: int,
+) -> Ints:
+    """The best of sweeps over single blocks, and of a grid of several hosts at once.
+
+    `bound`: a doubled cut in bytes that nothing beats.
+    """
+    target = 0 if graph is None else bound * graph.scale // 2
     if graph is None:
         layouts = _filled(request, gpus, capacities)
     else:
-        layouts = [_swept(graph, _orders(request, gpus), capacities, limits.trees)]
-    together = _together(request, gpus, capacities, limits.trees)
-    if together is not None:
-        layouts.append(together)
+        layouts = [_swept(graph, _orders(request, gpus), capacities, limits.trees, target)]
+    if graph is None or graph.cost(layouts[0]) > target:
+        layouts += _together(request, gpus, capacities, limits.trees)
     best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
-    if graph is None:
+    if graph is None or graph.cost(best) <= target:
         return best
     pieces = pieces_of_graph(graph, np.arange(graph.blocks))
-    return np.array(refined(pieces, capacities, best.tolist(), PROPOSALS * limits.trees, 0))
+    proposals = PROPOSALS * limits.trees
+    return np.array(refined(pieces, capacities, best.tolist(), proposals, target))
 
 
 def _largest_first(capacities: Sequence[int]) -> list[int]:
@@ -91,17 +109,17 @@ def _filled(request: Request, gpus: int, capacities: Sequence[int]) -> list[Ints
 
 
 def _swept(
-    graph: BlockGraph, orders: Sequence[Ints], capacities: Sequence[int], trees: int
+    graph: BlockGraph, orders: Sequence[Ints], capacities: Sequence[int], trees: int, target: int
 ) -> Ints:
     zones = _largest_first(capacities)
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
     rng = random.Random(f"{graph.blocks}:{sorted(capacities)}")
     sweeper = Sweeper(graph, capacities, orders)
-    return best_of_trees(sweeper.layout, graph.cost, starts, trees, 0, rng, len(orders))
+    return best_of_trees(sweeper.layout, graph.cost, starts, trees, target, rng, len(orders))
 
 
-def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> Ints | None:
-    """The fewest neighbouring hosts that form a grid, placed together; None where zones
+def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int) -> list[Ints]:
+    """The fewest neighbouring hosts that form a grid, placed together; nothing where zones
     do not hold enough of them."""
     for hosts in range(2, MOST_TOGETHER + 1):
         if request.parallelism.world_size % (hosts * gpus):
@@ -110,13 +128,13 @@ def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int
         if grids:
             room = [c // hosts for c in capacities]
             if sum(room) < grids[0].size:
-                return None
+                return []
             grid = best_grid(grids, room)
             _, layout = slice_grid(grid, room, band_trees(grid, room), trees, 0)
             zone = np.empty(grid.size, dtype=np.int64)
             zone[grid.block] = layout
-            return np.repeat(zone, hosts)
-    return None
+            return [np.repeat(zone, hosts)]
+    return []
 
 
 def comb(zones: Sequence[int], axis: int, lean: int) -> Tree:
@@ -142,16 +160,13 @@ def _orders(request: Request, gpus: int) -> list[Ints]:
     return orders[:MOST_ORDERS]
 
 
-def _bound(
-    request: Request, gpus: int, capacities: Sequence[int], layout: Ints, rounds: int
-) -> int:
-    """A doubled cut in bytes that no layout of blocks beats."""
-    cost = 2 * _bytes(request, gpus, layout)
-    best = 0
-    for view in cell_views(request, gpus):
-        if best < cost:
-            best = max(best, _view_bound(view, capacities, layout, cost, rounds))
-    return best
+def _by_sizes(view: Cells, capacities: Sequence[int]) -> int:
+    """A doubled cut in bytes that no layout beats, from sizes alone."""
+    room = [c * view.lot for c in capacities]
+    if view.states(room) > QUICK_STATES:
+        return 0
+    everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
+    return view.in_bytes(SizeBound(view.grid).least_cut(everything, room))
 
 
 def _view_bound(
@@ -159,12 +174,11 @@ def _view_bound(
 ) -> int:
     grid, lot = view.grid, view.lot
     room = [c * lot for c in capacities]
-    states = grid.rows * (grid.width + 1) * max(room)
+    states = view.states(room)
     if states > MOST_STATES:
         return 0
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
     few = max(1, rounds * QUICK_STATES // max(states, QUICK_STATES))
-    proved = Prover(grid, room, seeds, lot).prove(ceil(cost / grid.unit), few)
-    return 2 * ceil(grid.to_bytes(proved))
+    return view.in_bytes(Prover(grid, room, seeds, lot).prove(ceil(cost / grid.unit), few))

@@ -13,13 +13,14 @@ from placement.polish import multilevel, polished
 
 PER_BLOCK = 50  # proposals for each block and pass
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
+PASSES = 8  # of pieces put anew, at most
 PROMISING = 1.05  # times the best cost
 
 
 def refined(
     graph: PieceGraph, capacities: Sequence[int], start: Sequence[int], proposals: int, target: int
 ) -> list[int]:
-    """The best assignment found in about so many proposals; stops at the cost `target`.
+    """The best assignment found in at most so many proposals; stops at the cost `target`.
 
     `start`: the domain of each block, within the capacities.
     """
@@ -35,7 +36,7 @@ def refined(
         return found
 
     offer(polished(graph, capacities, best, each, seed))
-    for k in range(proposals // (3 * each)):
+    for k in range(min(PASSES, proposals // (3 * each))):
         if cost <= target:
             break
         at = multilevel(graph, capacities, PER_BLOCK, LARGEST[k % len(LARGEST)], f"{k} {seed}")

@@ -15,12 +15,13 @@ from placement.bands import band_trees
 from placement.bounds import Prover
 from placement.cover import cover_layout, laid_out
 from placement.exact import exact_counts
-from placement.grid import BlockGrid
+from placement.grid import MUCH, BlockGrid
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
+from placement.sizes import SizeBound
 from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
@@ -41,7 +42,21 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     """The order of slots in which a short search cuts least; the first one on a tie."""
     if len(grids) == 1:
         return grids[0]
-    return min(grids, key=lambda grid: _search(grid, capacities, FEW_TREES, 0).cost)
+    least = _by_sizes(grids[0], capacities)  # the same in every order
+    best, lowest = grids[0], int(MUCH)
+    for grid in grids:
+        cost = _search(grid, capacities, FEW_TREES, least).cost
+        if cost < lowest:
+            best, lowest = grid, cost
+        if lowest <= least:
+            break
+    return best
+
+
+def _by_sizes(grid: BlockGrid, capacities: Sequence[int]) -> int:
+    """A bound in a few milliseconds, which small jobs often meet."""
+    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    return SizeBound(grid).least_cut(everything, capacities)
 
 
 def solve_zones(
@@ -55,11 +70,11 @@ def solve_zones(
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
-    best = _search(grid, capacities, limits.trees // 4, 0)
-    bound = 0
-    if best.cost and limits.rounds:
+    bound = _by_sizes(grid, capacities) if limits.rounds else 0
+    best = _search(grid, capacities, limits.trees // 4, bound)
+    if best.cost > bound and limits.rounds:
         prover = Prover(grid, capacities, _patterns(best.layout, capacities))
-        bound = prover.prove(best.cost, 1)
+        bound = max(bound, prover.prove(best.cost, 1))
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best = _better(best, _covered(grid, capacities, prover, best))
@@ -92,8 +107,7 @@ def _refined(
 ) -> ZoneStep:
     graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
     start = best.layout.ravel().tolist()
-    proposals = PROPOSALS * limits.trees
-    at = refined(graph, capacities, start, proposals, bound // 2)
+    at = refined(graph, capacities, start, PROPOSALS * limits.trees, bound // 2)
     layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
     return ZoneStep(layout, layout_cost(grid, layout), bound)
 
