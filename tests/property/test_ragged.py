@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from itertools import product
-from math import prod
+from math import ceil, gcd, prod
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.blockgraph import block_graph
+from placement.bounds import Prover
+from placement.cells import cell_views
 from placement.cut import cut_by_axis
 from placement.grid import block_axes
-from placement.ragged import solve_ragged
+from placement.layout import counts
+from placement.pricing import pattern_cost
+from placement.ragged import _orders, solve_ragged
 from placement.request import Collective, Limits, Request
 from tests.build import request
 
@@ -42,25 +47,109 @@ def ragged(draw: st.DrawFn) -> tuple[Request, int]:
     return asked, gpus
 
 
-@settings(max_examples=150)
-@given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
-def test_bound_and_layout_enclose_the_optimum(
-    job: tuple[Request, int], capacities: list[int]
-) -> None:
-    asked, gpus = job
+def least_cut(asked: Request, gpus: int, capacities: list[int]) -> int:
+    """By trying every assignment."""
     blocks = asked.hosts_needed(gpus)
-    if sum(capacities) < blocks:
-        capacities = [*capacities, blocks]
-    _, step = solve_ragged(asked, gpus, capacities, Limits(rounds=20, trees=60))
-    used = np.bincount(step.layout.ravel(), minlength=len(capacities))
-    assert used.sum() == blocks
-    assert np.all(used <= capacities)
-    least = min(
+    return min(
         sum(b for _, b in cut_by_axis(asked, gpus, np.array(zones)))
         for zones in product(range(len(capacities)), repeat=blocks)
         if all(zones.count(z) <= c for z, c in enumerate(capacities))
     )
-    assert step.bound <= 2 * least <= step.cost
+
+
+def enough(capacities: list[int], blocks: int) -> list[int]:
+    return capacities if sum(capacities) >= blocks else [*capacities, blocks]
+
+
+@settings(max_examples=100)
+@given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
+def test_a_handful_of_blocks_is_solved(job: tuple[Request, int], capacities: list[int]) -> None:
+    asked, gpus = job
+    blocks = asked.hosts_needed(gpus)
+    capacities = enough(capacities, blocks)
+    _, step = solve_ragged(asked, gpus, capacities, Limits(rounds=20, trees=60))
+    used = np.bincount(step.layout.ravel(), minlength=len(capacities))
+    assert used.sum() == blocks
+    assert np.all(used <= capacities)
+    assert step.bound == step.cost == 2 * least_cut(asked, gpus, capacities)
+
+
+@settings(max_examples=100)
+@given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
+def test_no_view_of_the_cells_proves_too_much(
+    job: tuple[Request, int], capacities: list[int]
+) -> None:
+    asked, gpus = job
+    capacities = enough(capacities, asked.hosts_needed(gpus))
+    least = least_cut(asked, gpus, capacities)
+    for view in cell_views(asked, gpus):
+        prover = Prover(view.grid, [c * view.lot for c in capacities], [], view.lot)
+        proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
+        assert view.grid.to_bytes(proved) <= least
+
+
+@st.composite
+def larger(draw: st.DrawFn) -> tuple[Request, int]:
+    """Up to 120 hosts of 4 or 8 GPUs, pipeline and data outermost in either order."""
+    gpus = draw(st.sampled_from((4, 8)))
+    tp, cp, pp = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, 5)), draw(st.integers(2, 7))
+    step = gpus // gcd(gpus, tp * cp * pp)
+    dp = step * draw(st.integers(1, 6))
+    order = draw(st.sampled_from(("tp-cp-pp-dp-ep", "tp-cp-dp-pp-ep")))
+    collectives = {axis: draw(st.sampled_from(list(Collective))) for axis in ("cp", "dp")}
+    traffic = {axis: draw(WEIGHT) for axis in AXES}
+    sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+    return request(**sizes, traffic=traffic, collectives=collectives, order=order), gpus
+
+
+@settings(max_examples=300)
+@given(job=larger(), seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(("any", "run", "axis")))
+def test_zones_pay_at_least_what_every_view_says(
+    job: tuple[Request, int], seed: int, kind: str
+) -> None:
+    """The inequality that the bounds rest on, for scattered and for compact layouts."""
+    asked, gpus = job
+    rng = np.random.default_rng(seed)
+    blocks = asked.hosts_needed(gpus)
+    layout = rng.integers(0, 3, blocks)
+    if kind == "run":
+        layout = np.roll(np.sort(layout), rng.integers(blocks))
+    elif kind == "axis":
+        order = rng.choice(np.array(_orders(asked, gpus)))
+        layout[order] = np.sort(layout)
+    counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
+    for view in cell_views(asked, gpus):
+        zones = np.repeat(layout, view.cells_of_host)[view.grid.block]
+        patterns = [tuple(int(n) for n in rows) for rows in counts(zones, 3)]
+        paid = sum(pattern_cost(view.grid, pattern) for pattern in patterns)
+        assert view.grid.to_bytes(paid - view.grid.offset) <= counted
+        assert all(sum(pattern) % view.lot == 0 for pattern in patterns)
+
+
+@given(job=larger(), seed=st.integers(0, 2**32 - 1))
+def test_the_graph_counts_what_the_referee_counts(job: tuple[Request, int], seed: int) -> None:
+    asked, gpus = job
+    graph = block_graph(asked, gpus)
+    assert graph is not None
+    layout = np.random.default_rng(seed).integers(0, 3, graph.blocks)
+    counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
+    assert counted - 2 <= graph.cost(layout) / graph.scale <= counted  # rounded up by axis
+
+
+@settings(max_examples=50)
+@given(job=larger(), capacities=st.lists(st.integers(1, 40), min_size=2, max_size=4))
+def test_larger_jobs_respect_capacities_and_bounds(
+    job: tuple[Request, int], capacities: list[int]
+) -> None:
+    asked, gpus = job
+    blocks = asked.hosts_needed(gpus)
+    capacities = enough(capacities, blocks)
+    _, step = solve_ragged(asked, gpus, capacities, Limits(rounds=6, trees=40))
+    used = np.bincount(step.layout.ravel(), minlength=len(capacities))
+    assert used.sum() == blocks
+    assert np.all(used <= capacities)
+    assert step.bound <= step.cost
+    assert step.cost == 2 * sum(b for _, b in cut_by_axis(asked, gpus, step.layout.ravel()))
 
 
 def test_there_are_such_jobs() -> None:

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from placement.bands import band_trees
 from placement.bounds import Prover, attainable
+from placement.cover import laid_out
 from placement.cut import cut_by_axis, egress
+from placement.exact import exact_counts
 from placement.grid import MUCH, BlockGrid, block_grid, joint_cost
 from placement.layout import counts, layout_cost
 from placement.objective import zone_egress
+from placement.pieces import pieces_of_grid
 from placement.pricing import Pricer, pattern_cost
-from placement.request import Collective, Request
+from placement.refine import refined
+from placement.request import Collective, Limits, Request
 from placement.slicing import slice_grid
 from placement.swaps import added_cut
+from placement.traffic import Pattern
+from placement.zones import solve_zones
 from tests.build import flat, request
 
 WEIGHT = st.integers(0, 12)
@@ -152,6 +158,58 @@ def test_bound_and_search_enclose_the_optimum(
     assert cost == layout_cost(grid, layout) >= optimum
     if cost:
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
+
+
+@settings(max_examples=60)
+@given(req=requests(most=8), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
+def test_a_small_program_counts_what_is_least(req: Request, capacities: list[int]) -> None:
+    """Equal to the optimum where the order of slots costs nothing, never above it."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    found = exact_counts(grid, capacities) if sum(capacities) >= grid.size else None
+    if found is None:
+        return
+    slots, cost = found
+    optimum = cheapest(grid, capacities)
+    assert cost <= optimum
+    layout = laid_out(grid, slots)
+    assert np.array_equal(counts(layout, len(capacities)), slots)
+    assert np.all(slots.sum(axis=1) <= capacities)
+    if grid.slice_axes[0].pattern is Pattern.HIERARCHICAL and not grid.row_wrap:
+        assert cost == optimum == layout_cost(grid, layout)
+
+
+@settings(max_examples=60)
+@given(
+    req=requests(most=8),
+    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
+    reserve=st.integers(0, 1),
+)
+def test_the_zone_step_encloses_the_optimum(
+    req: Request, capacities: list[int], reserve: int
+) -> None:
+    """Every stage of it: sizes, trees, patterns, the small program, refinement."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    if sum(capacities) < grid.size or not grid.weights or max(capacities) >= grid.size:
+        return
+    reserved = [max(0, c - reserve) for c in capacities]
+    step = solve_zones(grid, capacities, reserved, Limits(rounds=30, trees=60))
+    assert np.all(np.bincount(step.layout.ravel(), minlength=len(capacities)) <= capacities)
+    assert step.bound <= cheapest(grid, capacities) <= step.cost == layout_cost(grid, step.layout)
+
+
+@settings(max_examples=60)
+@given(req=requests(), seed=st.integers(0, 2**32 - 1))
+def test_refinement_never_costs(req: Request, seed: int) -> None:
+    grid = block_grid(req, 2)
+    assert grid is not None
+    start = np.random.default_rng(seed).integers(0, 3, grid.size)
+    capacities = (np.bincount(start, minlength=3) + 1).tolist()
+    graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    at = refined(graph, capacities, start.tolist(), 20_000, 0)
+    assert graph.cost(at) <= graph.cost(start.tolist())
+    assert all(at.count(zone) <= room for zone, room in enumerate(capacities))
 
 
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))
