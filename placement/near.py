@@ -142,7 +142,8 @@ class Near:
             self._cut(hosts),
             self._cut(self.swapped),
         )
-        what = "keeping every host" if not moved else f"swapping the {moved:,} lost hosts alone"
+        lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
+        what = f"swapping {lost} alone" if moved else "keeping every host"
         ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
         return [f"{what} would cut {ratio}"]
 
