@@ -276,6 +276,17 @@ def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> No
         assert found.by is By.SPREADING or not is_regular
 
 
+@pytest.mark.parametrize("small", SMALL, ids=lambda f: f"{f.kind}-{f.host_count}")
+def test_a_fabric_too_large_for_max_flow_gets_a_bound(
+    small: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = [p.flow for p in proofs(links(small))]
+    monkeypatch.setattr("placement.links.graph.MOST_WORK", 0)
+    bounds = proofs(links(small))
+    assert {p.by for p in bounds} == {By.CUT}
+    assert all(p.flow >= flow for p, flow in zip(bounds, exact, strict=True))
+
+
 def _max_flow(built: Links, found: Proof) -> float:
     """Between the same hosts, over every single switch."""
     whole = graph(built).to_directed()
