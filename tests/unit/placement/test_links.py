@@ -281,7 +281,7 @@ def test_a_fabric_too_large_for_max_flow_gets_a_bound(
     small: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = [p.flow for p in proofs(links(small))]
-    monkeypatch.setattr("placement.links.graph.MOST_WORK", 0)
+    monkeypatch.setattr("placement.links.maxflow.MOST_WORK", 0)
     bounds = proofs(links(small))
     assert {p.by for p in bounds} == {By.CUT}
     assert all(p.flow >= flow for p, flow in zip(bounds, exact, strict=True))
