@@ -107,6 +107,11 @@ def test_rails_never_meet() -> None:
     assert nx.number_connected_components(whole) == 8
 
 
+def test_infiniband_with_one_card_a_host_is_a_fat_tree_too() -> None:
+    spec = {**superpod(64).spec, "gpus_per_host": 1}
+    assert counts(links(from_spec(spec))) == (64, 64, 32)  # an eighth of 512, 512, 256
+
+
 def test_one_domain_needs_no_layer_above() -> None:
     assert counts(links(flat(4))) == (1,)
     assert counts(links(fabric(zones=1, racks=3))) == (3, 16)
