@@ -84,6 +84,8 @@ class Seating:
         """Each way, and each with fewer whole domains broken, if that is likely to go."""
         found = [self._hosts(way) for way in ways]
         for way, hosts in zip(ways, list(found), strict=True):
+            if way.zones is None and way.tier >= len(self._fabric.tiers):
+                continue
             free = sparing(self._fabric, way.free, hosts)
             if np.isin(hosts, np.setdiff1d(way.free, free)).any():
                 found.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
