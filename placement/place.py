@@ -189,7 +189,7 @@ class _Placer:
         spares = reserve_by_zone(self.request, [self.gang], self.gang, self.most_spares)[0]
         inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
         if inside:
-            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang), grids)
+            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang))
             return seating, seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
@@ -197,12 +197,12 @@ class _Placer:
         wanted = reserve_by_zone(self.request, capacities, self.gang, self.most_spares)
         grid, step = self._zones(grids, capacities, wanted)
         kind = like_zones(self.fabric, self.request)
-        seating = self._seating(grid, grids)
+        seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         return seating, ways, grid.to_bytes(step.bound)
 
-    def _seating(self, grid: BlockGrid, grids: list[BlockGrid]) -> Seating:
-        return Seating(self.fabric, self.request, self.free, grid, grids, self.limits.trees)
+    def _seating(self, grid: BlockGrid) -> Seating:
+        return Seating(self.fabric, self.request, self.free, grid, self.limits.trees)
 
     def _zones(
         self, grids: list[BlockGrid], capacities: list[int], wanted: list[int]
