@@ -52,8 +52,9 @@ stub-drift: $(READY)
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"
 
-bench: $(READY) ## measure a handful of placements; checks every answer
+bench: $(READY) ## measure a handful of placements and decisions; checks every answer
 	$(BIN)/python -m tests.bench --quick
+	$(BIN)/python -m tests.bench.bench_decide
 
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
 	$(BIN)/python -m tests.bench.routing

@@ -6,8 +6,7 @@ the children are hosts. Inner tiers only ever see hosts that are free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
-from placement.pack import FEW, Packer, sliced
+from placement.pack import Packer
 from placement.regions import GraphRegions, GridRegions, Regions
 from placement.request import Request
 from placement.slicing import Region
@@ -26,34 +25,47 @@ FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after th
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work on one region, counted: slicing trees, orders of domains, rounds of annealing and
-    proposals per block in each."""
+    """Work on one region, counted: orders of domains, rounds of annealing and proposals per
+    block in each."""
 
-    trees: int = 60
-    orders: int = 60
-    per_block: int = 100
-    rounds: int = 6
+    orders: int
+    per_block: int
+    rounds: int
 
-    def limited(self, trees: int, gang: int) -> Effort:
-        """No more trees than allowed, and less annealing for a large gang."""
+    def limited(self, gang: int) -> Effort:
+        """Less annealing for a large gang."""
         per_block = min(self.per_block, MOST_PROPOSALS // gang)
         rounds = min(self.rounds, MOST_PROPOSALS // max(1, per_block * gang))
-        return replace(self, trees=min(trees, self.trees), per_block=per_block, rounds=rounds)
+        return replace(self, per_block=per_block, rounds=rounds)
 
 
 MOST_PROPOSALS = 120_000  # in all the rounds
-GANG = Effort()
-SMALL_GANG = Effort(trees=15, orders=8, per_block=40, rounds=1)
+GANG = Effort(orders=60, per_block=100, rounds=6)
+SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
 SMALL = 64  # blocks of a small gang
-PART = Effort(trees=15, orders=15, per_block=25, rounds=0)  # outer tiers decide more
+PART = Effort(orders=15, per_block=25, rounds=0)  # outer tiers decide more
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A region, the room of the children it was packed onto, roomiest first, how, and the
+    cut that nothing there beats."""
+
+    region: bytes
+    room: list[int]
+    at: list[int] = field(default_factory=list)
+    least: int = 0
+
+    def had_as_much_as(self, other: _Packed) -> bool:
+        pairs = zip_longest(self.room, other.room, fillvalue=0)
+        return all(had >= has for had, has in pairs)
 
 
 class Descent:
     """Assigns hosts to the blocks of one grid; `host` holds the answer by row and slot.
 
-    `grids`: the same grid with its slots in other orders, in which inner tiers may be
-    packed better than in the order that suits the outermost one. `request`: of a gang
-    whose ranks form no grid; without it the blocks stay in order.
+    `tries`: none, and the first walks must do. `request`: of a gang whose ranks form no
+    grid; without it the blocks stay in order.
     """
 
     def __init__(
@@ -61,14 +73,12 @@ class Descent:
         fabric: Fabric,
         grid: BlockGrid,
         tries: int,
-        grids: Sequence[BlockGrid] = (),
         request: Request | None = None,
     ) -> None:
         self._fabric = fabric
         self._grid = grid
-        self._orders = [(other, _slots_of(grid, other)) for other in grids or [grid]]
-        self._trees = tries
-        self._packed_before: list[tuple[bytes, list[int], list[int]]] = []
+        self._tries = tries
+        self._packed_before: list[_Packed] = []
         self._regions = _regions(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
@@ -106,7 +116,7 @@ class Descent:
         least = regions.least(region, room)
         packer = Packer(regions.graph(region), regions.walks(region), room, least)
         packer.walk(FIRST_WALKS)
-        if self._trees and not packer.is_done:
+        if self._tries and not packer.is_done:
             self._search(packer, region, room)
         layout = np.full(region.shape, -1, dtype=np.int64)
         layout[region] = packer.packing()
@@ -114,37 +124,24 @@ class Descent:
 
     def _search(self, packer: Packer, region: Region, room: list[int]) -> None:
         """From cheap to dear, and beginning with how the same region was packed elsewhere."""
-        roomiest = sorted(room, reverse=True)
-        mine = region.tobytes()
-        had_as_much = False
-        for other, its_room, at in self._packed_before:
-            if other == mine:
-                packer.try_parts(at)
-                pairs = zip_longest(its_room, roomiest, fillvalue=0)
-                had_as_much |= all(had >= free for had, free in pairs)
         is_whole = bool(region.all())
+        mine = _Packed(region.tobytes(), sorted(room, reverse=True))
         effort = SMALL_GANG if self._grid.size <= SMALL else GANG
-        if not is_whole or had_as_much:
+        for other in self._packed_before:
+            if other.region == mine.region:
+                packer.try_parts(other.at)
+                if other.had_as_much_as(mine):
+                    packer.bound(other.least)
+                    effort = PART
+        if not is_whole:
             effort = PART
-        effort = effort.limited(self._trees, self._grid.size)
-        if is_whole and not packer.is_done:
+        elif effort is not PART and not packer.is_done:
             packer.bound(self._regions.proved(room, packer.cost))
+        effort = effort.limited(self._grid.size)
         packer.walk(MORE_WALKS)
         packer.climb(effort.orders)
-        self._slice(packer, region, room, effort.trees)
         packer.anneal(effort.per_block, effort.rounds)
-        self._packed_before.append((mine, roomiest, packer.packing()))
-
-    def _slice(self, packer: Packer, region: Region, room: list[int], trees: int) -> None:
-        """Slicing trees over few children, with the slots in every order."""
-        if len(room) > FEW or not isinstance(self._regions, GridRegions):
-            return
-        for grid, slots in self._orders:
-            if packer.is_done:
-                return
-            in_place = np.empty(region.shape, dtype=np.int64)
-            in_place[:, slots] = sliced(grid, region[:, slots], room, trees, 0)
-            packer.offer(in_place[region].tolist())
+        self._packed_before.append(replace(mine, at=packer.packing(), least=packer.least))
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""
@@ -164,13 +161,6 @@ def _regions(grid: BlockGrid, request: Request | None, gpus_per_host: int) -> Re
     if has_shape or request is None:
         return GridRegions(grid)
     return GraphRegions(request, gpus_per_host)
-
-
-def _slots_of(grid: BlockGrid, other: BlockGrid) -> Ints:
-    """For each slot of `other` the slot of `grid` that holds the same block."""
-    slot = np.empty(int(grid.block[0].max()) + 1, dtype=np.int64)
-    slot[grid.block[0]] = np.arange(grid.width)
-    return np.asarray(slot[other.block[0]])
 
 
 def _first_of_each(hosts: Ints, labels: Ints, wanted: npt.NDArray[np.int64]) -> Ints:

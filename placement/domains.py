@@ -9,6 +9,7 @@ import numpy as np
 from placement.fabric import Fabric, Ints
 from placement.pack import ranked
 
+MOST_COMPARED = 64  # domains that are looked into
 MOST_TRIED = 2  # domains whose inner cut is compared
 
 
@@ -33,6 +34,7 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         candidates = np.flatnonzero(has_room if has_room.any() else fits)
         candidates = candidates[_order(fabric, free, domains, free_in, depth, candidates)]
         chosen = list(dict.fromkeys(domains[depth][candidates].tolist()))
+        chosen = chosen[: 1 if depth + 1 == len(domains) else MOST_COMPARED]
         inside = [free[domains[depth] == domain] for domain in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []

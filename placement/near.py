@@ -142,7 +142,8 @@ class Near:
             self._cut(hosts),
             self._cut(self.swapped),
         )
-        what = "keeping every host" if not moved else f"swapping the {moved:,} lost hosts alone"
+        lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
+        what = f"swapping {lost} alone" if moved else "keeping every host"
         ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
         return [f"{what} would cut {ratio}"]
 
@@ -236,7 +237,7 @@ class Near:
         """Blocks on their old hosts where the zone is the same, the others beside them."""
         stays = self._is_here & (zone_by_block == self._old_zone)
         grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
-        descent = Descent(self._fabric, grid, 0, self._grids, self._request)
+        descent = Descent(self._fabric, grid, 0, self._request)
         others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
         depth = min(1, len(self._fabric.tiers))
         for zone in np.unique(zone_by_block[~stays]):

@@ -66,8 +66,10 @@ def like_zones(fabric: Fabric, request: Request) -> Ints:
 
 def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
     """How far groups are spread, when that is what was minimised."""
+    if request.objective is not Objective.SPREAD or not fabric.tiers:
+        return []
     grid = block_grid(request, fabric.gpus_per_host)
-    if request.objective is not Objective.SPREAD or grid is None or not fabric.tiers:
+    if grid is None:
         return []
     tier = fabric.tiers[0]
     room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)).tolist()

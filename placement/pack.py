@@ -1,13 +1,12 @@
 """Blocks onto the domains of an inner tier, inside one domain of the tier above.
 
 From cheap to dear, until the cut is what cannot be beaten: walks through the region cut
-into one segment per child (`cutting`); slicing trees, where children are few; annealing
-from the best of these and from pieces put together anew (`polish`).
+into one segment per child (`cutting`), then annealing from the best of these and from
+pieces put together anew (`polish`).
 """
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,16 +14,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from placement.bands import comb
 from placement.cutting import Cutter
 from placement.fabric import Ints
-from placement.grid import BlockGrid
-from placement.layout import Layout
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
-from placement.slicing import Region, Tree, random_tree, slice_grid
 
-FEW = 24  # children up to which slicing trees are tried
 LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
 PROMISING = 1.02  # times the best cost
 
@@ -52,12 +46,16 @@ class Packer:
 
     @property
     def is_done(self) -> bool:
-        return self.cost <= self._cutter.least
+        return self.cost <= self.least
 
     def packing(self) -> list[int]:
         """The child of each block in reading order."""
         at = self._offered if self._cost < self._cutter.cost else self._cutter.domains()
         return best_fit(at, self._all_room) or at
+
+    @property
+    def least(self) -> int:
+        return self._cutter.least
 
     def bound(self, least: int) -> None:
         """A cut that no packing beats, known now."""
@@ -128,24 +126,6 @@ def best_fit(at: Sequence[int], room: Sequence[int]) -> list[int] | None:
             return None
         _, child[part] = tightest.pop(position)
     return [child[part] for part in at]
-
-
-def sliced(grid: BlockGrid, region: Region, room: Sequence[int], tries: int, target: int) -> Layout:
-    """The child of each block of `region` by slicing trees, -1 elsewhere."""
-    tries = max(10, tries * 4 // len(room))
-    return slice_grid(grid, room, _starts(room), tries, target, region)[1]
-
-
-def _starts(room: Sequence[int]) -> list[Tree]:
-    """One child after the other along the slots, along the rows, and a tree at random."""
-    largest = sorted(range(len(room)), key=lambda child: (-room[child], child))
-    leaves = [Tree(zone=child) for child in largest]
-    rng = random.Random(f"{room}")
-    return [
-        comb(leaves, is_across_rows=False),
-        comb(leaves, is_across_rows=True),
-        random_tree(largest, rng),
-    ]
 
 
 def ranked(free_by_child: npt.NDArray[np.int64], needed: int) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 
 import numpy as np
@@ -96,14 +97,11 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to place the gang, with its spares. `key`: smaller is better, after the
-    objective itself, which is `value`."""
+    """One way to place the gang, with its spares."""
 
     hosts: Hosts
     held: Holding
     cuts: tuple[TierCut, ...]
-    value: float | int
-    key: tuple[int, ...]
 
 
 class _Placer:
@@ -126,7 +124,10 @@ class _Placer:
         self.most_spares = most_spares
         self.hint = hint
         self.notes: list[str] = []
-        self.grids = block_grids(request, fabric.gpus_per_host)
+
+    @cached_property
+    def grids(self) -> list[BlockGrid]:
+        return block_grids(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
         seating, ways, bound = self._ways()
@@ -159,24 +160,28 @@ class _Placer:
         )
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
-        if not self.grids or not self.limits.rounds:
+        if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:
+            return None
+        if not self.grids:
             return None
         return inner_bound(self.fabric, self.free, self.grids[0], cuts)
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
         held = hold_spares(self.fabric, self.request, self.free, hosts, self.most_spares)
-        moved = 0 if self.hint is None else self.hint.moved(hosts)
-        left = harm(self.fabric, self.free, hosts + held.spares)
-        key = (moved, *(tier.bytes_per_step for tier in cuts), *left, *hosts)
-        return _Option(hosts, held, cuts, measure(self.fabric, self.request, hosts, cuts), key)
+        return _Option(hosts, held, cuts)
 
     def _best(self, options: list[_Option]) -> _Option:
         """What the request minimises comes first; near an old placement it has been chosen
         already."""
-        if self.hint is not None:
-            return min(options, key=lambda option: option.key)
-        return min(options, key=lambda option: (option.value, option.key))
+        return min(options, key=self._rank) if len(options) > 1 else options[0]
+
+    def _rank(self, option: _Option) -> tuple[float | int, ...]:
+        value: float | int = 0
+        if self.hint is None:
+            value = measure(self.fabric, self.request, option.hosts, option.cuts)
+        left = harm(self.fabric, self.free, option.hosts + option.held.spares)
+        return (value, *(tier.bytes_per_step for tier in option.cuts), *left, *option.hosts)
 
     def _ways(self) -> tuple[Seating, list[Way], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
@@ -184,7 +189,7 @@ class _Placer:
         spares = reserve_by_zone(self.request, [self.gang], self.gang, self.most_spares)[0]
         inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
         if inside:
-            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang), grids)
+            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang))
             return seating, seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
@@ -192,12 +197,12 @@ class _Placer:
         wanted = reserve_by_zone(self.request, capacities, self.gang, self.most_spares)
         grid, step = self._zones(grids, capacities, wanted)
         kind = like_zones(self.fabric, self.request)
-        seating = self._seating(grid, grids)
+        seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         return seating, ways, grid.to_bytes(step.bound)
 
-    def _seating(self, grid: BlockGrid, grids: list[BlockGrid]) -> Seating:
-        return Seating(self.fabric, self.request, self.free, grid, grids, self.limits.trees)
+    def _seating(self, grid: BlockGrid) -> Seating:
+        return Seating(self.fabric, self.request, self.free, grid, self.limits.trees)
 
     def _zones(
         self, grids: list[BlockGrid], capacities: list[int], wanted: list[int]

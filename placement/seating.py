@@ -37,8 +37,7 @@ class Way:
 
 
 class Seating:
-    """Hosts for the blocks of one grid. `free`: host indices, ascending; `grids`: as for
-    `Descent`."""
+    """Hosts for the blocks of one grid. `free`: host indices, ascending."""
 
     def __init__(
         self,
@@ -46,14 +45,13 @@ class Seating:
         request: Request,
         free: Ints,
         grid: BlockGrid,
-        grids: Sequence[BlockGrid],
         tries: int,
     ) -> None:
         self._fabric = fabric
         self._request = request
         self._free = free
         self._grid = grid
-        self._descent = Descent(fabric, grid, tries, grids, request)
+        self._descent = Descent(fabric, grid, tries, request)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Way]:
@@ -84,6 +82,8 @@ class Seating:
         """Each way, and each with fewer whole domains broken, if that is likely to go."""
         found = [self._hosts(way) for way in ways]
         for way, hosts in zip(ways, list(found), strict=True):
+            if way.zones is None and way.tier >= len(self._fabric.tiers):
+                continue
             free = sparing(self._fabric, way.free, hosts)
             if np.isin(hosts, np.setdiff1d(way.free, free)).any():
                 found.append(self._mixed(hosts, self._hosts(replace(way, free=free))))

@@ -8,7 +8,6 @@ from enum import StrEnum
 from placement.errors import BadInput
 
 LLM_QUEUE_PAIRS = 16  # RoCE (2024); the Llama 3 paper speaks of 16 flows between two GPUs
-RANKING_QUEUE_PAIRS = 4  # all-to-all has entropy of its own
 MOST_QUEUE_PAIRS = 1024
 
 

@@ -82,12 +82,14 @@ def _batches(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Destination leaves, and what each leaf has for them. Shape: (leaves, batch)."""
     away = source != target
-    leaves, column = np.unique(target[away], return_inverse=True)
+    order = np.flatnonzero(away)[np.argsort(target[away], kind="stable")]
+    leaves, begins = np.unique(target[order], return_index=True)
+    begins = np.append(begins, len(order))
     for begin in range(0, len(leaves), width):
         batch = leaves[begin : begin + width]
-        here = (column >= begin) & (column < begin + width)
+        here = order[begins[begin] : begins[begin + len(batch)]]
         demand = np.zeros((links.layers[0].switch_count, len(batch)))
-        np.add.at(demand, (source[away][here], column[here] - begin), sizes[away][here])
+        np.add.at(demand, (source[here], np.searchsorted(batch, target[here])), sizes[here])
         yield batch, demand
 
 

@@ -124,8 +124,8 @@ class Links:
 
     @property
     def is_mesh(self) -> bool:
-        """Every switch reaches all above it; otherwise only its own plane."""
-        return self.rails == 1
+        """As `is_mesh` of the fabric."""
+        return is_mesh(self.fabric)
 
     @cached_property
     def domain_by_leaf(self) -> tuple[Ints, ...]:
@@ -148,23 +148,28 @@ class Links:
         return np.bincount(upper, minlength=self.layers[level].switch_count)
 
 
+def is_mesh(fabric: Fabric) -> bool:
+    """Does every switch reach all above it? Otherwise rails and planes are apart."""
+    return fabric.kind == "roce"
+
+
 @lru_cache(maxsize=8)
 def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
     """The switch-level graph of `fabric`; `striping` concerns InfiniBand only.
 
     Cost: O(cables), 10 ms for 24,576 GPUs.
     """
-    rails = fabric.gpus_per_host if fabric.kind == "infiniband" else 1
+    rails = 1 if is_mesh(fabric) else fabric.gpus_per_host
     layers = [_bare(fabric, level, rails) for level in range(_depth(fabric))]
     for low, high in pairwise(range(len(layers))):
         is_top = high == len(layers) - 1
         layers[low] = _wired(fabric, layers[low], layers[high], is_top, striping)
-        per_rail = layers[low].width * (layers[low].per_rail if rails > 1 else 1)
+        per_rail = layers[low].width * (1 if is_mesh(fabric) else layers[low].per_rail)
         layers[high] = replace(layers[high], per_rail=per_rail)
     host, slot = np.divmod(
         np.arange(fabric.host_count * fabric.gpus_per_host), fabric.gpus_per_host
     )
-    leaf = layers[0].domain_by_host[host] * rails + (slot if rails > 1 else 0)
+    leaf = layers[0].domain_by_host[host] * rails + slot % rails
     live = np.ones(layers[0].switch_count, dtype=np.bool_)
     return Links(fabric, tuple(layers), rails, fabric.nic_gbps * 1e9 / 8, leaf, live)
 
@@ -194,8 +199,8 @@ def _wired(fabric: Fabric, low: Layer, high: Layer, is_top: bool, striping: Stri
     wanted = nics / low.oversubscription
     each = np.maximum(1, np.ceil(wanted / low.per_domain - _ALMOST)).astype(np.int64)
     uplinks = np.repeat(each, low.per_domain)
-    group = _group_above(low, high)
-    if low.rails == 1:
+    group = _group_above(low, high, is_mesh(fabric))
+    if is_mesh(fabric):
         width = int(uplinks.min())
     else:
         down = RADIX if is_top else _down_ports(low, high, uplinks)
@@ -207,7 +212,7 @@ def _wired(fabric: Fabric, low: Layer, high: Layer, is_top: bool, striping: Stri
     return replace(low, width=width, ports=Ports(lower, upper, nth // width, first))
 
 
-def _group_above(low: Layer, high: Layer) -> Ints:
+def _group_above(low: Layer, high: Layer, mesh: bool) -> Ints:
     """By lower switch: the set of upper switches that it reaches.
 
     Sets are numbered so that set g holds switches g * width and on: one for each upper
@@ -217,7 +222,7 @@ def _group_above(low: Layer, high: Layer) -> Ints:
     above[low.domain_by_host] = high.domain_by_host
     domain, place = np.divmod(np.arange(low.switch_count), low.per_domain)
     rail, plane = np.divmod(place, low.per_rail)
-    if low.rails == 1:
+    if mesh:
         return above[domain]
     return (above[domain] * low.rails + rail) * low.per_rail + plane
 

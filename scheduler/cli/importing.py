@@ -54,7 +54,7 @@ def import_command(
     Nothing is run. What the file does not say is asked for, what a job file cannot
     represent is listed in its comments. Exit code: 0 written, 2 bad input.
     """
-    from scheduler.importers import Given, import_job
+    from scheduler.importers.load import Given, import_job
     from scheduler.importers.shapes import model_of
     from scheduler.strictyaml import parse
 

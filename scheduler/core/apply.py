@@ -91,6 +91,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         spec=event.spec,
         uid=event.uid,
         gang_hosts=hosts,
+        needed=hosts + event.spec.request.spares.required(hosts),
         submit_ns=event.time_ns,
         state_ns=event.time_ns,
         sequence=state.version + 1,

@@ -72,9 +72,7 @@ def decide(state: State, now_ns: int, limits: Limits) -> Plan:
         if isinstance(action, Swap):
             free &= ~hostset.of(move.joined for move in action.moves)
     desk = Desk(state, now_ns, limits, free, placing(state, limits))
-    starts: list[Action] = [
-        Start(v.job.name, v.placement) for v in desk.verdicts() if v.placement is not None
-    ]
+    starts: list[Action] = [Start(job.name, placement) for job, placement in desk.starts()]
     return Plan(state.version, (*first, *starts, *desk.promises()), desk.rule.reservations)
 
 
@@ -107,51 +105,62 @@ class Desk:
         self.caps = Caps(self._outlook, self.quotas)
         self._line = Line(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._started_hosts = 0
+        self._room = free.bit_count()
 
-    def verdicts(self, *, to_end: bool = False) -> Iterator[Verdict]:
-        """In the order of the queue, until nobody further back can start."""
+    def starts(self) -> Iterator[tuple[Job, Placement]]:
+        """In the order of the queue, until nobody further back can start or enough has."""
         for job in self._line:
-            yield self._considered(job)
-            if not to_end and self.rule.is_done(self.free):
+            outcome = self._outcome(job)
+            if isinstance(outcome, Placement):
+                yield job, outcome
+            if self._started_hosts >= self._limits.batch_hosts or self.rule.is_done(self.free):
                 break
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What becomes of every job of the queue, if all were decided at once."""
+        for job in self._line:
+            free, first = self._room, self._first()
+            allowed = self.quotas.allowance(job, self.free)
+            outcome = self._outcome(job)
+            if isinstance(outcome, Placement):
+                yield Verdict(job, outcome, None, allowed, free)
+                continue
+            if outcome is Hold.RESERVED:
+                first = self.caps.before(job, self._end_ns(job)) or first
+            yield Verdict(job, None, outcome, allowed, free, first)
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""
         return self.rule.actions() if isinstance(self.rule, Conservative) else ()
 
-    def _considered(self, job: Job) -> Verdict:
+    def _end_ns(self, job: Job) -> int:
+        return self._now_ns + time_limit_ns(job, self._limits)
+
+    def _outcome(self, job: Job) -> Placement | Hold:
+        """The stages, one after the other. What starts has its hosts from here on."""
+        needed = job.needed
         allowed = self.quotas.allowance(job, self.free)
-        if job.needed > allowed.limit:
+        if needed > allowed.limit:
             self.caps.waits(job, allowed)
-            return self._held(job, allowed, Hold.LIMIT, None)
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
-        behind = self._first()
+            return Hold.LIMIT
+        end_ns = self._end_ns(job)
         room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
-        if below_cap < job.needed <= room:
-            return self._held(job, allowed, Hold.RESERVED, self.caps.before(job, end_ns))
-        room = below_cap
-        placement = self._placed(job, allowed, room, end_ns) if job.needed <= room else None
-        if placement is None:
-            hold = self._hold(job, allowed)
-            self.rule.waits(job, allowed, self.free)
-            return self._held(job, allowed, hold, behind)
-        free = self.free.bit_count()
-        self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
-        return Verdict(job, placement, None, allowed, free)
+        if below_cap < needed <= room:
+            return Hold.RESERVED
+        if needed <= below_cap:
+            placement = self._placed(job, allowed, below_cap, end_ns)
+            if placement is not None:
+                self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+                return placement
+        self.rule.waits(job, allowed, self.free)
+        if needed > self._room:
+            return Hold.HOSTS
+        return Hold.PROMISES if needed > allowed.pool else Hold.RESERVED
 
     def _first(self) -> Reservation | None:
         return self.rule.first if isinstance(self.rule, Easy) else None
-
-    def _hold(self, job: Job, allowed: Allowance) -> Hold:
-        if job.needed > self.free.bit_count():
-            return Hold.HOSTS
-        return Hold.PROMISES if job.needed > allowed.pool else Hold.RESERVED
-
-    def _held(
-        self, job: Job, allowed: Allowance, hold: Hold, behind: Reservation | None
-    ) -> Verdict:
-        return Verdict(job, None, hold, allowed, self.free.bit_count(), behind)
 
     def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
         """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
@@ -170,4 +179,6 @@ class Desk:
         self._outlook.took(job, hosts, end_ns)
         self.quotas.took(job, hosts)
         self._line.took(job, hosts.bit_count())
+        self._started_hosts += hosts.bit_count()
+        self._room -= hosts.bit_count()
         self.free &= ~hosts

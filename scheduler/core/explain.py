@@ -79,7 +79,7 @@ def explain_all(
     """
     reasons: dict[str, Reason] = {}
     told = _Told(state, now_ns, limits)
-    for verdict in Desk(state, now_ns, limits, state.free, _counted).verdicts(to_end=True):
+    for verdict in Desk(state, now_ns, limits, state.free, _counted).verdicts():
         if verdict.job.name in names:
             reasons[verdict.job.name] = told.reason(verdict)
             if len(reasons) == len(names):

@@ -35,12 +35,14 @@ class Job:
 
     `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
     start of the current attempt, `state_ns` the time of the last change of state.
+    `needed`: free hosts without which it cannot start, the required spares among them.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
     """
 
     spec: JobSpec
     uid: str
     gang_hosts: int
+    needed: int
     submit_ns: int
     sequence: int
     tenant: str = DEFAULT
@@ -61,11 +63,6 @@ class Job:
     @property
     def name(self) -> str:
         return self.spec.name
-
-    @property
-    def needed(self) -> int:
-        """Free hosts without which the job cannot start."""
-        return self.gang_hosts + self.spec.request.spares.required(self.gang_hosts)
 
     @property
     def held(self) -> HostSet:

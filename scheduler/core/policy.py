@@ -30,13 +30,16 @@ class Limits:
     """`assumed_limit_s` stands in for the time limit of jobs that state none.
 
     `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
-    one; those behind them wait until they are among these.
+    one; those behind them wait until they are among these. `batch_hosts`: a decision that
+    has started gangs on so many hosts ends, and the next one goes on: they begin while
+    the rest is still being placed.
     """
 
     policy: Policy = Policy.PRODUCTION
     place: PlaceLimits = field(default_factory=PlaceLimits)
     assumed_limit_s: int = 24 * 3600
     most_reservations: int = 500
+    batch_hosts: int = 128
 
 
 def time_limit_ns(job: Job, limits: Limits) -> int:

@@ -43,11 +43,11 @@ def _run(tries: int, seed: int) -> Iterator[Spread]:
     for minipods, hosts, stages in SETTINGS:
         for i in range(tries):
             for alpha in ALPHAS:
-                inst = _instance(minipods, hosts, stages, alpha, f"{seed}/{i}")
-                yield _measure(inst, alpha, f"{minipods} x {hosts}, PP {stages}")
+                inst = instance(minipods, hosts, stages, alpha, f"{seed}/{i}")
+                yield measured(inst, alpha, f"{minipods} x {hosts}, PP {stages}")
 
 
-def _instance(minipods: int, hosts: int, stages: int, alpha: float, seed: str) -> Instance:
+def instance(minipods: int, hosts: int, stages: int, alpha: float, seed: str) -> Instance:
     fabric = flat_zones(minipods, hosts // 2)
     rng = random.Random(f"arnold/{seed}/{minipods}")
     free = np.zeros(fabric.host_count, dtype=np.bool_)
@@ -60,7 +60,7 @@ def _instance(minipods: int, hosts: int, stages: int, alpha: float, seed: str) -
     return Instance(0, 1, fabric.name, "hosts", "dense", fabric, hostset.from_mask(free), gang)
 
 
-def _measure(inst: Instance, alpha: float, name: str) -> Spread:
+def measured(inst: Instance, alpha: float, name: str) -> Spread:
     task = tasks(inst)[0]
     began = time.perf_counter()
     ours = _ours(inst, alpha)

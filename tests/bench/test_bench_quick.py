@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from placement.fabric import Ints
+from tests.bench import arnold_setting
 from tests.bench.bench_placement import main
 from tests.bench.graph import Task, block_edges, tasks
 from tests.bench.instances import families, instance
@@ -100,3 +101,15 @@ def test_a_peer_that_crashes_hangs_or_raises_is_a_row() -> None:
     finally:
         for peer in (crashed, hung, raised):
             peer.close()
+
+
+@pytest.mark.parametrize(("setting", "alpha"), [((8, 128, 4), 0.2), ((32, 32, 8), 0.8)])
+def test_no_baseline_spreads_less_in_arnolds_setting(
+    setting: tuple[int, int, int], alpha: float
+) -> None:
+    """The weights at which layouts of one alpha for all fell behind a baseline."""
+    minipods, hosts, stages = setting
+    inst = arnold_setting.instance(minipods, hosts, stages, alpha, "1/0")
+    found = arnold_setting.measured(inst, alpha, "quick").spread
+    assert found["muster"] <= min(found.values())
+    assert found["muster"] < found["best-fit"]

@@ -111,6 +111,13 @@ def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
     assert "seen" in shell.run("jobs").stdout
 
 
+def test_tenants_are_listed(shell: Shell) -> None:
+    table = shell.run("tenants").stdout.splitlines()
+    assert table[0].split()[:3] == ["TENANT", "GUARANTEED", "LIMIT"]
+    assert table[1].split()[:4] == ["default", "(default)", "0", "-"]
+    assert shell.asked("tenants")["default_tenant"] == "default"
+
+
 def test_hosts_are_cordoned_drained_and_reported(shell: Shell) -> None:
     def state(*arguments: str) -> str:
         return str(shell.asked(*arguments)["state"])

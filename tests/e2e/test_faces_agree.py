@@ -34,6 +34,7 @@ from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
 from scheduler.core.policy import time_limit_ns
+from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
 from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script
@@ -162,6 +163,31 @@ def random_script(seed: int, length: int = 60) -> Script:
     return script
 
 
+TENANTS = Tenants(
+    (
+        Tenant("research", guaranteed_gpus=32, limit_gpus=96),
+        Tenant("vision", "research", guaranteed_gpus=16, weight=2),
+        Tenant("language", "research"),
+        Tenant("product", cells=(Cell("rack", 2),)),
+        Tenant("default"),
+    ),
+    classes=(PriorityClass("spot", -1, is_preemptible=True),),
+    half_life_s=5 * H,
+    aging=Aging(H),
+)
+
+
+def owned(command: Command, rng: random.Random) -> Command:
+    """A job of any tenant, some of them preemptible; other commands as they are."""
+    if not isinstance(command, SubmitJob):
+        return command
+    tenant = rng.choice(["vision", "language", "product", ""])
+    spec = replace(command.spec, tenant=tenant)
+    if rng.random() < 0.3:
+        spec = replace(spec, priority=0, priority_class="spot")
+    return replace(command, spec=spec)
+
+
 def random_job(name: str, rng: random.Random) -> SubmitJob:
     pp, dp = rng.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (4, 2), (2, 5), (4, 3)])
     return submit(
@@ -201,7 +227,12 @@ class Decisions:
 
 
 async def lived(
-    folder: Path, script: Script, decisions: Decisions, limits: Limits, restart_after: int = -1
+    folder: Path,
+    script: Script,
+    decisions: Decisions,
+    limits: Limits,
+    restart_after: int = -1,
+    tenants: Tenants | None = None,
 ) -> list[Event]:
     """The log of a server that was sent the script; one restart on the way if wished."""
     now_ns = [script[0][0]]
@@ -211,6 +242,7 @@ async def lived(
         "clock": lambda: now_ns[0],
         "new_uid": lambda: next(uids),
         "limits": limits,
+        "tenants": tenants,
     }
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(serving(folder, **settings))
@@ -282,6 +314,18 @@ async def test_so_they_do_on_whatever_comes(
     simulated = run_script(FABRIC, script, limits)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
     assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
+
+
+@pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.CONSERVATIVE])
+async def test_so_they_do_with_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    rng, limits = random.Random(7), Limits(policy=policy)
+    script = [(time_ns, owned(command, rng)) for time_ns, command in random_script(7)]
+    simulated = run_script(FABRIC, script, limits, tenants=TENANTS)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
+    assert live == simulated
+    assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
 
 
 def test_a_dry_run_gives_what_was_given(

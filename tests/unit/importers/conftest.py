@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.importers import Given, import_job
 from scheduler.importers.draft import Draft
+from scheduler.importers.load import Given, import_job
 from scheduler.problems import InputError
 
 Importing = Callable[..., Draft]

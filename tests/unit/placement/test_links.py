@@ -107,6 +107,11 @@ def test_rails_never_meet() -> None:
     assert nx.number_connected_components(whole) == 8
 
 
+def test_infiniband_with_one_card_a_host_is_a_fat_tree_too() -> None:
+    spec = {**superpod(64).spec, "gpus_per_host": 1}
+    assert counts(links(from_spec(spec))) == (64, 64, 32)  # an eighth of 512, 512, 256
+
+
 def test_one_domain_needs_no_layer_above() -> None:
     assert counts(links(flat(4))) == (1,)
     assert counts(links(fabric(zones=1, racks=3))) == (3, 16)
@@ -274,6 +279,17 @@ def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> No
         assert found.flow == pytest.approx(_max_flow(built, found))
         is_regular = "domains" not in small.spec and not broken
         assert found.by is By.SPREADING or not is_regular
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda f: f"{f.kind}-{f.host_count}")
+def test_a_fabric_too_large_for_max_flow_gets_a_bound(
+    small: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = [p.flow for p in proofs(links(small))]
+    monkeypatch.setattr("placement.links.maxflow.MOST_WORK", 0)
+    bounds = proofs(links(small))
+    assert {p.by for p in bounds} == {By.CUT}
+    assert all(p.flow >= flow for p, flow in zip(bounds, exact, strict=True))
 
 
 def _max_flow(built: Links, found: Proof) -> float:

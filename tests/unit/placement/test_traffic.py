@@ -9,8 +9,8 @@ import pytest
 from placement.errors import BadInput
 from placement.model import parameter_count
 from placement.request import Collective, Request
-from placement.training import Batch, ModelShape
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.training import Batch, ModelShape
 from tests.build import LLAMA3, LLAMA3_ROWS, llama3, request
 
 MB, GB = 1e6, 1e9

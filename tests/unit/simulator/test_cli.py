@@ -206,3 +206,41 @@ class TestReport:
 
         assert "| completed | 3 |" in summary
         assert "## Assumptions" in summary
+
+
+TENANTS = """\
+tenants:
+  - {name: "1", limit_gpus: 4}
+  - {name: other, guaranteed_gpus: 2}
+"""
+
+
+def test_tenants_bound_what_their_jobs_hold(folder: Path) -> None:
+    """User 1 submitted everything: job 1 asks for eight GPUs, its limit is four."""
+    (folder / "tenants.yaml").write_text(TENANTS)
+    found = totals("--tenants", "tenants.yaml")
+    assert found["rejected_by_reason"] == {"infeasible": 2}
+    assert any("tenant named like its queue" in sentence for sentence in found["assumptions"])
+    assert found["tenants"] != totals()["tenants"]
+
+
+def test_tenants_that_the_fabric_cannot_have(folder: Path) -> None:
+    (folder / "tenants.yaml").write_text("tenants: [{name: a, guaranteed_gpus: 10}]\n")
+    result = replay("--tenants", "tenants.yaml")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == ("tenants.yaml:1: tenants: guarantee 10 GPUs; machine has 8")
+
+
+def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
+    """Job 2 (all hosts) waits for job 1; job 3 (one host, 20 s) would fit beside that."""
+    sizes = [(1, 0, 100, 6), (2, 5, 60, 8), (3, 8, 20, 2)]
+    (folder / "t.swf").write_text("".join(ROW.format(*s) for s in sizes))
+    assert totals()["wait_s"]["mean"] == pytest.approx((0 + 95 + 0) / 3)
+    # job 3 is taken to run for an hour, and job 1 to end eight seconds before that
+    assumed = totals("--assumed-limit-h", "1")
+    assert assumed["wait_s"]["mean"] == pytest.approx((0 + 95 + 152) / 3)
+    assert any("taken to run 1 h" in sentence for sentence in assumed["assumptions"])
+
+
+def test_conservative_is_a_policy(folder: Path) -> None:
+    assert totals("--policy", "conservative")["completed"] == totals()["completed"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Node = str | tuple[int, int]
 SAME = 1e-9
-MOST_PAIRS = 10_000_000  # of leaves: 100,000 GPUs in racks of 16
+MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 16, 20 s
 
 
 def graph(links: Links) -> nx.Graph[str]:
@@ -68,7 +68,7 @@ class By(StrEnum):
 
     SPREADING = "even spreading reaches the cut"
     MAX_FLOW = "max flow over every switch"
-    CUT = "merged switches, an upper bound"  # a fabric too large for the other two
+    CUT = "cables in between, an upper bound"  # a fabric too large for the other two
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,39 +133,60 @@ def _nics(links: Links, level: int) -> Ints:
 
 
 def _out_of(links: Links, level: int, domain: int) -> Proof:
-    here = links.domain_by_leaf[level] == domain
-    top = len(links.layers) - 1
+    others = np.delete(np.arange(len(links.layers[level].domains)), domain)
+    sides = _Sides(links, level, np.array([domain]), others, len(links.layers) - 1)
     nominal = float(links.layers[level].oversubscription[domain])
-    return _between(links, ("out of", level, domain, nominal), here, ~here, top)
+    return _proved(sides, "out of", links.layers[level], domain, nominal)
 
 
 def _inside(links: Links, level: int, domain: int) -> Proof:
     """One half of the domain's children to the other half; the first half is smaller."""
     here = links.domain_by_leaf[level] == domain
     children = np.unique(links.domain_by_leaf[level - 1][here])
-    first = np.isin(links.domain_by_leaf[level - 1], children[: len(children) // 2])
+    half = len(children) // 2
+    sides = _Sides(links, level - 1, children[:half], children[half:], level)
     nominal = float(links.layers[level - 1].oversubscription[children].max())
-    return _between(links, ("inside", level, domain, nominal), here & first, here & ~first, level)
+    return _proved(sides, "inside", links.layers[level], domain, nominal)
 
 
-def _between(
-    links: Links, named: tuple[str, int, int, float], source: Ints, sink: Ints, top: int
-) -> Proof:
-    """`source`, `sink`: masks over leaves; `top`: the highest layer that may be used."""
-    what, level, domain, nominal = named
-    layer, rate = links.layers[level], links.link_bytes_per_s
-    nics = links.nics_by_leaf
-    injection = float(min(nics[source].sum(), nics[sink].sum()))
-    live_source = np.flatnonzero(source & links.live_leaf)
-    live_sink = np.flatnonzero(sink & links.live_leaf)
-    most = _max_flow(links, live_source, live_sink, top, is_merged=True)
-    flow, by = most, By.CUT
-    if len(live_source) * len(live_sink) <= MOST_PAIRS:
-        flow, by = _carried(links, live_source, live_sink), By.SPREADING
-    if most - flow > SAME * most:
-        flow, by = _max_flow(links, live_source, live_sink, top, is_merged=False), By.MAX_FLOW
-    name = layer.domains[domain]
-    return Proof(what, layer.tier, name, injection * rate, min(flow, most) * rate, nominal, by)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sides:
+    """Two sets of domains of layer `level`, joined by switches up to layer `top`."""
+
+    links: Links
+    level: int
+    source: Ints
+    sink: Ints
+    top: int
+
+    def leaves(self, domains: Ints) -> Ints:
+        """Live ones."""
+        inside = np.isin(self.links.domain_by_leaf[self.level], domains)
+        return np.flatnonzero(inside & self.links.live_leaf)
+
+    def nics(self) -> int:
+        """Of the smaller side, live or not."""
+        nics = _nics(self.links, self.level)
+        return int(min(nics[self.source].sum(), nics[self.sink].sum()))
+
+    def cables(self) -> int:
+        """What no flow exceeds: NICs, and live uplinks of either side."""
+        uplinks = _uplinks(self.links.layers[self.level])
+        return int(min(self.nics(), uplinks[self.source].sum(), uplinks[self.sink].sum()))
+
+
+def _proved(sides: _Sides, what: str, layer: Layer, domain: int, nominal: float) -> Proof:
+    links, rate = sides.links, sides.links.link_bytes_per_s
+    source, sink = sides.leaves(sides.source), sides.leaves(sides.sink)
+    most, by = float(sides.cables()), By.CUT
+    cables = sum(len(below.uplinks.lower) for below in links.layers[:-1])
+    if cables * len(sink) <= MOST_WORK:
+        most = _max_flow(links, source, sink, sides.top, is_merged=True)
+        flow, by = _carried(links, source, sink), By.SPREADING
+        if most - flow > SAME * most:
+            most, by = _max_flow(links, source, sink, sides.top, is_merged=False), By.MAX_FLOW
+    injection = sides.nics() * rate
+    return Proof(what, layer.tier, layer.domains[domain], injection, most * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:

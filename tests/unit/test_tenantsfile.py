@@ -1,0 +1,119 @@
+"""Tenants files: what they mean, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.problems import InputError
+from scheduler.tenantsfile import load_tenants
+from tests.build import fabric
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants.yaml"
+
+WHOLE = """\
+half_life_h: 48
+default: misc
+aging: {every_h: 6, by: 10}
+classes:
+  production: {priority: 100}
+  spot: {priority: -100, preemptible: true}
+tenants:
+  - name: research
+    guaranteed_gpus: 32
+    limit_gpus: 48
+    tenants:
+      - {name: vision, guaranteed_gpus: 8, weight: 2}
+      - name: language
+        cells: [{tier: rack, count: 1}, {tier: zone, count: 1, hosts: 1}]
+  - {name: misc, limit_gpus: 16}
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "tenants.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_everything_there_is(tmp_path: Path) -> None:
+    assert load_tenants(written(tmp_path, WHOLE)).tenants == Tenants(
+        (
+            Tenant("research", "", 32, 48),
+            Tenant("vision", "research", 8, None, 2),
+            Tenant("language", "research", cells=(Cell("rack", 1), Cell("zone", 1, 1))),
+            Tenant("misc", "", 0, 16),
+        ),
+        "misc",
+        (PriorityClass("production", 100), PriorityClass("spot", -100, True)),
+        48 * 3_600,
+        Aging(6 * 3_600, 10),
+    )
+
+
+def test_an_empty_list_is_one_tenant_that_may_do_anything(tmp_path: Path) -> None:
+    assert load_tenants(written(tmp_path, "tenants: []\n")).tenants == Tenants()
+
+
+def test_a_default_tenant_is_added_where_none_is_named(tmp_path: Path) -> None:
+    tenants = load_tenants(written(tmp_path, "tenants: [{name: a}]\n")).tenants
+    assert [tenant.name for tenant in tenants.tenants] == ["a", "default"]
+    assert tenants.default == "default"
+
+
+def test_the_example_goes_with_the_large_fabric() -> None:
+    from placement.fabric import preset
+
+    load_tenants(str(EXAMPLE)).check(preset("roce-24k"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "message"),
+    [
+        ("tenants: [{nam: a}]\n", 1, "tenants.0.nam", "unknown key 'nam', did you mean name?"),
+        ("tenants:\n  - {name: a, weight: 0}\n", 2, "tenants.0.weight", "must be at least 1"),
+        ("tenants:\n  - name: a\n  - name: a\n", 3, "tenants.1.name", "tenant a is given twice"),
+        ("tenants: [{name: 'a b'}]\n", 1, "tenants.0.name", "must be letters"),
+        ("half_life_h: 0\n", 1, "half_life_h", "must be at least 1"),
+        ("default: nobody\ntenants: [{name: a}]\n", 1, "default", "no tenant 'nobody'"),
+        (
+            "default: a\ntenants:\n  - name: a\n    tenants: [{name: b}]\n",
+            1,
+            "default",
+            "a has sub-tenants",
+        ),
+        ("classes: {x: {preemptible: true}}\n", 1, "classes.x.priority", "is required"),
+        ("classes: {x: {priority: 1, preemptible: 1}}\n", 1, "classes.x.preemptible", "must be"),
+        ("classes: {x: {priorty: 1}}\n", 1, "classes.x.priorty", "did you mean priority?"),
+        ("aging: {every_h: 1, by: x}\n", 1, "aging.by", "must be a whole number"),
+        (
+            "tenants:\n- name: a\n  cells:\n  - {tier: rack, count: 1, host: 2}\n",
+            4,
+            "tenants.0.cells.0.host",
+            "did you mean hosts?",
+        ),
+        ("tenants: {a: 1}\n", 1, "tenants", "list"),
+        ("- a\n", 0, "", "must be a mapping"),
+    ],
+)
+def test_faults_name_file_line_and_field(
+    tmp_path: Path, text: str, line: int, field: str, message: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputError) as refused:
+        load_tenants(path)
+    first = next(p for p in refused.value.found if message in p.message)
+    assert (first.source, first.line, first.field) == (path, line, field)
+
+
+def test_what_the_fabric_does_not_have_is_said_with_its_line(tmp_path: Path) -> None:
+    file = load_tenants(
+        written(tmp_path, WHOLE.replace("tier: rack, count: 1", "tier: rack, count: 9"))
+    )
+    with pytest.raises(InputError) as refused:
+        file.check(fabric(2, 2, 2))
+    (found,) = refused.value.found
+    assert (found.line, found.field) == (14, "tenants.0.tenants.1.cells")
+    assert "has no 9 racks" in found.message
