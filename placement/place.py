@@ -42,7 +42,9 @@ from placement.request import (
     Undecided,
 )
 from placement.seating import Hosts, Seating, Way
-from placement.zones import ZoneStep, best_grid, solve_zones
+from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
+
+MOST_ZONES = 96  # beyond, zones are packed as racks are
 
 
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
@@ -193,6 +195,8 @@ class _Placer:
             return seating, seating.inside(inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
+        if np.count_nonzero(free_by_zone) > MOST_ZONES:
+            return self._everywhere(free_by_zone.tolist())
         capacities = [int(n) for n in free_by_zone]
         wanted = reserve_by_zone(self.request, capacities, self.gang, self.most_spares)
         grid, step = self._zones(grids, capacities, wanted)
@@ -200,6 +204,13 @@ class _Placer:
         seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         return seating, ways, grid.to_bytes(step.bound)
+
+    def _everywhere(self, capacities: list[int]) -> tuple[Seating, list[Way], Fraction]:
+        """Over very many small zones, which are packed as inner tiers are."""
+        grid = self.grids[0] if self.grids else BlockGrid.shapeless(self.gang)
+        seating = self._seating(grid)
+        bound = by_sizes(grid, capacities) if self.grids and self.limits.rounds else 0
+        return seating, seating.inside([(self.free, 0)]), grid.to_bytes(bound)
 
     def _seating(self, grid: BlockGrid) -> Seating:
         return Seating(self.fabric, self.request, self.free, grid, self.limits.trees)

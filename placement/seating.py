@@ -76,6 +76,8 @@ class Seating:
         if way.zones is not None:
             return np.asarray(_by_block(self._grid, way.zones))
         tiers = self._fabric.tiers
+        if tiers and way.tier == 0:
+            return np.asarray(tiers[0].domain_by_host[list(self._hosts(way))])
         return np.full(self._grid.size, tiers[0].domain_by_host[way.free[0]] if tiers else 0)
 
     def seated(self, ways: Sequence[Way]) -> list[Hosts]:

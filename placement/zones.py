@@ -42,7 +42,7 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     """The order of slots in which a short search cuts least; the first one on a tie."""
     if len(grids) == 1:
         return grids[0]
-    least = _by_sizes(grids[0], capacities)  # the same in every order
+    least = by_sizes(grids[0], capacities)  # the same in every order
     best, lowest = grids[0], int(MUCH)
     for grid in grids:
         cost = _search(grid, capacities, FEW_TREES, least).cost
@@ -53,7 +53,7 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     return best
 
 
-def _by_sizes(grid: BlockGrid, capacities: Sequence[int]) -> int:
+def by_sizes(grid: BlockGrid, capacities: Sequence[int]) -> int:
     """A bound in a few milliseconds, which small jobs often meet."""
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
     return SizeBound(grid).least_cut(everything, capacities)
@@ -70,7 +70,7 @@ def solve_zones(
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
-    bound = _by_sizes(grid, capacities) if limits.rounds else 0
+    bound = by_sizes(grid, capacities) if limits.rounds else 0
     best = _search(grid, capacities, limits.trees // 4, bound)
     if best.cost > bound and limits.rounds:
         prover = Prover(grid, capacities, _patterns(best.layout, capacities))
