@@ -14,9 +14,10 @@ from itertools import islice
 
 from placement.fabric import Ints
 from placement.pieces import PieceGraph
-from placement.segments import Segmenter
+from placement.segments import Filler, Segmenter
 
 WORK = 6_000_000  # table entries in all; one walk or order takes blocks x capacities
+LARGEST_TABLE = 4_000_000  # entries of one walk: 32 MB
 MANY, FEW = 8, 3  # walks cut for an order at random, and for a changed one
 
 
@@ -31,7 +32,8 @@ class Cutter:
     ) -> None:
         self._room = room
         self._walks = walks
-        self._segmenter = Segmenter(graph, room)
+        is_small = graph.order * max(room) <= LARGEST_TABLE
+        self._segmenter: Segmenter | Filler = (Segmenter if is_small else Filler)(graph, room)
         self._order = _roomiest_first(room)
         self._best: tuple[int, int, Sequence[int]] | None = None  # cost, walk, order
         self._cost_by_walk: list[int] = []
@@ -48,6 +50,11 @@ class Cutter:
     @property
     def is_done(self) -> bool:
         return self.cost <= self.least
+
+    @property
+    def can_climb(self) -> bool:
+        """Whether the work allows more than a few walks and orders."""
+        return self._affordable >= MANY
 
     def domains(self) -> list[int]:
         """The domain of each block for the least cost."""

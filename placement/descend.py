@@ -15,11 +15,12 @@ import numpy.typing as npt
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
-from placement.pack import Packer
+from placement.pack import Packer, sliced
 from placement.regions import GraphRegions, GridRegions, Regions
 from placement.request import Request
 from placement.slicing import Region
 
+TREES, FEW = 200, 24  # slicing trees, and up to how many children
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
 
 
@@ -140,6 +141,9 @@ class Descent:
         effort = effort.limited(self._grid.size)
         packer.walk(MORE_WALKS)
         packer.climb(effort.orders)
+        has_shape = isinstance(self._regions, GridRegions)
+        if has_shape and not packer.can_climb and not packer.is_done and len(room) <= FEW:
+            packer.offer(sliced(self._grid, region, room, TREES))
         packer.anneal(effort.per_block, effort.rounds)
         self._packed_before.append(replace(mine, at=packer.packing(), least=packer.least))
 

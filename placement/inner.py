@@ -17,7 +17,7 @@ from placement.bounds import Prover
 from placement.fabric import Fabric, Ints
 from placement.grid import MUCH, BlockGrid
 from placement.request import TierBound, TierCut
-from placement.sizes import SizeBound
+from placement.sizes import SizeBound, is_priceable
 
 SMALL = 64  # hosts of a small domain
 ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
@@ -29,7 +29,7 @@ def inner_bound(
 ) -> TierBound | None:
     """Bytes that the outermost tier with a cut cannot go below while tiers outside have
     none. None where that is the outermost tier of all, or nothing is cut, or blocks that
-    send each other nothing could be in different domains outside.
+    send each other nothing could be in different domains outside, or domains are too large.
     """
     depth = next((k for k, cut in enumerate(cuts) if cut.bytes_per_step), 0)
     if not depth or not _is_connected(grid):
@@ -40,6 +40,8 @@ def inner_bound(
     least = _bound(grid, together, cost)
     if least < cost and 1 < len(makes) <= MOST_MAKES:
         least = min(_bound(grid, make, cost) for make in makes)
+    if least <= 0:
+        return None
     bound = min(cuts[depth].bytes_per_step, ceil(grid.to_bytes(least)))
     return TierBound(cuts[depth].tier, bound)
 
@@ -69,6 +71,8 @@ def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
 def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     """A doubled cut that no layout of the grid on these domains beats. `cost`: of a good
     layout, doubled."""
+    if not is_priceable(grid, max(room)):
+        return 0
     # Without a cut to reach, the first prices per slot are high and the first patterns
     # large, which suits small domains.
     reach = int(MUCH) if max(room) <= SMALL else cost + 1

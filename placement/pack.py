@@ -2,7 +2,8 @@
 
 From cheap to dear, until the cut is what cannot be beaten: walks through the region cut
 into one segment per child (`cutting`), then annealing from the best of these and from
-pieces put together anew (`polish`).
+pieces put together anew (`polish`). Slicing trees stand in where a region is too large
+to be cut along many walks and its children are few.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from placement.bands import band_trees
 from placement.cutting import Cutter
 from placement.fabric import Ints
+from placement.grid import BlockGrid
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
+from placement.slicing import Region, slice_grid
 
 LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
 PROMISING = 1.02  # times the best cost
@@ -77,6 +81,10 @@ class Packer:
         if not self.is_done:
             self._cutter.walk(batches)
 
+    @property
+    def can_climb(self) -> bool:
+        return self._cutter.can_climb
+
     def climb(self, tries: int) -> None:
         if not self.is_done:
             self._cutter.climb(tries)
@@ -84,8 +92,9 @@ class Packer:
     def anneal(self, per_block: int, rounds: int) -> None:
         """So many proposals per block from the best packing; then, once for every round,
         from pieces put together anew, and again from there where that is promising."""
-        if per_block:
-            self._polish(self.packing(), per_block, "0")
+        if not per_block:
+            return
+        self._polish(self.packing(), per_block, "0")
         for k in range(1, rounds + 1):
             if self.is_done:
                 return
@@ -126,6 +135,12 @@ def best_fit(at: Sequence[int], room: Sequence[int]) -> list[int] | None:
             return None
         _, child[part] = tightest.pop(position)
     return [child[part] for part in at]
+
+
+def sliced(grid: BlockGrid, region: Region, room: Sequence[int], tries: int) -> list[int]:
+    """The child of each block by slicing trees."""
+    layout = slice_grid(grid, room, band_trees(grid, room), tries, 0, region)[1]
+    return [int(child) for child in layout[region]]
 
 
 def ranked(free_by_child: npt.NDArray[np.int64], needed: int) -> list[tuple[int, int]]:

@@ -152,3 +152,27 @@ def _padded(graph: PieceGraph) -> tuple[Ints, Ints]:
     for row, group in zip(line, groups, strict=True):
         row[: len(group.members)] = [vertex for vertex, _ in group.members]
     return line, np.array([group.weight for group in groups], dtype=np.int64)
+
+
+class Filler:
+    """In place of a `Segmenter` where its tables would be too large: every domain is filled
+    to its last host."""
+
+    def __init__(self, graph: PieceGraph, capacities: Sequence[int]) -> None:
+        self._graph = graph
+        self._capacities = capacities
+        self._walks: list[Ints] = []
+
+    def add(self, walks: Sequence[Ints]) -> range:
+        first = len(self._walks)
+        self._walks += walks
+        return range(first, len(self._walks))
+
+    def costs(self, walks: Sequence[int], domains: Sequence[int]) -> Ints:
+        return np.array([self._graph.cost(self.cut(walk, domains).tolist()) for walk in walks])
+
+    def cut(self, walk: int, domains: Sequence[int]) -> Ints:
+        filled = np.repeat(domains, [self._capacities[domain] for domain in domains])
+        at = np.empty(self._graph.order, dtype=np.int64)
+        at[self._walks[walk]] = filled[: self._graph.order]
+        return at

@@ -20,6 +20,13 @@ from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
 from placement.slicing import Region
 
+MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that there is no bound
+
+
+def is_priceable(grid: BlockGrid, capacity: int) -> bool:
+    """Whether patterns of so many hosts can be priced in reasonable time."""
+    return grid.rows * min(grid.width, capacity) * capacity <= MOST_ENTRIES
+
 
 class SizeBound:
     """Bounds on what layouts of (parts of) one grid cut; tables are made once."""
@@ -36,6 +43,8 @@ class SizeBound:
         """
         grid = self._grid
         blocks = int(np.count_nonzero(region))
+        if not is_priceable(grid, min(blocks, max(capacities))):
+            return 0
         total = self._least_sum(blocks, capacities) - grid.offset
         if blocks < grid.size:
             outside = np.count_nonzero(~region, axis=1)

@@ -7,6 +7,7 @@ import pytest
 
 from placement import hostset
 from placement.check import violations
+from placement.fabric import from_spec
 from placement.pack import best_fit
 from placement.place import place
 from placement.request import Collective, Limits, Placement, Request
@@ -91,6 +92,30 @@ def test_no_certificate_without_a_search_for_one() -> None:
 def test_no_certificate_where_the_outermost_tier_is_cut() -> None:
     job = request(dp=6, traffic={"dp": 3})
     assert placed([[2, 2], [2, 2]], job).inner is None
+
+
+def test_large_regions_of_few_children_are_sliced() -> None:
+    """Too many blocks for tables of segments: two bands of zones beat filled ones."""
+    fabric = from_spec(
+        {
+            "name": "one site",
+            "gpus_per_host": 1,
+            "nic_gbps": 400,
+            "tiers": [
+                {"name": "site", "count": 1},
+                {"name": "zone", "count": 6},
+                {"name": "host", "count": 384},
+            ],
+        }
+    )
+    free = hostset.full(fabric.host_count)
+    job = request(pp=16, dp=128, traffic={"dp": 10, "pp": 3})
+    answer = place(fabric, free, job)
+    assert isinstance(answer, Placement)
+    assert violations(fabric, free, job, answer) == []
+    assert answer.cuts[1].bytes_per_step <= 864
+    assert answer.inner is not None
+    assert answer.inner.bytes_per_step > 700
 
 
 def test_hierarchical_groups_touch_the_fewest_racks() -> None:

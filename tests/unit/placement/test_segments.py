@@ -12,7 +12,7 @@ from placement.cutting import Cutter
 from placement.grid import block_grid
 from placement.pieces import PieceGraph, pieces_of_grid
 from placement.request import Collective, Request
-from placement.segments import Segmenter
+from placement.segments import Filler, Segmenter
 from placement.walks import box_walks
 from tests.build import request
 
@@ -117,3 +117,12 @@ def test_a_cut_that_cannot_be_beaten_ends_the_search() -> None:
     cutter.walk((2,))
     assert cutter.is_done
     assert len(list(walks)) == 2
+
+
+def test_a_filler_fills_every_domain_to_its_last_host() -> None:
+    graph = graph_of(request(dp=7, traffic=TRAFFIC))
+    filler = Filler(graph, [2, 4, 3])
+    (number,) = filler.add([np.arange(7)])
+    at = filler.cut(number, [1, 2, 0]).tolist()
+    assert at == [1, 1, 1, 1, 2, 2, 2]
+    assert filler.costs([number], [1, 2, 0]).tolist() == [graph.cost(at)]
