@@ -48,12 +48,12 @@ def test_sparing_costs_no_cut_on_any_tier(
     zone = on.tiers[0].domain_by_host
     room = np.bincount(zone[free], minlength=len(on.tiers[0].domains))
     layout = slice_grid(grid, room.tolist(), band_trees(grid, room.tolist()), 20, 0)[1]
-    descent = Descent(on, grid, 20, [grid])
+    descent = Descent(on, grid, 20)
     descent.into_zones(layout, free)
     plain = np.empty(grid.size, dtype=np.int64)
     plain[grid.block] = descent.host
     nothing = np.zeros(len(room), dtype=np.int64)
-    seating = Seating(on, req, free, grid, [grid], 20)
+    seating = Seating(on, req, free, grid, 20)
     seated = seating.seated(seating.in_zones(layout, nothing, nothing))
     before = key(on, req, free, tuple(plain.tolist()))
     assert min(key(on, req, free, hosts) for hosts in seated) <= before
