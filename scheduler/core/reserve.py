@@ -123,11 +123,10 @@ class Outlook:
 
     def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
         """When gangs of the tenant `whose` leave `job` room below its limit."""
-        for gang in self.ends():
-            if whose in self._quotas.path(gang.tenant):
-                room += gang.held
-                if room >= job.needed:
-                    return Reservation(job.name, gang.end_ns, 0, room - job.needed)
+        for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
+            room += sum(g.held for g in ending if whose in self._quotas.path(g.tenant))
+            if room >= job.needed:
+                return Reservation(job.name, end_ns, 0, room - job.needed)
         return None
 
 

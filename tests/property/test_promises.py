@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Limits, Policy, decide, replay
+from scheduler.core.commands import LoadTenants
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Plan, Start
-from tests.build import admitted, committed, end, fabric, loaded, submit
+from scheduler.core.tenants import Tenant, Tenants
+from tests.build import admitted, committed, end, fabric, loaded, run, submit
 
 EMPTY = loaded(fabric(1, 2, 4))
 
@@ -34,11 +36,19 @@ JOBS = st.lists(
 )
 
 
+GUARANTEES = Tenants(
+    (Tenant("a", guaranteed_gpus=16), Tenant("b", guaranteed_gpus=24), Tenant("default"))
+)
+TENANT_BY_PRIORITY = ("a", "b", "default")
+
+
 def lived(
-    jobs: list[tuple[int, int, int, int, int]], limits: Limits
+    jobs: list[tuple[int, int, int, int, int]], limits: Limits, tenants: Tenants | None = None
 ) -> Iterator[tuple[int, list[int], Plan]]:
     """(time, priorities that arrived, plan) of every decision, until all has ended."""
     state, at_s = EMPTY, 0
+    if tenants:
+        state = run(EMPTY, LoadTenants(tenants))
     happenings: list[tuple[int, int, int]] = []  # time, 0 end or 1 arrival, number
     for number, (after_s, *_) in enumerate(jobs):
         at_s += after_s
@@ -50,6 +60,9 @@ def lived(
             _, hosts, limit_s, _, priority = jobs[number]
             name = f"j{number}"
             job = submit(name, hosts, limit_s=limit_s, priority=priority)
+            if tenants:
+                tenant = TENANT_BY_PRIORITY[priority]
+                job = submit(name, min(hosts, 3), limit_s=limit_s, tenant=tenant)
             state = replay(admitted(state, job if is_arrival else end(name), now_ns), state)
             arrived += [priority] if is_arrival else []
         while True:
@@ -85,6 +98,23 @@ def test_nobody_starts_later_than_promised(
             if isinstance(action, Start):
                 late_ns = now_s * SECOND_NS - promised.get(action.name, now_s * SECOND_NS)
                 assert late_ns <= 0, f"{action.name} starts {late_ns} ns late"
+        for reservation in plan.reservations:
+            earlier = promised.get(reservation.name, reservation.start_ns)
+            assert reservation.start_ns <= earlier, f"{reservation.name} is put off"
+            promised[reservation.name] = reservation.start_ns
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=JOBS)
+def test_so_it_is_where_others_are_guaranteed_hosts(
+    jobs: list[tuple[int, int, int, int, int]],
+) -> None:
+    """In order of arrival, so that nobody comes between; each tenant's promise stands."""
+    promised: dict[str, int] = {}
+    for now_s, _, plan in lived(jobs, Limits(policy=Policy.EASY), GUARANTEES):
+        for action in plan.actions:
+            assert isinstance(action, Start)
+            assert now_s * SECOND_NS <= promised.get(action.name, now_s * SECOND_NS)
         for reservation in plan.reservations:
             earlier = promised.get(reservation.name, reservation.start_ns)
             assert reservation.start_ns <= earlier, f"{reservation.name} is put off"

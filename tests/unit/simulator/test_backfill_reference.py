@@ -103,5 +103,3 @@ def test_conservative_keeps_what_easy_breaks() -> None:
     conservative = reference.schedule(jobs, 4, reference.conservative)
     assert (easy["filler"], easy["second"]) == (3, 33)
     assert (conservative["filler"], conservative["second"]) == (30, 20)
-
-
