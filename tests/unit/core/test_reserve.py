@@ -1,0 +1,127 @@
+"""Where and when a waiting job finds room, and what it leaves to others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from placement import hostset
+from scheduler.core import Limits, Policy, State, decide
+from scheduler.core.commands import LoadTenants
+from scheduler.core.plan import Reserve, Start
+from scheduler.core.profile import Profile
+from scheduler.core.reserve import nearest
+from scheduler.core.tenants import Tenant, Tenants
+from tests.build import HOUR_NS, end, fabric, flat, hosts_of, loaded, run, schedule, submit
+
+HOUR = 3_600
+EIGHT = loaded(fabric(2, 2, 2))
+TEAM = Tenants((Tenant("team", limit_gpus=4 * 8), Tenant("default")))
+
+
+def chosen(hosts: list[int], free: list[int], count: int) -> list[int]:
+    found = nearest(EIGHT.loaded_fabric, hostset.of(hosts), hostset.of(free), count)
+    return hostset.members(found)
+
+
+def test_the_fullest_domain_that_holds_all_is_reserved() -> None:
+    assert chosen([0, 1, 2, 3, 4, 5], [], 2) == [4, 5]
+    assert chosen([0, 1, 2, 3, 4, 5], [], 3) == [1, 2, 3]
+
+
+def test_a_gang_that_no_domain_holds_takes_the_emptiest_whole() -> None:
+    assert chosen([0, 1, 4, 5, 6], [], 4) == [1, 4, 5, 6]
+
+
+def test_busy_hosts_are_reserved_before_free_ones() -> None:
+    assert chosen([0, 1, 2, 3], [3, 2], 2) == [0, 1]
+    assert chosen([0, 1, 2, 3], [3, 2], 3) == [0, 1, 3]
+
+
+def test_longer_jobs_keep_off_the_reserved_hosts_while_there_are_others() -> None:
+    state = schedule(run(EIGHT, submit("a", 3, limit_s=HOUR), submit("b", 2, limit_s=9 * HOUR)))
+    state = run(state, submit("wide", 4), submit("longer", 1, limit_s=20 * HOUR))
+    plan = decide(state, 0, Limits())
+    (reservation,) = plan.reservations
+    assert (reservation.name, reservation.start_ns) == ("wide", HOUR_NS)
+    state = schedule(state)
+    held = hostset.of(state.jobs["longer"].hosts)
+    assert not held & reservation.hosts
+    assert {name[:2] for name in hosts_of(state, "a")} != {
+        name[:2] for name in hosts_of(state, "longer")
+    }
+
+
+# --- limits of tenants ---------------------------------------------------------
+
+
+def team(*more: tuple[str, int, int]) -> State:
+    """Two of the team's four hosts are held for two hours; `large` wants all four."""
+    state = run(EIGHT, LoadTenants(TEAM), submit("t", 2, tenant="team", limit_s=2 * HOUR))
+    state = run(schedule(state), submit("large", 4, tenant="team"))
+    jobs = [submit(name, hosts, tenant="team", limit_s=limit_s) for name, hosts, limit_s in more]
+    return run(state, *jobs)
+
+
+def begun(state: State, policy: Policy = Policy.PRODUCTION) -> list[str]:
+    plan = decide(state, 0, Limits(policy=policy))
+    return [action.name for action in plan.actions if isinstance(action, Start)]
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_large_job_of_a_tenant_is_not_passed_for_ever(policy: Policy) -> None:
+    assert begun(team(("short", 2, 2 * HOUR)), policy) == ["short"]
+    assert begun(team(("long", 1, 2 * HOUR + 1)), policy) == []
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_others_are_not_held_back_by_a_limit(policy: Policy) -> None:
+    assert begun(run(team(), submit("other", 6)), policy) == ["other"]
+
+
+# --- conservative --------------------------------------------------------------
+
+
+def test_reservations_are_kept_in_the_state_and_told_once() -> None:
+    limits = Limits(policy=Policy.CONSERVATIVE)
+    state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
+    state = run(state, submit("b", 8, limit_s=HOUR), submit("c", 1, limit_s=HOUR))
+    assert decide(state, 0, limits).actions == (Reserve((("b", HOUR_NS), ("c", 2 * HOUR_NS))),)
+    state = schedule(state, 0, limits)
+    assert dict(state.reserved) == {"b": HOUR_NS, "c": 2 * HOUR_NS}
+    assert decide(state, 1, limits).actions == ()
+    state = schedule(run(state, end("a"), now_ns=5), 5, limits)
+    assert dict(state.reserved) == {"c": HOUR_NS + 5}
+
+
+def test_only_so_many_are_reserved() -> None:
+    limits = Limits(policy=Policy.CONSERVATIVE, most_reservations=2)
+    state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
+    state = run(state, *(submit(f"w{i}", 8, limit_s=HOUR) for i in range(4)))
+    assert dict(schedule(state, 0, limits).reserved).keys() == {"w0", "w1"}
+
+
+# --- profiles ------------------------------------------------------------------
+
+
+def test_a_profile_against_counting_every_second() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        ends = [(rng.randint(1, 20), rng.randint(1, 4)) for _ in range(4)]
+        profile = Profile(0, 2, ends)
+        free = [2 + sum(n for at, n in ends if at <= second) for second in range(150)]
+        for _ in range(5):
+            hosts, lasts = rng.randint(1, 10), rng.randint(1, 12)
+            fits = (s for s in range(120) if min(free[s : s + lasts]) >= hosts)
+            start = profile.earliest(hosts, lasts)
+            assert start == next(fits, None)
+            if start is not None:
+                assert profile.least(start, start + lasts) == min(free[start : start + lasts])
+                profile.book(start, start + lasts, hosts)
+                free[start : start + lasts] = [n - hosts for n in free[start : start + lasts]]
+
+
+def test_on_a_fabric_of_one_tier() -> None:
+    one = flat(5)
+    assert hostset.members(nearest(one, 0b11111, 0b00011, 2)) == [3, 4]
