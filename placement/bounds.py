@@ -51,6 +51,8 @@ from placement.milp import ARTIFICIAL, LpSolution
 from placement.pricing import Pricer
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
+FEW_ROUNDS = 6
+QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
 STAIRS = 9
 CLASSES = 8  # capacity classes that get a pattern each round
 SMALL = 160  # columns that a node starts with
@@ -103,10 +105,13 @@ class Prover:
         self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern], lot: int = 1
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
-        lots, whole hosts of several slots, say; capacities are multiples of it."""
+        lots, whole hosts of several slots, say; capacities are multiples of it.
+        Large tables get fewer rounds a node: a round is as dear as many of others."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
+        states = grid.rows * (grid.width + 1) * self.classes[0]
+        self.rounds_a_node = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
@@ -182,7 +187,7 @@ class Prover:
             master.add(pattern)
         proved = known
         solution = self._solved(master)
-        for _ in range(ROUNDS):
+        for _ in range(self.rounds_a_node):
             if solution is None:
                 break
             self.rounds_left -= 1
