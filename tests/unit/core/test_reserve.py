@@ -12,8 +12,8 @@ from scheduler.core.commands import LoadTenants
 from scheduler.core.plan import Reserve, Start
 from scheduler.core.profile import Profile
 from scheduler.core.reserve import nearest
-from scheduler.core.tenants import Tenant, Tenants
-from tests.build import HOUR_NS, end, fabric, flat, hosts_of, loaded, run, schedule, submit
+from scheduler.core.tenants import Cell, Tenant, Tenants
+from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
 
 HOUR = 3_600
 EIGHT = loaded(fabric(2, 2, 2))
@@ -51,6 +51,15 @@ def test_longer_jobs_keep_off_the_reserved_hosts_while_there_are_others() -> Non
     assert {name[:2] for name in hosts_of(state, "a")} != {
         name[:2] for name in hosts_of(state, "longer")
     }
+
+
+def test_hosts_kept_for_another_tenants_shape_are_not_reserved() -> None:
+    """r2 is the only rack that is whole; what is left is one host of r0 and one of r1."""
+    shaped = Tenants((Tenant("shaped", cells=(Cell("rack", 1),)), Tenant("default")))
+    state = run(loaded(fabric(1, 3, 2)), LoadTenants(shaped), fail("z0-r0-h0"), fail("z0-r1-h0"))
+    state = run(schedule(run(state, submit("a", 1, limit_s=HOUR))), submit("w", 2))
+    (reservation,) = decide(state, 0, Limits()).reservations
+    assert hostset.members(reservation.hosts) == [1, 3]
 
 
 # --- limits of tenants ---------------------------------------------------------
