@@ -81,8 +81,7 @@ def starting(
     if not waiting or policy is Policy.FIFO:
         return chosen
     # The shadow time: when the estimates of those that run make room for the first.
-    # A job past its estimate may end at any moment, hence before any other estimate.
-    ends = [(max(start + job.limit, now + 1e-9), job.hosts) for start, job in running]
+    ends = [(expected_end(start + job.limit, now), job.hosts) for start, job in running]
     ends += [(now + job.limit, job.hosts) for job in chosen]
     shadow = min(
         t for t, _ in ends if free + sum(h for end, h in ends if end <= t) >= waiting[0].hosts
@@ -100,6 +99,14 @@ def starting(
     return chosen
 
 
+def expected_end(estimate: int, now: int) -> int:
+    """A job past its estimate is given one minute, then two, four, ... in all."""
+    step = 0
+    while estimate + step <= now:
+        step = 2 * step or 60
+    return estimate + step
+
+
 def trace(jobs: list[Asked]) -> list[TraceJob]:
     return [
         TraceJob(
@@ -115,7 +122,7 @@ def trace(jobs: list[Asked]) -> list[TraceJob]:
     ]
 
 
-@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.EASY, Policy.FIFO])
 @given(workloads())
 def test_every_job_starts_when_the_reference_starts_it(policy: Policy, jobs: list[Asked]) -> None:
     world = replayed(machine(HOSTS), trace(jobs), policy)
