@@ -20,43 +20,39 @@ from placement.request import (
 )
 from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
-from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
-from scheduler.core.reason import Cause
+from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 
-def _numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
+def numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
     """The wire number of each member; a member without one fails at import."""
     return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
 
 
-_JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = _numbers(
+JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
     job_pb2.JobState, "JOB_STATE", JobState
 )
-_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = _numbers(
+_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
     host_pb2.HostState, "HOST_STATE", HostState
 )
-_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = _numbers(
+_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = numbers(
     job_pb2.Collective, "COLLECTIVE", Collective
 )
-_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = _numbers(
+_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = numbers(
     job_pb2.Objective, "OBJECTIVE", Objective
 )
-_CAUSES: dict[Cause, service_pb2.WaitCause.ValueType] = _numbers(
-    service_pb2.WaitCause, "WAIT_CAUSE", Cause
-)
-_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = _numbers(
+_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
 _TRAINING: dict[str, dict[Any, Any]] = {
-    "data_parallel": _numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
-    "sync": _numbers(job_pb2.Sync, "SYNC", Sync),
-    "context_parallel": _numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
-    "recompute": _numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
+    "data_parallel": numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
+    "sync": numbers(job_pb2.Sync, "SYNC", Sync),
+    "context_parallel": numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
+    "recompute": numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
 }
-_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in _JOB_STATES.items()}
+_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 _COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
 _OBJECTIVE_BY_NUMBER: dict[int, Objective] = {n: o for o, n in _OBJECTIVES.items()}
@@ -160,7 +156,7 @@ def job_to_proto(
         uid=job.uid,
         create_time=timestamp(job.submit_ns),
         update_time=timestamp(job.state_ns),
-        state=_JOB_STATES[job.state],
+        state=JOB_STATES[job.state],
         reason=reason,
         attempt=job.attempt,
         placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
@@ -225,21 +221,6 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
                 outcome=placement_pb2.OUTCOME_UNDECIDED, reason=answer.reason
             )
     assert_never(answer)
-
-
-def reason_to_proto(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
-    return service_pb2.ExplainJobResponse(
-        name=job.name,
-        state=_JOB_STATES[job.state],
-        cause=_CAUSES[reason.cause],
-        reason=reason.sentence,
-        needed_hosts=reason.needed,
-        free_hosts=reason.free,
-        start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
-        waits_for=reason.waits_for,
-        version=version,
-        reserved_in=reason.reserved_in,
-    )
 
 
 def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:

@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import grpc
 
-from scheduler import convert, listing
-from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, explain
+from scheduler import advice, convert, listing
+from scheduler.core import Job, JobState, Reason, Rejected, State, admit, dry_run
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
-from scheduler.core.explain import explain_all
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.standing import standings
 from scheduler.problems import InputError
@@ -34,6 +33,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     def __init__(self, new_uid: Callable[[], str]) -> None:
         self._new_uid = new_uid
         self._attached: Writer | None = None
+        self._reasons = advice.ReasonCache()
 
     def attach(self, writer: Writer) -> None:
         self._attached = writer
@@ -59,7 +59,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 return service_pb2.CreateJobResponse(answer=answer)
             await self._done(command, "spec.")
             made = writer.state.by_request(request.request_id) if request.request_id else None
-            job = _job_message(writer, made or _job(writer.state, spec.name))
+            job = await self._message(made or _job(writer.state, spec.name))
             return service_pb2.CreateJobResponse(job=job)
 
     async def GetJob(
@@ -67,13 +67,13 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetJobResponse:
         async with refusals(context):
             job = _job(self._writer.state, request.name)
-            return service_pb2.GetJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.GetJobResponse(job=await self._message(job))
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(_list_jobs, self._writer, request)
+            return await asyncio.to_thread(_list_jobs, self._writer, self._reasons, request)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
@@ -81,7 +81,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             await self._done(CancelJob(request.name, request.reason))
             job = _job(self._writer.state, request.name)
-            return service_pb2.CancelJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.CancelJobResponse(job=await self._message(job))
 
     async def EndJob(
         self, request: service_pb2.EndJobRequest, context: Context
@@ -92,7 +92,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
             await self._done(EndJob(request.name, outcome, request.attempt, request.reason))
             job = _job(self._writer.state, request.name)
-            return service_pb2.EndJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.EndJobResponse(job=await self._message(job))
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
@@ -100,8 +100,8 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             writer, state = self._writer, self._writer.state
             job = _job(state, request.name)
-            reason = explain(state, job.name, writer.now_ns(), writer.limits)
-            return convert.reason_to_proto(reason, job, state.version)
+            reason = await asyncio.to_thread(self._reason, writer, state, job.name)
+            return advice.explained(reason, job, state.version)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
@@ -166,6 +166,17 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             host = _host_message(self._writer.state, request.name)
             return service_pb2.ReportHostResponse(host=host)
 
+    def _reason(self, writer: Writer, state: State, name: str) -> Reason:
+        return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
+
+    async def _message(self, job: Job) -> job_pb2.Job:
+        """The job with its hosts, or with the reason why it waits."""
+        writer, reasons = self._writer, self._reasons
+        found = await asyncio.to_thread(
+            _described, writer, reasons, writer.state, [job], with_hosts=True
+        )
+        return found[0]
+
     async def _moved(self, name: str, move: HostMove, reason: str) -> host_pb2.Host:
         await self._done(MoveHost(name, move, reason))
         return _host_message(self._writer.state, name)
@@ -194,16 +205,17 @@ def _job(state: State, name: str) -> Job:
     return job
 
 
-def _job_message(writer: Writer, job: Job) -> job_pb2.Job:
-    return _described(writer, writer.state, [job], with_hosts=True)[0]
-
-
 def _described(
-    writer: Writer, state: State, jobs: Sequence[Job], *, with_hosts: bool
+    writer: Writer,
+    reasons: advice.ReasonCache,
+    state: State,
+    jobs: Sequence[Job],
+    *,
+    with_hosts: bool,
 ) -> list[job_pb2.Job]:
     """A waiting job says why it waits, and what put it back into the queue."""
     queued = {job.name for job in jobs if job.state is JobState.QUEUED}
-    why = explain_all(state, queued, writer.now_ns(), writer.limits) if queued else {}
+    why = reasons.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
 
     def reason(job: Job) -> str:
         if job.state is not JobState.QUEUED:
@@ -225,7 +237,7 @@ def _host_message(state: State, name: str) -> host_pb2.Host:
 
 
 def _list_jobs(
-    writer: Writer, request: service_pb2.ListJobsRequest
+    writer: Writer, reasons: advice.ReasonCache, request: service_pb2.ListJobsRequest
 ) -> service_pb2.ListJobsResponse:
     state = writer.state
     states = _states(request.states, convert.job_state)
@@ -235,7 +247,7 @@ def _list_jobs(
     except listing.BadToken as error:
         raise invalid("page_token", str(error)) from None
     return service_pb2.ListJobsResponse(
-        jobs=_described(writer, state, page.items, with_hosts=False),
+        jobs=_described(writer, reasons, state, page.items, with_hosts=False),
         next_page_token=page.next_token,
         version=state.version,
     )

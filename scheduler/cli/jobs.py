@@ -112,11 +112,11 @@ def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT
 def explain(
     name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
-    """Say why a job waits and what would have to be freed."""
-    from scheduler.cli import messages
+    """Say why a job waits, what stands in its way, and when it starts."""
+    from scheduler.cli.advicetext import explain_text
 
     with connected(address) as client:
-        write(client.explain_job(name), messages.explain_text, output)
+        write(client.explain_job(name), explain_text, output)
 
 
 def watch(

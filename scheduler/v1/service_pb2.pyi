@@ -15,6 +15,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
@@ -29,46 +30,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _WaitCause:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    WAIT_CAUSE_UNSPECIFIED: _WaitCause.ValueType  # 0
-    """Never sent."""
-    WAIT_CAUSE_NOT_WAITING: _WaitCause.ValueType  # 1
-    """The job does not wait."""
-    WAIT_CAUSE_DUE: _WaitCause.ValueType  # 2
-    """The job fits and starts with the next decision."""
-    WAIT_CAUSE_HOSTS: _WaitCause.ValueType  # 3
-    """Too few hosts are free."""
-    WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 4
-    """An earlier job has been promised the hosts."""
-    WAIT_CAUSE_LIMIT: _WaitCause.ValueType  # 5
-    """Its tenant, or one above it, may hold no more."""
-    WAIT_CAUSE_PROMISES: _WaitCause.ValueType  # 6
-    """Enough hosts are free, but they are guaranteed to other tenants."""
-
-class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
-    """Why a job waits."""
-
-WAIT_CAUSE_UNSPECIFIED: WaitCause.ValueType  # 0
-"""Never sent."""
-WAIT_CAUSE_NOT_WAITING: WaitCause.ValueType  # 1
-"""The job does not wait."""
-WAIT_CAUSE_DUE: WaitCause.ValueType  # 2
-"""The job fits and starts with the next decision."""
-WAIT_CAUSE_HOSTS: WaitCause.ValueType  # 3
-"""Too few hosts are free."""
-WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 4
-"""An earlier job has been promised the hosts."""
-WAIT_CAUSE_LIMIT: WaitCause.ValueType  # 5
-"""Its tenant, or one above it, may hold no more."""
-WAIT_CAUSE_PROMISES: WaitCause.ValueType  # 6
-"""Enough hosts are free, but they are guaranteed to other tenants."""
-Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
 
 class _JobChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -426,57 +387,29 @@ class ExplainJobResponse(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    NEEDED_HOSTS_FIELD_NUMBER: _builtins.int
-    FREE_HOSTS_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    WAITS_FOR_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    RESERVED_IN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
     state: _job_pb2.JobState.ValueType
     """Where the job is in its life."""
-    cause: Global___WaitCause.ValueType
-    """Why it waits, to switch on."""
-    reason: _builtins.str
-    """Why it waits, in one sentence."""
-    needed_hosts: _builtins.int
-    """Hosts without which it cannot start. 0 unless it waits."""
-    free_hosts: _builtins.int
-    """Hosts that are free now. 0 unless it waits."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
     @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it starts at the latest if every running job keeps its time limit. Unset: not known."""
-
-    @_builtins.property
-    def waits_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Jobs that have to end or start first, next one first."""
-
-    @_builtins.property
-    def reserved_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Outermost domains in which hosts are reserved for it. Only the first that waits has any."""
+    def reason(self) -> _advice_pb2.Reason:
+        """Why it waits."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         state: _job_pb2.JobState.ValueType = ...,
-        cause: Global___WaitCause.ValueType = ...,
-        reason: _builtins.str = ...,
-        needed_hosts: _builtins.int = ...,
-        free_hosts: _builtins.int = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        waits_for: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _advice_pb2.Reason | None = ...,
         version: _builtins.int = ...,
-        reserved_in: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "name", b"name", "needed_hosts", b"needed_hosts", "reason", b"reason", "reserved_in", b"reserved_in", "start_time", b"start_time", "state", b"state", "version", b"version", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import pytest
 
 from placement.request import Limits as PlaceLimits
 from scheduler.core import Limits
-from scheduler.v1 import job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import (
     CANCELLED,
@@ -62,10 +62,11 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     assert waiting.state == QUEUED
     assert not waiting.HasField("placement")
     assert "needs 4 hosts" in waiting.reason
-    assert answer.cause == service_pb2.WAIT_CAUSE_HOSTS
-    assert (answer.needed_hosts, answer.free_hosts) == (4, 0)
-    assert list(answer.waits_for) == ["big"]
-    assert answer.start_time.ToNanoseconds() > START_NS
+    reason = answer.reason
+    assert reason.cause == advice_pb2.WAIT_CAUSE_HOSTS
+    assert (reason.needed_hosts, reason.free_hosts, reason.missing_hosts) == (4, 0, 4)
+    assert list(reason.waits_for) == ["big"]
+    assert reason.start_time.ToNanoseconds() > START_NS
 
 
 async def test_the_end_of_a_job_starts_the_next(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Reasons as messages, and kept for as long as nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from threading import Lock
+
+from scheduler.convert import JOB_STATES, numbers, timestamp
+from scheduler.core import Job, Limits, Reason, State
+from scheduler.core.explain import Reasons
+from scheduler.core.job import SECOND_NS
+from scheduler.core.reason import Basis, Cause, Obstacle, ObstacleKind
+from scheduler.v1 import advice_pb2, service_pb2
+
+FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
+
+_CAUSES: dict[Cause, advice_pb2.WaitCause.ValueType] = numbers(
+    advice_pb2.WaitCause, "WAIT_CAUSE", Cause
+)
+_KINDS: dict[ObstacleKind, advice_pb2.ObstacleKind.ValueType] = numbers(
+    advice_pb2.ObstacleKind, "OBSTACLE_KIND", ObstacleKind
+)
+_BASES: dict[Basis, advice_pb2.EndBasis.ValueType] = numbers(
+    advice_pb2.EndBasis, "END_BASIS", Basis
+)
+
+
+class ReasonCache:
+    """The reasons of the newest version, so that the queue is walked once for all who ask.
+
+    Made anew when the version changes, or after five seconds, for ends come nearer.
+    Use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._as_of: tuple[int, Limits, int] | None = None
+        self._reasons: Reasons | None = None
+
+    def explain(
+        self, state: State, names: Collection[str], now_ns: int, limits: Limits
+    ) -> dict[str, Reason]:
+        """Raises: KeyError when one of these jobs is not at hand."""
+        as_of = (state.version, limits, now_ns // FRESH_NS)
+        with self._lock:
+            if self._reasons is None or self._as_of != as_of:
+                self._reasons, self._as_of = Reasons(state, now_ns, limits), as_of
+            return {name: self._reasons.of(name) for name in names}
+
+
+def explained(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
+    return service_pb2.ExplainJobResponse(
+        name=job.name,
+        state=JOB_STATES[job.state],
+        reason=reason_to_proto(reason),
+        version=version,
+    )
+
+
+def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
+    return advice_pb2.Reason(
+        cause=_CAUSES[reason.cause],
+        sentence=reason.sentence,
+        needed_hosts=reason.needed,
+        free_hosts=reason.free,
+        missing_hosts=reason.missing,
+        rooms=[
+            advice_pb2.DomainRoom(
+                domain=room.domain, free_hosts=room.free, usable_hosts=room.usable
+            )
+            for room in reason.rooms
+        ],
+        start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
+        waits_for=reason.waits_for,
+        reserved_in=reason.reserved_in,
+        obstacles=map(_obstacle, reason.obstacles),
+        passing_time_limit_s=reason.passes_s or 0,
+    )
+
+
+def _obstacle(obstacle: Obstacle) -> advice_pb2.Obstacle:
+    return advice_pb2.Obstacle(
+        kind=_KINDS[obstacle.kind],
+        name=obstacle.name,
+        hosts=obstacle.hosts,
+        clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
+        basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
+    )

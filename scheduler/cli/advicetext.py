@@ -1,0 +1,57 @@
+"""Reasons as tables: the sentence, then what stands in the way."""
+
+from __future__ import annotations
+
+from scheduler.cli.messages import job_state, plain, time_text
+from scheduler.cli.text import columns, counted
+from scheduler.v1 import advice_pb2, service_pb2
+
+MOST_OBSTACLES = 20
+
+_BASES = {
+    advice_pb2.END_BASIS_STATED: "by its limit",
+    advice_pb2.END_BASIS_ASSUMED: "assumed, it states no limit",
+    advice_pb2.END_BASIS_OUTRUN: "a guess, it has outrun its limit",
+}
+
+
+def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
+    head = [("job", answer.name), ("state", job_state(answer))]
+    return "\n\n".join([columns(head + reason_rows(answer.reason)), *_tables(answer.reason)])
+
+
+def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
+    rows = [("reason", reason.sentence)]
+    if reason.missing_hosts:
+        rows.append(("missing", counted(reason.missing_hosts, "host")))
+    if reason.HasField("start_time"):
+        rows.append(("starts by", time_text(reason.start_time)))
+    if reason.passing_time_limit_s:
+        rows.append(("would pass", f"with time_limit_s: {reason.passing_time_limit_s}"))
+    if reason.reserved_in:
+        rows.append(("reserved in", ", ".join(reason.reserved_in)))
+    if reason.waits_for:
+        rows.append(("waits for", ", ".join(reason.waits_for)))
+    return rows
+
+
+def _tables(reason: advice_pb2.Reason) -> list[str]:
+    tables = []
+    if reason.obstacles:
+        shown = [_obstacle_row(obstacle) for obstacle in reason.obstacles[:MOST_OBSTACLES]]
+        tables.append(columns([("IN THE WAY", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
+        if (more := len(reason.obstacles) - MOST_OBSTACLES) > 0:
+            tables[-1] += f"\nand {more} more"
+    if reason.rooms:
+        rooms = [(r.domain, str(r.free_hosts), str(r.usable_hosts)) for r in reason.rooms]
+        tables.append(columns([("DOMAIN", "FREE", "USABLE"), *rooms], right={1, 2}))
+    return tables
+
+
+def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
+    kind = plain(advice_pb2.ObstacleKind.Name(obstacle.kind), "OBSTACLE_KIND_").replace("_", " ")
+    until = "-"
+    if obstacle.HasField("clear_time"):
+        basis = _BASES.get(obstacle.basis)
+        until = time_text(obstacle.clear_time) + (f" ({basis})" if basis else "")
+    return kind, obstacle.name or "-", f"{obstacle.hosts:,}", until
