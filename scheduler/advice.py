@@ -1,15 +1,17 @@
-"""Reasons as messages, and kept for as long as nothing changes."""
+"""Reasons and what-ifs as messages; reasons kept for as long as nothing changes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from threading import Lock
 
-from scheduler.convert import JOB_STATES, numbers, timestamp
-from scheduler.core import Job, Limits, Reason, State
+from placement.fabric import Fabric
+from scheduler.convert import JOB_STATES, job_placement, numbers, timestamp
+from scheduler.core import Job, JobState, Limits, Reason, State
 from scheduler.core.explain import Reasons
 from scheduler.core.job import SECOND_NS
 from scheduler.core.reason import Basis, Cause, Obstacle, ObstacleKind
+from scheduler.core.whatif import WhatIf
 from scheduler.v1 import advice_pb2, service_pb2
 
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
@@ -54,6 +56,18 @@ def explained(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobR
         state=JOB_STATES[job.state],
         reason=reason_to_proto(reason),
         version=version,
+    )
+
+
+def what_if_to_proto(fabric: Fabric, answer: WhatIf) -> advice_pb2.WhatIf:
+    job = answer.job
+    return advice_pb2.WhatIf(
+        sentence=answer.sentence,
+        state=JOB_STATES[job.state],
+        reason=reason_to_proto(answer.after),
+        placement=job_placement(fabric, job) if job.state is JobState.RUNNING else None,
+        starts=answer.starts,
+        stops=answer.stops,
     )
 
 

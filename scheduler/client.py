@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -140,8 +140,11 @@ class Client:
         )
         return self._call(self._stub.EndJob, request).job
 
-    def explain_job(self, name: str) -> service_pb2.ExplainJobResponse:
-        return self._call(self._stub.ExplainJob, service_pb2.ExplainJobRequest(name=name))
+    def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
+        """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
+        request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
+        deadline_s = DRY_RUN_DEADLINE_S if suppose else None
+        return self._call(self._stub.ExplainJob, request, deadline_s)
 
     def watch_jobs(
         self, after_version: int | None = None, name: str = ""

@@ -159,7 +159,7 @@ def job_to_proto(
         state=JOB_STATES[job.state],
         reason=reason,
         attempt=job.attempt,
-        placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
+        placement=job_placement(fabric, job, with_hosts=with_hosts) if job.hosts else None,
         version=version,
         spec=spec_to_proto(job.spec),
         tenant=job.tenant,
@@ -168,7 +168,10 @@ def job_to_proto(
     )
 
 
-def _job_placement(fabric: Fabric, job: Job, with_hosts: bool) -> placement_pb2.Placement:
+def job_placement(
+    fabric: Fabric, job: Job, *, with_hosts: bool = True
+) -> placement_pb2.Placement:
+    """What a job holds."""
     cut = job.cuts[0].bytes_per_step if job.cuts else 0
     held = Placement(
         job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes

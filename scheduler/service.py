@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 import grpc
 
+from placement.errors import BadInput
 from scheduler import advice, convert, listing
 from scheduler.core import Job, JobState, Reason, Rejected, State, admit, dry_run
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.standing import standings
+from scheduler.core.whatif import what_if
 from scheduler.problems import InputError
 from scheduler.refusal import invalid, invalid_input, not_found, refusals, rejected, unavailable
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -101,7 +103,11 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             writer, state = self._writer, self._writer.state
             job = _job(state, request.name)
             reason = await asyncio.to_thread(self._reason, writer, state, job.name)
-            return advice.explained(reason, job, state.version)
+            answer = advice.explained(reason, job, state.version)
+            if request.suppose:
+                found = await asyncio.to_thread(_what_if, writer, state, request)
+                answer.what_if.CopyFrom(found)
+            return answer
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
@@ -196,6 +202,16 @@ def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
         raise rejected(refusal, "spec.")
     answer = dry_run(state, command.spec, writer.limits)
     return convert.answer_to_proto(state.loaded_fabric, answer)
+
+
+def _what_if(
+    writer: Writer, state: State, request: service_pb2.ExplainJobRequest
+) -> advice_pb2.WhatIf:
+    try:
+        answer = what_if(state, request.name, request.suppose, writer.now_ns(), writer.limits)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return advice.what_if_to_proto(state.loaded_fabric, answer)
 
 
 def _job(state: State, name: str) -> Job:

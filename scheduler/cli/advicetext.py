@@ -1,10 +1,10 @@
-"""Reasons as tables: the sentence, then what stands in the way."""
+"""Reasons and what-ifs as tables: the sentence, then the facts behind it."""
 
 from __future__ import annotations
 
-from scheduler.cli.messages import job_state, plain, time_text
+from scheduler.cli.messages import job_state, placement_rows, plain, time_text
 from scheduler.cli.text import columns, counted
-from scheduler.v1 import advice_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
 MOST_OBSTACLES = 20
 
@@ -17,7 +17,26 @@ _BASES = {
 
 def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
     head = [("job", answer.name), ("state", job_state(answer))]
-    return "\n\n".join([columns(head + reason_rows(answer.reason)), *_tables(answer.reason)])
+    parts = [columns(head + reason_rows(answer.reason))]
+    if answer.HasField("what_if"):
+        parts.append(_what_if_text(answer.what_if))
+    else:
+        parts += _tables(answer.reason)
+    return "\n\n".join(parts)
+
+
+def _what_if_text(answer: advice_pb2.WhatIf) -> str:
+    rows = [("then it", answer.sentence)]
+    if answer.HasField("placement"):
+        rows += placement_rows(answer.placement)
+    elif answer.state == job_pb2.JOB_STATE_QUEUED:
+        rows += reason_rows(answer.reason)[1:]
+    rows += [
+        (what, ", ".join(jobs))
+        for what, jobs in (("also starts", answer.starts), ("stops", answer.stops))
+        if jobs
+    ]
+    return columns(rows)
 
 
 def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:

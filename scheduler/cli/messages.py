@@ -77,7 +77,7 @@ def job_text(job: job_pb2.Job) -> str:
         ("changed", time_text(job.update_time)),
     ]
     if job.HasField("placement"):
-        rows += _placement_rows(job.placement)
+        rows += placement_rows(job.placement)
     return columns(rows)
 
 
@@ -134,7 +134,7 @@ def answer_text(answer: placement_pb2.Answer) -> str:
     if answer.reason:
         rows.append(("reason", answer.reason))
     if answer.HasField("placement"):
-        rows += _placement_rows(answer.placement)
+        rows += placement_rows(answer.placement)
     return columns(rows)
 
 
@@ -160,7 +160,7 @@ def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
     return columns([head, *rows], right={3}) if rows else "no hosts"
 
 
-def _placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
+def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
         ("hosts", f"{placement.host_count}: {_some(placement.hosts)}"),
         ("spares", f"{placement.spare_count}: {_some(placement.spares)}"),

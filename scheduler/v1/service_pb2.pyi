@@ -359,21 +359,31 @@ Global___EndJobResponse: _TypeAlias = EndJobResponse  # noqa: Y015
 
 @_typing.final
 class ExplainJobRequest(_message.Message):
-    """Asks why a job waits."""
+    """Asks why a job waits, or what would become of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    SUPPOSE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job. Required."""
+    @_builtins.property
+    def suppose(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Conditions of a what-if, taken to hold one after the other; nothing is changed. Each is one of
+        cordon, drain, uncordon, fail or repair with a host or a domain; cancel or end with a job; or,
+        of the job that is asked about, spares, priority, limit, tenant or class with a value:
+        "cordon z3", "cancel b", "limit 2h". Empty: why it waits as things are.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        suppose: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "suppose", b"suppose"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,6 +398,7 @@ class ExplainJobResponse(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WHAT_IF_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
@@ -399,17 +410,22 @@ class ExplainJobResponse(_message.Message):
     def reason(self) -> _advice_pb2.Reason:
         """Why it waits."""
 
+    @_builtins.property
+    def what_if(self) -> _advice_pb2.WhatIf:
+        """What would become of it. Set when the request supposes something."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         state: _job_pb2.JobState.ValueType = ...,
         reason: _advice_pb2.Reason | None = ...,
+        what_if: _advice_pb2.WhatIf | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

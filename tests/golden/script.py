@@ -19,6 +19,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     commit                              commit the plan that was kept, on what is true now
     draw                                who holds which host
     explain NAME                        why it waits
+    what-if NAME COND [+ COND ...]      what would become of it: `what-if a cordon z0 + cancel b`
 
 In a drawing a host shows the first letter of its job, in capitals when it is a spare,
 `.` when it is free, `x` failed, `-` cordoned and empty, `~` draining.
@@ -64,6 +65,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Action, Requeue, Reserve, Start
 from scheduler.core.standing import standings
 from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.whatif import what_if
 from tests.build import (
     cancel,
     cordon,
@@ -196,6 +198,13 @@ class Session:
         reason = explain(self.state, name, self.now_ns, self.limits)
         where = f" [reserved in {', '.join(reason.reserved_in)}]" if reason.reserved_in else ""
         yield f"{name}: {reason.sentence}{where}"
+
+    def _what_if(self, name: str, *words: str) -> Iterator[str]:
+        conditions = " ".join(words).split(" + ")
+        answer = what_if(self.state, name, conditions, self.now_ns, self.limits)
+        cut = f"; {cuts(answer.job.cuts)}" if answer.job.state is JobState.RUNNING else ""
+        also = f"; also starts {', '.join(answer.starts)}" if answer.starts else ""
+        yield f"{name}: if {', '.join(conditions)}: {answer.sentence}{cut}{also}"
 
     def _draw(self) -> Iterator[str]:
         """One line a zone, one word a rack, one letter a host."""

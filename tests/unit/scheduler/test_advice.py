@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scheduler import advice
-from scheduler.advice import FRESH_NS, ReasonCache, explained
+from scheduler.advice import FRESH_NS, ReasonCache, explained, what_if_to_proto
 from scheduler.cli.advicetext import explain_text
 from scheduler.core import Limits, explain
 from scheduler.core.explain import Reasons
+from scheduler.core.whatif import what_if
 from scheduler.v1 import advice_pb2
 from tests.build import fabric, job, loaded, run, started, submit
 
@@ -82,3 +83,18 @@ def test_a_long_list_of_obstacles_is_cut_short() -> None:
     state = run(started(state), submit("all", 30))
     text = explain_text(explained(explain(state, "all", 0, Limits()), job(state, "all"), 1))
     assert "and 10 more" in text
+
+
+def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
+    name = "w0"
+    answer = explained(explain(QUEUE, name, 0, Limits()), job(QUEUE, name), 7)
+    found = what_if(QUEUE, name, ["cancel b"], 0, Limits())
+    answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, found))
+    text = explain_text(answer)
+    assert "then it      would start now on 2 hosts in z0" in text
+    assert "cut zone     0 B per step" in text
+    assert "also starts  w1" in text
+    assert "stops        b" in text
+    still = what_if(QUEUE, name, ["cordon z0"], 0, Limits())
+    answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, still))
+    assert "would still wait" in explain_text(answer)
