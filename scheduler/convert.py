@@ -100,6 +100,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
         }
     if message.objective:
         mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
+    if message.HasField("constraints"):
+        mapping["constraints"] = _constraints(message.constraints)
     if message.HasField("time_limit_s"):
         mapping["time_limit_s"] = message.time_limit_s
     if message.HasField("spread_alpha"):
@@ -114,6 +116,23 @@ def _training(message: job_pb2.Training) -> dict[str, Any]:
             named = {number: member.value for member, number in numbers.items()}
             found[name] = named.get(found[name], found[name])
     return found
+
+
+def _constraints(message: job_pb2.Constraints) -> dict[str, Any]:
+    found: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
+    if message.hosts:
+        found["hosts"] = dict(message.hosts)
+    if message.avoid:
+        found["avoid"] = {avoid.tier: list(avoid.jobs) for avoid in message.avoid}
+    return found
+
+
+def _constraints_to_proto(found: Mapping[str, Any] | None) -> job_pb2.Constraints | None:
+    if not found:
+        return None
+    avoid = [job_pb2.Avoid(tier=t, jobs=names) for t, names in found.get("avoid", {}).items()]
+    rest = {key: value for key, value in found.items() if key != "avoid"}
+    return job_pb2.Constraints(**rest, avoid=avoid)
 
 
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
@@ -135,6 +154,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         time_limit_s=spec.time_limit_s,
         tenant=spec.tenant,
         priority_class=spec.priority_class,
+        constraints=_constraints_to_proto(mapping.get("constraints")),
     )
 
 
@@ -168,9 +188,7 @@ def job_to_proto(
     )
 
 
-def job_placement(
-    fabric: Fabric, job: Job, *, with_hosts: bool = True
-) -> placement_pb2.Placement:
+def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> placement_pb2.Placement:
     """What a job holds."""
     cut = job.cuts[0].bytes_per_step if job.cuts else 0
     held = Placement(

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.cells import highest
+from scheduler.core.company import Company, is_bound
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
@@ -58,6 +60,7 @@ class Outlook:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = quotas
         self._fabric = state.loaded_fabric
+        self._company = Company(state)
         self._started: list[Release] = []
         self._running: list[Release] | None = None
         self._hopeless: dict[tuple[str, bool], int] = {}
@@ -65,6 +68,7 @@ class Outlook:
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """`job` starts on these hosts, and ends then."""
         self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
+        self._company.took(job, hosts)
 
     def ends(self) -> list[Release]:
         """First end first."""
@@ -78,25 +82,26 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         if job.needed >= self._hopeless.get(key, job.needed + 1):
             return None  # a smaller job of this tenant was in vain before
-        for end_ns, then, book in self._futures(free):
-            if self._has_room(job, then, allowed, free, book):
-                return self._reserved(job, end_ns, then, allowed, free, book)
-        self._hopeless[key] = job.needed
+        for end_ns, then, book, gone in self._futures(free):
+            reach = self._company.room(job, _reach(then, allowed, free), gone)
+            if self._has_room(job, then, reach, book):
+                return self._reserved(job, end_ns, then, reach, free, book)
+        if not is_bound(job.spec.request, job.spec.neighbours):
+            self._hopeless[key] = job.needed
         return None
 
-    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
-        """Each moment at which gangs end, with the free hosts and quotas after it."""
-        book = self._quotas.book.copy()
+    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book, set[str]]]:
+        """Each moment at which gangs end, with the free hosts and quotas after it, and the
+        jobs that are gone."""
+        book, gone = self._quotas.book.copy(), set[str]()
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
                 book.take(gang.tenant, -gang.held)
-            yield end_ns, free, book
+                gone.add(gang.name)
+            yield end_ns, free, book, gone
 
-    def _has_room(
-        self, job: Job, then: HostSet, allowed: Allowance, free: HostSet, book: Book
-    ) -> bool:
-        reach = _reach(then, allowed, free)
+    def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
         if job.needed > reach.bit_count():
             return False
         borrowed = self._quotas.borrowed(job, job.needed, book)
@@ -107,19 +112,31 @@ class Outlook:
         job: Job,
         start_ns: int,
         then: HostSet,
-        allowed: Allowance,
+        reach: HostSet,
         free: HostSet,
         book: Book,
     ) -> Reservation:
-        reach = _reach(then, allowed, free)
+        place = self._place(job, reach, free)
+        kept = self._company.kept(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return Reservation(
             job.name,
             start_ns,
-            nearest(self._fabric, reach, free, job.needed),
-            reach.bit_count() - job.needed,
+            place,
+            # Where the place is kept, any number may be taken elsewhere.
+            self._fabric.host_count if kept else reach.bit_count() - job.needed,
             then.bit_count() - book.promised - borrowed if borrowed else None,
+            kept,
         )
+
+    def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
+        """Of the hosts that `Company.room` leaves, those to reserve."""
+        where = job.spec.request.where
+        if not where.same:
+            return nearest(self._fabric, reach, free, job.needed)
+        domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))
+        fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
+        return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
     def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
         """When gangs of the tenant `whose` leave `job` room below its limit."""

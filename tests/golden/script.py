@@ -4,13 +4,15 @@ A script is a sequence of blocks: comments, commands, `----`, and the trace they
 up to a blank line. Times are 10s, 5m, 1h.
 
     fabric zones=2 racks=2 hosts=2      load a fabric and draw it
+           [gpu=h100:z0,a100:z1]        with GPU models
     policy fifo                         production, easy, fifo or conservative
     tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
     submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
-                [tenant=T] [class=C]
+                [tenant=T] [class=C] [max_zones=1] [same=rack] [exclusive=rack]
+                [avoid=zone:b] [near=b] [gpu=h100]
     cancel NAME, end NAME [failed] [attempt=1]
     fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
     wait 1h                             let time pass
@@ -31,7 +33,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from placement.request import AUTO, TierCut
+from placement.request import AUTO, Constraints, TierCut
 from scheduler.core import (
     Conflict,
     HostState,
@@ -62,6 +64,7 @@ from scheduler.core.events import (
     TenantsLoaded,
 )
 from scheduler.core.job import SECOND_NS
+from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Requeue, Reserve, Start
 from scheduler.core.standing import standings
 from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
@@ -124,7 +127,9 @@ class Session:
             yield from self._send(COMMANDS[word](*names, **options))
 
     def _fabric(self, **sizes: str) -> Iterator[str]:
+        models = [pair.split(":") for pair in sizes.pop("gpu", "").split(",") if pair]
         spec = fabric_spec(**{tier: int(count) for tier, count in sizes.items()})
+        spec["labels"] = {place: {"gpu": model} for model, place in models}
         self.state, self.now_ns = replay([FabricLoaded(0, spec)]), 0
         self.tenants = Tenants(())
         yield from self._draw()
@@ -263,7 +268,7 @@ def _submit(
     spares: str = "0",
     request_id: str = "",
     tenant: str = "",
-    **level: str,
+    **rest: str,
 ) -> Command:
     return submit(
         name,
@@ -274,8 +279,21 @@ def _submit(
         spares=AUTO if spares == "auto" else exactly(int(spares)),
         request_id=request_id,
         tenant=tenant,
-        priority_class=level.get("class", ""),
+        priority_class=rest.get("class", ""),
+        where=_where(rest),
+        neighbours=_neighbours(rest),
     )
+
+
+def _where(options: dict[str, str]) -> Constraints:
+    labels = (("gpu", options["gpu"]),) if "gpu" in options else ()
+    return Constraints(int(options.get("max_zones", "0")), options.get("same", ""), labels)
+
+
+def _neighbours(options: dict[str, str]) -> Neighbours:
+    tier, _, names = options.get("avoid", "").partition(":")
+    avoid = ((tier, tuple(names.split(","))),) if names else ()
+    return Neighbours(options.get("exclusive", ""), avoid, options.get("near", ""))
 
 
 def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:

@@ -1,0 +1,107 @@
+"""The gangs that hold hosts while a decision is made, and what they leave a job.
+
+Everything that a job's constraints say about hosts comes together here: labels and shapes
+(placement.constraints) on the hosts that its neighbours leave open (neighbours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from placement.constraints import around, room_text, tier_of, usable, wish_text
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from placement.request import ANYWHERE, Placement, Request
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_to
+from scheduler.core.state import State
+
+
+class Company:
+    """Mutable: told of each start. Cost: nothing where nobody wants anything."""
+
+    def __init__(self, state: State) -> None:
+        self._fabric: Fabric = state.loaded_fabric
+        self._parties = {
+            job.name: Party(job.name, job.spec.neighbours, job.held)
+            for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        }
+        self._wanting = [name for name, p in self._parties.items() if p.wants != ANYBODY]
+
+    def took(self, job: Job, hosts: HostSet) -> None:
+        """`job` starts on these hosts."""
+        wants = job.spec.neighbours
+        self._parties[job.name] = Party(job.name, wants, hosts)
+        if wants != ANYBODY and job.name not in self._wanting:
+            self._wanting.append(job.name)
+
+    def closed(self, name: str, wants: Neighbours, gone: Collection[str] = ()) -> HostSet:
+        """Hosts that a job leaves alone because of its neighbours, once those that are
+        `gone` have ended."""
+        names = self._wanting if wants == ANYBODY else self._parties
+        if not names:
+            return 0
+        others = [self._parties[other] for other in names if other not in gone]
+        return closed_to(self._fabric, Party(name, wants), others)
+
+    def room(self, job: Job, hosts: HostSet, gone: Collection[str] = ()) -> HostSet:
+        """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
+        hosts &= ~self.closed(job.name, job.spec.neighbours, gone)
+        return self.fitting(job, hosts)
+
+    def fitting(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` on which the shape and labels that it wants can be had."""
+        where = job.spec.request.where
+        return hosts if where == ANYWHERE else usable(self._fabric, where, hosts, job.needed)
+
+    def room_text(self, job: Job, free: HostSet) -> str:
+        """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
+        which 4 lie beside jobs kept apart; at most 2 in one rack`."""
+        where = job.spec.request.where
+        closed = free & self.closed(job.name, job.spec.neighbours)
+        beside = f", {closed.bit_count():,} of them beside jobs kept apart" if closed else ""
+        room = room_text(self._fabric, where, free & ~closed)
+        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
+        return f"{said}, {room}" if room else said
+
+    def kept(self, job: Job, place: HostSet) -> HostSet:
+        """Hosts that others leave alone so that `job` can start on `place` and nowhere
+        else; none when it can start on any hosts."""
+        wants = job.spec.neighbours
+        if not is_bound(job.spec.request, wants):
+            return 0
+        return place | self.shadow(wants, place)
+
+    def shadow(self, wants: Neighbours, hosts: HostSet) -> HostSet:
+        """The domains around `hosts` that a job with these wishes cares about."""
+        names = [wants.exclusive] if wants.exclusive else []
+        found = 0
+        for name in (*names, *(tier for tier, _ in wants.avoid)):
+            found |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
+        return found
+
+    def near(self, wants: Neighbours) -> HostSet:
+        """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
+        party = self._parties.get(wants.near)
+        return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
+
+    def noted(self, wants: Neighbours, placement: Placement) -> Placement:
+        """The placement, saying how the wish to be near a job was met."""
+        if not wants.near:
+            return placement
+        hosts = (1 << host for host in placement.hosts)
+        near = self.near(wants)
+        if wants.near not in self._parties:
+            note = f"near {wants.near}: it holds no hosts, so its zones are not known"
+        elif near and all(host & near for host in hosts):
+            note = f"near {wants.near}: all hosts lie in its zones; the bound is over these"
+        else:
+            note = f"near {wants.near}: its zones have too little room"
+        return replace(placement, notes=(*placement.notes, note))
+
+
+def is_bound(request: Request, wants: Neighbours) -> bool:
+    """Whether some hosts will not do for such a job."""
+    return request.where != ANYWHERE or bool(wants.exclusive or wants.avoid)
