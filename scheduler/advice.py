@@ -1,4 +1,4 @@
-"""Reasons and what-ifs as messages; reasons kept for as long as nothing changes."""
+"""Reasons, what-ifs and slots as messages; reasons kept for as long as nothing changes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from scheduler.core import Job, JobState, Limits, Reason, State
 from scheduler.core.explain import Reasons
 from scheduler.core.job import SECOND_NS
 from scheduler.core.reason import Basis, Cause, Obstacle, ObstacleKind
+from scheduler.core.slots import Slots
 from scheduler.core.whatif import WhatIf
 from scheduler.v1 import advice_pb2, service_pb2
 
@@ -99,4 +100,27 @@ def _obstacle(obstacle: Obstacle) -> advice_pb2.Obstacle:
         hosts=obstacle.hosts,
         clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
         basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
+    )
+
+
+def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:
+    return service_pb2.ListSlotsResponse(
+        tenant=found.tenant,
+        largest_gpus=found.room * gpus_per_host,
+        slots=[
+            advice_pb2.SlotCount(gpus=c.gpus, hosts=c.hosts, in_all=c.in_all, inside=c.inside)
+            for c in found.counts
+        ],
+        domains=[
+            advice_pb2.DomainSlots(
+                domain=domain,
+                free_hosts=found.free[at],
+                usable_hosts=found.usable[at],
+                slots=[count.by_domain[at] for count in found.counts],
+            )
+            for at, domain in enumerate(found.domains)
+        ],
+        version=version,
+        free_hosts=found.free_hosts,
+        usable_hosts=found.usable_hosts,
     )

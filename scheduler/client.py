@@ -146,6 +146,19 @@ class Client:
         deadline_s = DRY_RUN_DEADLINE_S if suppose else None
         return self._call(self._stub.ExplainJob, request, deadline_s)
 
+    def list_slots(
+        self,
+        sizes: Sequence[int] = (),
+        tenant: str = "",
+        priority_class: str = "",
+        time_limit_s: int | None = None,
+    ) -> service_pb2.ListSlotsResponse:
+        """How many jobs of each size in GPUs would start now."""
+        request = service_pb2.ListSlotsRequest(
+            sizes=sizes, tenant=tenant, priority_class=priority_class, time_limit_s=time_limit_s
+        )
+        return self._call(self._stub.ListSlots, request)
+
     def watch_jobs(
         self, after_version: int | None = None, name: str = ""
     ) -> Iterator[service_pb2.WatchJobsResponse]:

@@ -15,6 +15,7 @@ from scheduler.core import Job, JobState, Reason, Rejected, State, admit, dry_ru
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.whatif import what_if
 from scheduler.problems import InputError
@@ -108,6 +109,12 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 found = await asyncio.to_thread(_what_if, writer, state, request)
                 answer.what_if.CopyFrom(found)
             return answer
+
+    async def ListSlots(
+        self, request: service_pb2.ListSlotsRequest, context: Context
+    ) -> service_pb2.ListSlotsResponse:
+        async with refusals(context):
+            return await asyncio.to_thread(_list_slots, self._writer, request)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
@@ -212,6 +219,19 @@ def _what_if(
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return advice.what_if_to_proto(state.loaded_fabric, answer)
+
+
+def _list_slots(
+    writer: Writer, request: service_pb2.ListSlotsRequest
+) -> service_pb2.ListSlotsResponse:
+    state = writer.state
+    limit_s = request.time_limit_s if request.HasField("time_limit_s") else None
+    asker = Asker(request.tenant, request.priority_class, limit_s)
+    try:
+        found = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return advice.slots_to_proto(found, state.loaded_fabric.gpus_per_host, state.version)
 
 
 def _job(state: State, name: str) -> Job:

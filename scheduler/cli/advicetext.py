@@ -74,3 +74,20 @@ def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
         basis = _BASES.get(obstacle.basis)
         until = time_text(obstacle.clear_time) + (f" ({basis})" if basis else "")
     return kind, obstacle.name or "-", f"{obstacle.hosts:,}", until
+
+
+def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
+    """A column for each size, a line for each domain."""
+    sizes = [f"{slot.gpus:,}" for slot in answer.slots]
+    head = ("JOBS OF SO MANY GPUS", *sizes, "FREE HOSTS", "USABLE")
+    hosts = (f"{answer.free_hosts:,}", f"{answer.usable_hosts:,}")
+    rows = [("in all", *(f"{slot.in_all:,}" for slot in answer.slots), *hosts)]
+    if answer.domains:
+        rows.append(("each inside one", *(f"{slot.inside:,}" for slot in answer.slots), "", ""))
+    rows += [
+        (d.domain, *(f"{n:,}" for n in d.slots), f"{d.free_hosts:,}", f"{d.usable_hosts:,}")
+        for d in answer.domains
+    ]
+    largest = f"largest for tenant {answer.tenant}: {answer.largest_gpus:,} GPUs"
+    right = set(range(1, len(sizes) + 3))
+    return f"{columns([head, *rows], right=right)}\n\n{largest}"

@@ -137,6 +137,19 @@ class Desk:
                 first = self.caps.before(job, self._end_ns(job)) or first
             yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
 
+    def may_start(self, job: Job) -> bool:
+        """Whether quotas, limits and reservations let `job` start, behind all so far."""
+        allowed, end_ns = self.allowance(job), self._end_ns(job)
+        if job.needed > allowed.limit:
+            return False
+        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        return job.needed <= self.caps.room(job, end_ns, room)
+
+    def allowance(self, job: Job) -> Allowance:
+        """What quotas, constraints and reservations of places leave `job`."""
+        allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+        return self._beside_first(job, allowed, self._end_ns(job))
+
     def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
         if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):

@@ -325,3 +325,73 @@ class WhatIf(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WhatIf: _TypeAlias = WhatIf  # noqa: Y015
+
+@_typing.final
+class SlotCount(_message.Message):
+    """How many jobs of one size would start now, one after the other, behind all that wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    IN_ALL_FIELD_NUMBER: _builtins.int
+    INSIDE_FIELD_NUMBER: _builtins.int
+    gpus: _builtins.int
+    """Size of the job."""
+    hosts: _builtins.int
+    """The same in hosts."""
+    in_all: _builtins.int
+    """Jobs that would start, wherever they lie."""
+    inside: _builtins.int
+    """Jobs that would start, each whole inside one outermost domain."""
+    def __init__(
+        self,
+        *,
+        gpus: _builtins.int = ...,
+        hosts: _builtins.int = ...,
+        in_all: _builtins.int = ...,
+        inside: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "hosts", b"hosts", "in_all", b"in_all", "inside", b"inside"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotCount: _TypeAlias = SlotCount  # noqa: Y015
+
+@_typing.final
+class DomainSlots(_message.Message):
+    """Slots of one outermost domain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    FREE_HOSTS_FIELD_NUMBER: _builtins.int
+    USABLE_HOSTS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    domain: _builtins.str
+    """Name of the domain."""
+    free_hosts: _builtins.int
+    """Hosts that are free."""
+    usable_hosts: _builtins.int
+    """Free hosts that are not kept for other tenants."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Jobs that it would hold whole if all went there, in the order of the sizes."""
+
+    def __init__(
+        self,
+        *,
+        domain: _builtins.str = ...,
+        free_hosts: _builtins.int = ...,
+        usable_hosts: _builtins.int = ...,
+        slots: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "free_hosts", b"free_hosts", "slots", b"slots", "usable_hosts", b"usable_hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DomainSlots: _TypeAlias = DomainSlots  # noqa: Y015

@@ -30,15 +30,15 @@ from scheduler.v1 import placement_pb2 as scheduler_dot_v1_dot_placement__pb2
 from scheduler.v1 import tenant_pb2 as scheduler_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/advice.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"`\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"0\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"g\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"2\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07suppose\x18\x02 \x03(\t\"\xa7\x01\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12%\n\x07what_if\x18\x05 \x01(\x0b\x32\x14.scheduler.v1.WhatIf\x12\x0f\n\x07version\x18\x04 \x01(\x03\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"o\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"1\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"3\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"0\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"A\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host*\xd7\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x32\x8d\x08\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/advice.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"`\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"0\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"g\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"2\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07suppose\x18\x02 \x03(\t\"\xa7\x01\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12%\n\x07what_if\x18\x05 \x01(\x0b\x32\x14.scheduler.v1.WhatIf\x12\x0f\n\x07version\x18\x04 \x01(\x03\"u\n\x10ListSlotsRequest\x12\r\n\x05sizes\x18\x01 \x03(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x16\n\x0epriority_class\x18\x03 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"\xc8\x01\n\x11ListSlotsResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0clargest_gpus\x18\x02 \x01(\x05\x12&\n\x05slots\x18\x03 \x03(\x0b\x32\x17.scheduler.v1.SlotCount\x12*\n\x07\x64omains\x18\x04 \x03(\x0b\x32\x19.scheduler.v1.DomainSlots\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x12\n\nfree_hosts\x18\x06 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x07 \x01(\x05\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"o\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"1\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"3\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"0\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"A\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host*\xd7\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x32\xdb\x08\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12L\n\tListSlots\x12\x1e.scheduler.v1.ListSlotsRequest\x1a\x1f.scheduler.v1.ListSlotsResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBCHANGE']._serialized_start=2195
-  _globals['_JOBCHANGE']._serialized_end=2410
+  _globals['_JOBCHANGE']._serialized_start=2517
+  _globals['_JOBCHANGE']._serialized_end=2732
   _globals['_CREATEJOBREQUEST']._serialized_start=210
   _globals['_CREATEJOBREQUEST']._serialized_end=308
   _globals['_CREATEJOBRESPONSE']._serialized_start=310
@@ -63,34 +63,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINJOBREQUEST']._serialized_end=983
   _globals['_EXPLAINJOBRESPONSE']._serialized_start=986
   _globals['_EXPLAINJOBRESPONSE']._serialized_end=1153
-  _globals['_WATCHJOBSREQUEST']._serialized_start=1155
-  _globals['_WATCHJOBSREQUEST']._serialized_end=1233
-  _globals['_WATCHJOBSRESPONSE']._serialized_start=1236
-  _globals['_WATCHJOBSRESPONSE']._serialized_end=1394
-  _globals['_LISTTENANTSREQUEST']._serialized_start=1396
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1416
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1418
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1535
-  _globals['_LISTHOSTSREQUEST']._serialized_start=1537
-  _globals['_LISTHOSTSREQUEST']._serialized_end=1648
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=1650
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=1746
-  _globals['_CORDONHOSTREQUEST']._serialized_start=1748
-  _globals['_CORDONHOSTREQUEST']._serialized_end=1797
-  _globals['_CORDONHOSTRESPONSE']._serialized_start=1799
-  _globals['_CORDONHOSTRESPONSE']._serialized_end=1853
-  _globals['_UNCORDONHOSTREQUEST']._serialized_start=1855
-  _globals['_UNCORDONHOSTREQUEST']._serialized_end=1906
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=1908
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=1964
-  _globals['_DRAINHOSTREQUEST']._serialized_start=1966
-  _globals['_DRAINHOSTREQUEST']._serialized_end=2014
-  _globals['_DRAINHOSTRESPONSE']._serialized_start=2016
-  _globals['_DRAINHOSTRESPONSE']._serialized_end=2069
-  _globals['_REPORTHOSTREQUEST']._serialized_start=2071
-  _globals['_REPORTHOSTREQUEST']._serialized_end=2136
-  _globals['_REPORTHOSTRESPONSE']._serialized_start=2138
-  _globals['_REPORTHOSTRESPONSE']._serialized_end=2192
-  _globals['_SCHEDULERSERVICE']._serialized_start=2413
-  _globals['_SCHEDULERSERVICE']._serialized_end=3450
+  _globals['_LISTSLOTSREQUEST']._serialized_start=1155
+  _globals['_LISTSLOTSREQUEST']._serialized_end=1272
+  _globals['_LISTSLOTSRESPONSE']._serialized_start=1275
+  _globals['_LISTSLOTSRESPONSE']._serialized_end=1475
+  _globals['_WATCHJOBSREQUEST']._serialized_start=1477
+  _globals['_WATCHJOBSREQUEST']._serialized_end=1555
+  _globals['_WATCHJOBSRESPONSE']._serialized_start=1558
+  _globals['_WATCHJOBSRESPONSE']._serialized_end=1716
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1718
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1738
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1740
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1857
+  _globals['_LISTHOSTSREQUEST']._serialized_start=1859
+  _globals['_LISTHOSTSREQUEST']._serialized_end=1970
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=1972
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=2068
+  _globals['_CORDONHOSTREQUEST']._serialized_start=2070
+  _globals['_CORDONHOSTREQUEST']._serialized_end=2119
+  _globals['_CORDONHOSTRESPONSE']._serialized_start=2121
+  _globals['_CORDONHOSTRESPONSE']._serialized_end=2175
+  _globals['_UNCORDONHOSTREQUEST']._serialized_start=2177
+  _globals['_UNCORDONHOSTREQUEST']._serialized_end=2228
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=2230
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=2286
+  _globals['_DRAINHOSTREQUEST']._serialized_start=2288
+  _globals['_DRAINHOSTREQUEST']._serialized_end=2336
+  _globals['_DRAINHOSTRESPONSE']._serialized_start=2338
+  _globals['_DRAINHOSTRESPONSE']._serialized_end=2391
+  _globals['_REPORTHOSTREQUEST']._serialized_start=2393
+  _globals['_REPORTHOSTREQUEST']._serialized_end=2458
+  _globals['_REPORTHOSTRESPONSE']._serialized_start=2460
+  _globals['_REPORTHOSTRESPONSE']._serialized_end=2514
+  _globals['_SCHEDULERSERVICE']._serialized_start=2735
+  _globals['_SCHEDULERSERVICE']._serialized_end=3850
 # @@protoc_insertion_point(module_scope)

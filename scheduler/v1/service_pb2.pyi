@@ -432,6 +432,94 @@ class ExplainJobResponse(_message.Message):
 Global___ExplainJobResponse: _TypeAlias = ExplainJobResponse  # noqa: Y015
 
 @_typing.final
+class ListSlotsRequest(_message.Message):
+    """Asks how many jobs of some sizes would start now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZES_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose jobs. Empty: those of the default tenant."""
+    priority_class: _builtins.str
+    """Their priority class. Empty: none."""
+    time_limit_s: _builtins.int
+    """Their time limit, on which backfill relies. Unset: the one that is assumed."""
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sizes in GPUs that fill whole hosts. Empty: those of 8, 64, 512 and 2,048 that do."""
+
+    def __init__(
+        self,
+        *,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        tenant: _builtins.str = ...,
+        priority_class: _builtins.str = ...,
+        time_limit_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "priority_class", b"priority_class", "sizes", b"sizes", "tenant", b"tenant", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
+    _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
+
+Global___ListSlotsRequest: _TypeAlias = ListSlotsRequest  # noqa: Y015
+
+@_typing.final
+class ListSlotsResponse(_message.Message):
+    """Answers ListSlots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    LARGEST_GPUS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FREE_HOSTS_FIELD_NUMBER: _builtins.int
+    USABLE_HOSTS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose jobs."""
+    largest_gpus: _builtins.int
+    """GPUs of the largest job that would start now."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    free_hosts: _builtins.int
+    """Hosts that are free, once those that wait and can start have."""
+    usable_hosts: _builtins.int
+    """Free hosts that are not kept for other tenants."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.SlotCount]:
+        """In the order of the sizes."""
+
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.DomainSlots]:
+        """Outermost domains in the order of the fabric."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        largest_gpus: _builtins.int = ...,
+        slots: _abc.Iterable[_advice_pb2.SlotCount] | None = ...,
+        domains: _abc.Iterable[_advice_pb2.DomainSlots] | None = ...,
+        version: _builtins.int = ...,
+        free_hosts: _builtins.int = ...,
+        usable_hosts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "free_hosts", b"free_hosts", "largest_gpus", b"largest_gpus", "slots", b"slots", "tenant", b"tenant", "usable_hosts", b"usable_hosts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSlotsResponse: _TypeAlias = ListSlotsResponse  # noqa: Y015
+
+@_typing.final
 class WatchJobsRequest(_message.Message):
     """Asks for the changes of jobs."""
 

@@ -21,6 +21,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     commit                              commit the plan that was kept, on what is true now
     draw                                who holds which host
     explain NAME                        why it waits
+    slots SIZE,SIZE [tenant=T] [class=C] [limit=1h]    jobs of so many hosts that would start now
     what-if NAME COND [+ COND ...]      what would become of it: `what-if a cordon z0 + cancel b`
 
 In a drawing a host shows the first letter of its job, in capitals when it is a spare,
@@ -66,6 +67,7 @@ from scheduler.core.events import (
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Requeue, Reserve, Start
+from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
 from scheduler.core.whatif import what_if
@@ -210,6 +212,17 @@ class Session:
         cut = f"; {cuts(answer.job.cuts)}" if answer.job.state is JobState.RUNNING else ""
         also = f"; also starts {', '.join(answer.starts)}" if answer.starts else ""
         yield f"{name}: if {', '.join(conditions)}: {answer.sentence}{cut}{also}"
+
+    def _slots(self, sizes: str, tenant: str = "", limit: str = "", **level: str) -> Iterator[str]:
+        """Sizes are in hosts."""
+        gpus = self.state.loaded_fabric.gpus_per_host
+        asker = Asker(tenant, level.get("class", ""), seconds(limit) if limit else None)
+        wanted = [int(size) * gpus for size in sizes.split(",")]
+        found = slots(self.state, self.now_ns, self.limits, asker, wanted)
+        for slot in found.counts:
+            inside = zip(found.domains, slot.by_domain, strict=True)
+            by_domain = ", ".join(f"{domain} {jobs}" for domain, jobs in inside)
+            yield f"{found.tenant}: {slot.in_all} of {slot.hosts} hosts ({by_domain})"
 
     def _draw(self) -> Iterator[str]:
         """One line a zone, one word a rack, one letter a host."""

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from scheduler import advice
-from scheduler.advice import FRESH_NS, ReasonCache, explained, what_if_to_proto
-from scheduler.cli.advicetext import explain_text
+from scheduler.advice import (
+    FRESH_NS,
+    ReasonCache,
+    explained,
+    slots_to_proto,
+    what_if_to_proto,
+)
+from scheduler.cli.advicetext import explain_text, slots_text
 from scheduler.core import Limits, explain
 from scheduler.core.explain import Reasons
+from scheduler.core.slots import Asker, slots
 from scheduler.core.whatif import what_if
 from scheduler.v1 import advice_pb2
 from tests.build import fabric, job, loaded, run, started, submit
@@ -98,3 +105,15 @@ def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
     still = what_if(QUEUE, name, ["cordon z0"], 0, Limits())
     answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, still))
     assert "would still wait" in explain_text(answer)
+
+
+def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
+    found = slots(QUEUE, 0, Limits(), Asker(), (8, 16))
+    rows = [line.split() for line in slots_text(slots_to_proto(found, 8, 7)).splitlines()]
+    assert rows[0][-5:] == ["8", "16", "FREE", "HOSTS", "USABLE"]
+    assert rows[1] == ["in", "all", "0", "0", "0", "0"]
+    assert rows[3] == ["z0", "0", "0", "0", "0"]
+    found = slots(TEN, 0, Limits(), Asker(), (8, 40))
+    text = slots_text(slots_to_proto(found, 8, 7))
+    assert ["in", "all", "10", "2", "10", "10"] in [line.split() for line in text.splitlines()]
+    assert text.endswith("largest for tenant default: 80 GPUs")
