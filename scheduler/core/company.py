@@ -6,21 +6,23 @@ Everything that a job's constraints say about hosts comes together here: labels 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from placement.constraints import around, room_text, tier_of, usable, wish_text
 from placement.fabric import Fabric
 from placement.hostset import HostSet
-from placement.request import ANYWHERE, Placement, Request
+from placement.request import ANYWHERE, Constraints, Placement, Request
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
-from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_to
+from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_by, matches
 from scheduler.core.state import State
 
 
 class Company:
-    """Mutable: told of each start. Cost: nothing where nobody wants anything."""
+    """Mutable: told of each start. What is found is remembered until the next one, by what
+    jobs have in common: thousands that wait want few different things."""
 
     def __init__(self, state: State) -> None:
         self._fabric: Fabric = state.loaded_fabric
@@ -29,6 +31,9 @@ class Company:
             for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
         }
         self._wanting = [name for name, p in self._parties.items() if p.wants != ANYBODY]
+        self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
+        self._closed: dict[tuple[Neighbours, tuple[bool, ...]], HostSet] = {}
+        self._avoided: tuple[tuple[str, ...], ...] | None = None
 
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
@@ -36,25 +41,48 @@ class Company:
         self._parties[job.name] = Party(job.name, wants, hosts)
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
+        self._fitting.clear()
+        self._closed.clear()
+        self._avoided = None
 
-    def closed(self, name: str, wants: Neighbours, gone: Collection[str] = ()) -> HostSet:
-        """Hosts that a job leaves alone because of its neighbours, once those that are
-        `gone` have ended."""
+    def closed_by(self, name: str, wants: Neighbours) -> dict[str, HostSet]:
+        """Hosts that a job leaves alone, by the neighbour that closes them."""
         names = self._wanting if wants == ANYBODY else self._parties
-        if not names:
-            return 0
-        others = [self._parties[other] for other in names if other not in gone]
-        return closed_to(self._fabric, Party(name, wants), others)
+        others = [self._parties[other] for other in names]
+        return closed_by(self._fabric, Party(name, wants), others)
 
-    def room(self, job: Job, hosts: HostSet, gone: Collection[str] = ()) -> HostSet:
+    def closed(self, name: str, wants: Neighbours) -> HostSet:
+        """Hosts that a job leaves alone because of its neighbours."""
+        if wants == ANYBODY and not self._wanting:
+            return 0
+        if name in self._parties:
+            return reduce(or_, self.closed_by(name, wants).values(), 0)
+        key = (wants, tuple(matches(patterns, name) for patterns in self._patterns()))
+        if key not in self._closed:
+            self._closed[key] = reduce(or_, self.closed_by(name, wants).values(), 0)
+        return self._closed[key]
+
+    def _patterns(self) -> tuple[tuple[str, ...], ...]:
+        """All that gangs avoid: jobs that the same of these name are closed out alike."""
+        if self._avoided is None:
+            everyone = [self._parties[name].wants.avoid for name in self._wanting]
+            self._avoided = tuple(dict.fromkeys(names for avoid in everyone for _, names in avoid))
+        return self._avoided
+
+    def room(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
-        hosts &= ~self.closed(job.name, job.spec.neighbours, gone)
+        hosts &= ~self.closed(job.name, job.spec.neighbours)
         return self.fitting(job, hosts)
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` on which the shape and labels that it wants can be had."""
-        where = job.spec.request.where
-        return hosts if where == ANYWHERE else usable(self._fabric, where, hosts, job.needed)
+        where, needed = job.spec.request.where, job.needed
+        if where == ANYWHERE or hosts.bit_count() < needed:
+            return hosts
+        key = (where, needed, hosts)
+        if key not in self._fitting:
+            self._fitting[key] = usable(self._fabric, where, hosts, needed)
+        return self._fitting[key]
 
     def room_text(self, job: Job, free: HostSet) -> str:
         """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of

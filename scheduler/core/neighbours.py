@@ -47,7 +47,7 @@ def check(fabric: Fabric, wants: Neighbours) -> None:
     for tier, names in wants.avoid:
         field = f"constraints.avoid.{tier}"
         depth = tier_of(fabric, tier, field)
-        if wants.near and depth == 0 and _names(names, wants.near):
+        if wants.near and depth == 0 and matches(names, wants.near):
             raise BadInput(field, f"{wants.near} cannot be avoided there and be near")
 
 
@@ -64,23 +64,19 @@ def apart(fabric: Fabric, one: Party, other: Party) -> int | None:
 def _kept_apart(wants: Neighbours, name: str) -> Iterable[str]:
     if wants.exclusive:
         yield wants.exclusive
-    yield from (tier for tier, names in wants.avoid if _names(names, name))
+    yield from (tier for tier, names in wants.avoid if matches(names, name))
 
 
-def _names(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Whether `name` is one of these names or patterns."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def closed_to(fabric: Fabric, job: Party, others: Iterable[Party]) -> HostSet:
-    """Hosts that `job` leaves alone because of the hosts that `others` hold.
-
-    Cost: O(others), and O(domains) for each that is kept apart.
-    """
-    by_tier: dict[int, HostSet] = {}
+def closed_by(fabric: Fabric, job: Party, others: Iterable[Party]) -> dict[str, HostSet]:
+    """Hosts that `job` leaves alone because of each of the `others`, by name. Cost:
+    O(others)."""
+    closed = {}
     for other in others:
         if other.name != job.name and (tier := apart(fabric, job, other)) is not None:
-            by_tier[tier] = by_tier.get(tier, 0) | other.hosts
-    closed = 0
-    for tier, hosts in by_tier.items():
-        closed |= around(fabric, tier, hosts)
+            closed[other.name] = around(fabric, tier, other.hosts)
     return closed

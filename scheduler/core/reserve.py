@@ -64,6 +64,7 @@ class Outlook:
         self._started: list[Release] = []
         self._running: list[Release] | None = None
         self._hopeless: dict[tuple[str, bool], int] = {}
+        self._bound_in_vain: set[tuple[object, ...]] = set()
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """`job` starts on these hosts, and ends then."""
@@ -82,24 +83,38 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         if job.needed >= self._hopeless.get(key, job.needed + 1):
             return None  # a smaller job of this tenant was in vain before
-        for end_ns, then, book, gone in self._futures(free):
-            reach = self._company.room(job, _reach(then, allowed, free), gone)
+        bound = (*key, job.spec.request.where, job.spec.neighbours, job.needed)
+        if bound in self._bound_in_vain:
+            return None
+        closed = self._closed_after(job)
+        for end_ns, then, book in self._futures(free):
+            reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
+            reach = self._company.fitting(job, reach)
             if self._has_room(job, then, reach, book):
                 return self._reserved(job, end_ns, then, reach, free, book)
-        if not is_bound(job.spec.request, job.spec.neighbours):
+        if is_bound(job.spec.request, job.spec.neighbours):
+            self._bound_in_vain.add(bound)
+        else:
             self._hopeless[key] = job.needed
         return None
 
-    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book, set[str]]]:
-        """Each moment at which gangs end, with the free hosts and quotas after it, and the
-        jobs that are gone."""
-        book, gone = self._quotas.book.copy(), set[str]()
+    def _closed_after(self, job: Job) -> dict[int, HostSet]:
+        """Hosts that gangs close to `job` after each moment at which others have ended."""
+        by_name = self._company.closed_by(job.name, job.spec.neighbours)
+        closed, later = dict[int, HostSet](), 0
+        for gang in reversed(self.ends()) if by_name else ():
+            closed.setdefault(gang.end_ns, later)
+            later |= by_name.get(gang.name, 0)
+        return closed
+
+    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
+        """Each moment at which gangs end, with the free hosts and quotas after it."""
+        book = self._quotas.book.copy()
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
                 book.take(gang.tenant, -gang.held)
-                gone.add(gang.name)
-            yield end_ns, free, book, gone
+            yield end_ns, free, book
 
     def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
         if job.needed > reach.bit_count():
