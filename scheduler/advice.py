@@ -1,4 +1,4 @@
-"""Reasons, what-ifs and slots as messages; reasons kept for as long as nothing changes."""
+"""Reasons, what-ifs, slots and moves as messages; reasons kept for as long as nothing changes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Collection
 from threading import Lock
 
 from placement.fabric import Fabric
-from scheduler.convert import JOB_STATES, job_placement, numbers, timestamp
+from scheduler.convert import JOB_STATES, cut_to_proto, job_placement, numbers, timestamp
 from scheduler.core import Job, JobState, Limits, Reason, State
+from scheduler.core.defrag import Proposal, Relocation
 from scheduler.core.explain import Reasons
 from scheduler.core.job import SECOND_NS
 from scheduler.core.reason import Basis, Cause, Obstacle, ObstacleKind
@@ -123,4 +124,36 @@ def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb
         version=version,
         free_hosts=found.free_hosts,
         usable_hosts=found.usable_hosts,
+    )
+
+
+def proposal_to_proto(
+    fabric: Fabric, found: Proposal, *, applied: bool
+) -> service_pb2.DefragmentResponse:
+    return service_pb2.DefragmentResponse(
+        sentence=found.sentence,
+        domain=found.domain,
+        wanted_hosts=found.wanted,
+        free_before=found.free_before,
+        free_after=found.free_after,
+        moves=[_relocation(fabric, move) for move in found.moves],
+        lost_gpu_hours=found.lost_gpu_s / 3600,
+        applied=applied,
+        version=found.version,
+    )
+
+
+def _relocation(fabric: Fabric, move: Relocation) -> advice_pb2.Relocation:
+    blocks = [
+        advice_pb2.BlockMove(
+            block=one.block, left=fabric.hosts[one.left], joined=fabric.hosts[one.joined]
+        )
+        for one in move.swap.moves
+    ]
+    return advice_pb2.Relocation(
+        job=move.swap.name,
+        blocks=blocks,
+        lost_gpu_hours=move.lost_gpu_s / 3600,
+        cuts_before=map(cut_to_proto, move.before),
+        cuts_after=map(cut_to_proto, move.swap.cuts),
     )

@@ -159,6 +159,25 @@ class Client:
         )
         return self._call(self._stub.ListSlots, request)
 
+    def defragment(
+        self,
+        *,
+        hosts: int = 0,
+        job: str = "",
+        apply: bool = False,
+        checkpoint_s: int | None = None,
+        restart_s: int | None = None,
+    ) -> service_pb2.DefragmentResponse:
+        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain."""
+        request = service_pb2.DefragmentRequest(
+            apply=apply, checkpoint_s=checkpoint_s, restart_s=restart_s
+        )
+        if job:
+            request.job = job
+        else:
+            request.hosts = hosts
+        return self._call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)
+
     def watch_jobs(
         self, after_version: int | None = None, name: str = ""
     ) -> Iterator[service_pb2.WatchJobsResponse]:

@@ -203,7 +203,7 @@ def placement_to_proto(
     return placement_pb2.Placement(
         hosts=fabric.names(placement.hosts) if with_hosts else (),
         spares=fabric.names(placement.spares) if with_hosts else (),
-        cuts=[_cut_to_proto(cut) for cut in placement.cuts],
+        cuts=[cut_to_proto(cut) for cut in placement.cuts],
         lower_bound_bytes_per_step=placement.lower_bound,
         gap=placement.gap,
         optimal=placement.is_optimal,
@@ -213,7 +213,7 @@ def placement_to_proto(
     )
 
 
-def _cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
+def cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
     return placement_pb2.TierCut(
         tier=cut.tier, bytes_per_step=cut.bytes_per_step, by_axis=dict(cut.by_axis)
     )

@@ -11,15 +11,24 @@ import grpc
 
 from placement.errors import BadInput
 from scheduler import advice, convert, listing
-from scheduler.core import Job, JobState, Reason, Rejected, State, admit, dry_run
+from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.defrag import Proposal, Terms, propose
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.whatif import what_if
 from scheduler.problems import InputError
-from scheduler.refusal import invalid, invalid_input, not_found, refusals, rejected, unavailable
+from scheduler.refusal import (
+    conflict,
+    invalid,
+    invalid_input,
+    not_found,
+    refusals,
+    rejected,
+    unavailable,
+)
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
@@ -115,6 +124,19 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.ListSlotsResponse:
         async with refusals(context):
             return await asyncio.to_thread(_list_slots, self._writer, request)
+
+    async def Defragment(
+        self, request: service_pb2.DefragmentRequest, context: Context
+    ) -> service_pb2.DefragmentResponse:
+        async with refusals(context):
+            writer, state = self._writer, self._writer.state
+            found = await asyncio.to_thread(_proposal, writer, state, request)
+            if request.apply and found.moves:
+                answer = await writer.carry_out(found.plan)
+                if isinstance(answer, Conflict):
+                    raise conflict("; ".join(answer.reasons))
+            applied = request.apply and bool(found.moves)
+            return advice.proposal_to_proto(state.loaded_fabric, found, applied=applied)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
@@ -219,6 +241,21 @@ def _what_if(
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return advice.what_if_to_proto(state.loaded_fabric, answer)
+
+
+def _proposal(writer: Writer, state: State, request: service_pb2.DefragmentRequest) -> Proposal:
+    wanted = _job(state, request.job).needed if request.HasField("job") else request.hosts
+    if wanted < 1:
+        raise invalid("hosts", "must be at least 1")
+    kept = {
+        name: getattr(request, name)
+        for name in ("checkpoint_s", "restart_s")
+        if request.HasField(name)
+    }
+    for name, seconds in kept.items():
+        if seconds < 0:
+            raise invalid(name, "must not be negative")
+    return propose(state, wanted, writer.now_ns(), writer.limits, Terms(**kept))
 
 
 def _list_slots(

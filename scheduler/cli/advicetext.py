@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from scheduler.cli.messages import job_state, placement_rows, plain, time_text
-from scheduler.cli.text import columns, counted
+from scheduler.cli.text import bytes_text, columns, counted
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
 MOST_OBSTACLES = 20
+MOST_BLOCKS = 4
 
 _BASES = {
     advice_pb2.END_BASIS_STATED: "by its limit",
@@ -91,3 +92,24 @@ def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
     largest = f"largest for tenant {answer.tenant}: {answer.largest_gpus:,} GPUs"
     right = set(range(1, len(sizes) + 3))
     return f"{columns([head, *rows], right=right)}\n\n{largest}"
+
+
+def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
+    """The sentence, a line for each gang, and the hosts that its blocks leave and join."""
+    if not answer.moves:
+        return answer.sentence
+    rows = [("JOB", "GPU-HOURS", "CUT", "BLOCKS")]
+    for move in answer.moves:
+        cuts = zip(move.cuts_before, move.cuts_after, strict=True)
+        changed = [f"{a.tier} {bytes_text(a.bytes_per_step)}" for b, a in cuts if a != b]
+        rows.append(
+            (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
+        )
+    done = "the moves are made" if answer.applied else "nothing was moved: --apply makes the moves"
+    return f"{answer.sentence}\n\n{columns(rows, right={1})}\n\n{done}"
+
+
+def _blocks(move: advice_pb2.Relocation) -> str:
+    shown = [f"{one.block}: {one.left} -> {one.joined}" for one in move.blocks[:MOST_BLOCKS]]
+    more = len(move.blocks) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

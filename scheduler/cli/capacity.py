@@ -1,4 +1,4 @@
-"""`muster slots`: how many jobs of some sizes would start now."""
+"""`muster slots` and `muster defrag`: what free hosts are worth, and moves that mend it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connec
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command()(slots)
+    app.command()(defrag)
 
 
 def slots(
@@ -50,3 +51,42 @@ def _sizes(text: str) -> list[int]:
     if not all(word.isdecimal() and 0 < int(word) < 1 << 31 for word in words):
         raise typer.BadParameter(f"{text!r} is no list of sizes in GPUs", param_hint="--sizes")
     return [int(word) for word in words]
+
+
+def defrag(
+    hosts: Annotated[
+        int | None, typer.Option("--for-hosts", min=1, help="Hosts to be free in one zone.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--for", help="A waiting job: as many hosts as it needs.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Make the moves, all of them or none.")
+    ] = False,
+    checkpoint_s: Annotated[
+        int | None, typer.Option(min=0, help="Gangs save their state so often; 1800 if unset.")
+    ] = None,
+    restart_s: Annotated[
+        int | None, typer.Option(min=0, help="A gang restarts in so long; 300 if unset.")
+    ] = None,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Propose the cheapest moves of running gangs that free hosts of one zone.
+
+    A move stops a gang and starts it again with some blocks on other hosts; it costs the
+    work since the last checkpoint and a restart. No gang cuts more than before.
+    """
+    from scheduler.cli.advicetext import proposal_text
+
+    if (hosts is None) == (job is None):
+        raise typer.BadParameter("give one of the two", param_hint="--for-hosts or --for")
+    with connected(address) as client:
+        answer = client.defragment(
+            hosts=hosts or 0,
+            job=job or "",
+            apply=apply,
+            checkpoint_s=checkpoint_s,
+            restart_s=restart_s,
+        )
+    write(answer, proposal_text, output)

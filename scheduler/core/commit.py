@@ -63,6 +63,8 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
         case Start():
             return _start(state, action, free, quotas, now_ns)
         case Swap():
+            if action.is_asked and (wrong := _beyond(state, action, free, quotas)):
+                return wrong
             return _swap(state, action, free, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
@@ -136,7 +138,8 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
             return f"job {action.name}: host {fabric.hosts[move.joined]} is no longer free"
         hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
-    if job.state is JobState.RUNNING and not _leaves_unhealthy(state, action):
+    is_due = action.is_asked or _leaves_unhealthy(state, action)
+    if job.state is JobState.RUNNING and not is_due:
         return f"job {action.name}: runs on, its hosts need not be left any more"
     if any(state.host(host).state is HostState.FAILED for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
@@ -148,6 +151,16 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
         HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
     )
     return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
+
+
+def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:
+    """What keeps a move that is not urgent from its hosts; empty when nothing does."""
+    job = state.jobs.get(action.name)
+    if job is None or job.state is not JobState.RUNNING:
+        return f"job {action.name} is no longer running"
+    if _taken(action) & ~quotas.allowance(job, free).reach:
+        return f"job {action.name}: its hosts are guaranteed to others meanwhile"
+    return ""
 
 
 def _leaves_unhealthy(state: State, action: Swap) -> bool:

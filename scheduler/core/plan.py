@@ -27,11 +27,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Replace some hosts of a gang; every other rank stays."""
+    """Replace some hosts of a gang; every other rank stays.
+
+    `is_asked`: an operator wants it, although every host is healthy.
+    """
 
     name: str
     moves: tuple[Move, ...]
     cuts: tuple[TierCut, ...]
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

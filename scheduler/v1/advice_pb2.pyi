@@ -395,3 +395,77 @@ class DomainSlots(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DomainSlots: _TypeAlias = DomainSlots  # noqa: Y015
+
+@_typing.final
+class Relocation(_message.Message):
+    """One gang that moves: it stops, and starts again with some blocks on other hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    CUTS_BEFORE_FIELD_NUMBER: _builtins.int
+    CUTS_AFTER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    lost_gpu_hours: _builtins.float
+    """Work since the last checkpoint and the restart, in GPU-hours."""
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockMove]:
+        """Blocks that move, with the hosts that they leave and join."""
+
+    @_builtins.property
+    def cuts_before(self) -> _containers.RepeatedCompositeFieldContainer[_placement_pb2.TierCut]:
+        """What the gang cuts now, outermost tier first."""
+
+    @_builtins.property
+    def cuts_after(self) -> _containers.RepeatedCompositeFieldContainer[_placement_pb2.TierCut]:
+        """What it would cut; never more on any tier."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        blocks: _abc.Iterable[Global___BlockMove] | None = ...,
+        lost_gpu_hours: _builtins.float = ...,
+        cuts_before: _abc.Iterable[_placement_pb2.TierCut] | None = ...,
+        cuts_after: _abc.Iterable[_placement_pb2.TierCut] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cuts_after", b"cuts_after", "cuts_before", b"cuts_before", "job", b"job", "lost_gpu_hours", b"lost_gpu_hours"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Relocation: _TypeAlias = Relocation  # noqa: Y015
+
+@_typing.final
+class BlockMove(_message.Message):
+    """A block that moves to another host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    block: _builtins.int
+    """Number of the block in its gang."""
+    left: _builtins.str
+    """Name of the host that it leaves."""
+    joined: _builtins.str
+    """Name of the host that it joins."""
+    def __init__(
+        self,
+        *,
+        block: _builtins.int = ...,
+        left: _builtins.str = ...,
+        joined: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "joined", b"joined", "left", b"left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockMove: _TypeAlias = BlockMove  # noqa: Y015

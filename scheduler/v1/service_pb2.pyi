@@ -520,6 +520,111 @@ class ListSlotsResponse(_message.Message):
 Global___ListSlotsResponse: _TypeAlias = ListSlotsResponse  # noqa: Y015
 
 @_typing.final
+class DefragmentRequest(_message.Message):
+    """Asks for moves that free hosts of one outermost domain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    APPLY_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_S_FIELD_NUMBER: _builtins.int
+    RESTART_S_FIELD_NUMBER: _builtins.int
+    hosts: _builtins.int
+    """Hosts."""
+    job: _builtins.str
+    """Name of a waiting job: as many as it needs."""
+    apply: _builtins.bool
+    """Makes the moves. Unset: only says what they would be."""
+    checkpoint_s: _builtins.int
+    """How often gangs are taken to save their state, for the price. Unset: every 1,800 seconds."""
+    restart_s: _builtins.int
+    """How long a gang is taken to restart, for the price. Unset: 300 seconds."""
+    def __init__(
+        self,
+        *,
+        hosts: _builtins.int = ...,
+        job: _builtins.str = ...,
+        apply: _builtins.bool = ...,
+        checkpoint_s: _builtins.int | None = ...,
+        restart_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "apply", b"apply", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__checkpoint_s: _TypeAlias = _typing.Literal["checkpoint_s"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_s: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s"]  # noqa: Y015
+    _WhichOneofReturnType__restart_s: _TypeAlias = _typing.Literal["restart_s"]  # noqa: Y015
+    _WhichOneofArgType__restart_s: _TypeAlias = _typing.Literal["_restart_s", b"_restart_s"]  # noqa: Y015
+    _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job"]  # noqa: Y015
+    _WhichOneofArgType_wanted: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_s) -> _WhichOneofReturnType__checkpoint_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restart_s) -> _WhichOneofReturnType__restart_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_wanted) -> _WhichOneofReturnType_wanted | None: ...
+
+Global___DefragmentRequest: _TypeAlias = DefragmentRequest  # noqa: Y015
+
+@_typing.final
+class DefragmentResponse(_message.Message):
+    """Answers Defragment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    WANTED_HOSTS_FIELD_NUMBER: _builtins.int
+    FREE_BEFORE_FIELD_NUMBER: _builtins.int
+    FREE_AFTER_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    sentence: _builtins.str
+    """What the moves buy and cost, or why there are none, in one sentence."""
+    domain: _builtins.str
+    """Domain in which the hosts are, or would be, free. Empty: in none."""
+    wanted_hosts: _builtins.int
+    """Hosts that are wanted."""
+    free_before: _builtins.int
+    """Hosts free in the domain before the moves."""
+    free_after: _builtins.int
+    """Hosts free in the domain after them."""
+    lost_gpu_hours: _builtins.float
+    """Price of all moves."""
+    applied: _builtins.bool
+    """Whether the moves were made."""
+    version: _builtins.int
+    """Version of the log on which the moves were found."""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.Relocation]:
+        """The moves. Empty when nothing is lacking, or nothing helps."""
+
+    def __init__(
+        self,
+        *,
+        sentence: _builtins.str = ...,
+        domain: _builtins.str = ...,
+        wanted_hosts: _builtins.int = ...,
+        free_before: _builtins.int = ...,
+        free_after: _builtins.int = ...,
+        moves: _abc.Iterable[_advice_pb2.Relocation] | None = ...,
+        lost_gpu_hours: _builtins.float = ...,
+        applied: _builtins.bool = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "domain", b"domain", "free_after", b"free_after", "free_before", b"free_before", "lost_gpu_hours", b"lost_gpu_hours", "moves", b"moves", "sentence", b"sentence", "version", b"version", "wanted_hosts", b"wanted_hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefragmentResponse: _TypeAlias = DefragmentResponse  # noqa: Y015
+
+@_typing.final
 class WatchJobsRequest(_message.Message):
     """Asks for the changes of jobs."""
 

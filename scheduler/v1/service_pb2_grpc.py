@@ -70,6 +70,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.FromString,
                 _registered_method=True)
+        self.Defragment = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/Defragment',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/WatchJobs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
@@ -156,6 +161,14 @@ class SchedulerServiceServicer:
 
     def ListSlots(self, request, context):
         """Counts how many jobs of some sizes would start now, in all and inside each domain.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Defragment(self, request, context):
+        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,6 +261,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListSlots,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.SerializeToString,
+            ),
+            'Defragment': grpc.unary_unary_rpc_method_handler(
+                    servicer.Defragment,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.SerializeToString,
             ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
@@ -475,6 +493,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListSlots',
             scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Defragment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/Defragment',
+            scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,10 @@ class SchedulerServiceStub:
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     ListSlots: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]
     """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+    Defragment: _grpc.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]
+    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
@@ -93,6 +97,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     ListSlots: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]  # type: ignore[assignment]
     """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+    Defragment: _aio.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]  # type: ignore[assignment]
+    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
@@ -170,6 +178,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListSlotsResponse, _abc.Awaitable[_service_pb2.ListSlotsResponse]]:
         """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+
+    @_abc_1.abstractmethod
+    def Defragment(
+        self,
+        request: _service_pb2.DefragmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.DefragmentResponse, _abc.Awaitable[_service_pb2.DefragmentResponse]]:
+        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+        """
 
     @_abc_1.abstractmethod
     def WatchJobs(

@@ -22,6 +22,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     draw                                who holds which host
     explain NAME                        why it waits
     slots SIZE,SIZE [tenant=T] [class=C] [limit=1h]    jobs of so many hosts that would start now
+    defrag HOSTS [apply]                the moves that free so many hosts of one zone
     what-if NAME COND [+ COND ...]      what would become of it: `what-if a cordon z0 + cancel b`
 
 In a drawing a host shows the first letter of its job, in capitals when it is a spare,
@@ -51,6 +52,7 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.defrag import Terms, propose
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -223,6 +225,16 @@ class Session:
             inside = zip(found.domains, slot.by_domain, strict=True)
             by_domain = ", ".join(f"{domain} {jobs}" for domain, jobs in inside)
             yield f"{found.tenant}: {slot.in_all} of {slot.hosts} hosts ({by_domain})"
+
+    def _defrag(self, wanted: str, apply: str = "") -> Iterator[str]:
+        found = propose(self.state, int(wanted), self.now_ns, self.limits, Terms())
+        yield found.sentence
+        for move in found.moves:
+            hours = f"{move.lost_gpu_s / 3600:.1f} GPU-hours"
+            yield f"move {self._intent(move.swap).removeprefix('swap ')} ({hours})"
+        if apply:
+            self.plan = found.plan
+            yield from self._commit()
 
     def _draw(self) -> Iterator[str]:
         """One line a zone, one word a rack, one letter a host."""

@@ -9,16 +9,18 @@ from scheduler.advice import (
     FRESH_NS,
     ReasonCache,
     explained,
+    proposal_to_proto,
     slots_to_proto,
     what_if_to_proto,
 )
-from scheduler.cli.advicetext import explain_text, slots_text
+from scheduler.cli.advicetext import explain_text, proposal_text, slots_text
 from scheduler.core import Limits, explain
+from scheduler.core.defrag import Terms, propose
 from scheduler.core.explain import Reasons
 from scheduler.core.slots import Asker, slots
 from scheduler.core.whatif import what_if
 from scheduler.v1 import advice_pb2
-from tests.build import fabric, job, loaded, run, started, submit
+from tests.build import end, fabric, job, loaded, run, started, submit
 
 HOUR = 3_600
 TEN = loaded(fabric(1, 1, 10))
@@ -105,6 +107,23 @@ def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
     still = what_if(QUEUE, name, ["cordon z0"], 0, Limits())
     answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, still))
     assert "would still wait" in explain_text(answer)
+
+
+def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
+    state = loaded(fabric(2, 2, 2))
+    for name, hosts in (("a", 1), ("b", 1), ("c", 2), ("e", 2)):
+        state = started(state, submit(name, hosts))
+    state = run(state, end("c"))
+    found = propose(state, 4, 0, Limits(), Terms())
+    text = proposal_text(proposal_to_proto(state.loaded_fabric, found, applied=False))
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0] == found.sentence.split()
+    assert rows[3][:4] == ["e", "1.3", "as", "now"]
+    assert text.endswith("nothing was moved: --apply makes the moves")
+    idle = propose(state, 1, 0, Limits(), Terms())
+    assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, applied=False)) == (
+        "nothing to move: z0 has 2 hosts free"
+    )
 
 
 def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
