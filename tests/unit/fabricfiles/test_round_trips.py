@@ -167,3 +167,11 @@ def test_random_trees_return(tmp_path: Path, seed: int, form: str) -> None:
     returned = there_and_back(tmp_path, found, form)
     assert places(returned) == places(found)
     assert uplinks(returned) == uplinks(found)
+
+
+def test_labels_of_a_fabric_file_are_written_back() -> None:
+    labels = {"z0": {"gpu": "h100"}, "z1-r[0-1]": {"gpu": "a100", "disk": "no"}}
+    before = from_spec({**fabric().spec, "labels": labels})
+    after = from_spec(parse(dump(before), "fabric.yaml").mapping())
+    assert after.labels == before.labels
+    assert after == before
