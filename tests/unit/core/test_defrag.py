@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from placement import hostset
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
+from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants
 from scheduler.core.defrag import Candidate, Proposal, Terms, cover, lost_gpu_s, propose
 from scheduler.core.job import SECOND_NS
@@ -109,11 +111,17 @@ def test_where_every_move_would_cut_more_none_is_proposed() -> None:
 
 
 def test_hosts_kept_for_others_are_no_way_out() -> None:
-    state = scattered()
-    keeper = Tenant("keeper", cells=(Cell("rack", 2),))
-    state = run(state, LoadTenants(Tenants((keeper, Tenant(DEFAULT)))))
-    for move in asked(state, 4).moves:
-        assert move.swap.name not in {"e"}
+    before = asked(scattered(), 4)
+    keeper = Tenant("keeper", cells=(Cell("rack", 1),))
+    state = run(scattered(), LoadTenants(Tenants((keeper, Tenant(DEFAULT)))))
+    kept = Quotas(state).kept_hosts(state.free)["keeper"]
+    assert kept & hostset.of(m.joined for m in before.moves[0].swap.moves)
+    now = asked(state, 4)
+    assert [move.swap.name for move in now.moves] == ["a", "b"]
+    assert not kept & hostset.of(m.joined for move in now.moves for m in move.swap.moves)
+    answer = commit(state, before.plan, HOUR_NS)
+    assert isinstance(answer, Conflict)
+    assert "guaranteed to others meanwhile" in answer.reasons[0]
 
 
 def test_what_changed_meanwhile_is_a_conflict() -> None:
