@@ -6,6 +6,7 @@ Commit, the tests and the simulator all ask here; no solver is trusted.
 from __future__ import annotations
 
 from placement import hostset
+from placement.constraints import broken
 from placement.cut import cut
 from placement.fabric import Fabric
 from placement.hostset import HostSet
@@ -16,8 +17,8 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
     """Sentences; an empty list is a valid placement.
 
     Checks that the gang is whole, no host is named twice, every host is free, the
-    spares that were required are there, the cuts are what the referee counts, and
-    the bound does not exceed the cut.
+    spares that were required are there, the constraints are kept, the cuts are what the
+    referee counts, and the bound does not exceed the cut.
     """
     wrong = host_violations(fabric, free, request, placement)
     if wrong:
@@ -57,4 +58,4 @@ def host_violations(
     required = request.spares.required(needed)
     if len(placement.spares) < required:
         wrong.append(f"{required} spares are required, {len(placement.spares)} are held")
-    return wrong
+    return wrong + broken(fabric, request.where, hostset.of(everyone))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from placement import hostlist
 from placement.errors import BadInput
+from placement.labels import Labels, read_labels
 
 Ints = npt.NDArray[np.int64]
 KINDS = ("roce", "infiniband")
-_KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains")
+_KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains", "labels")
 MOST_HOSTS = 200_000
 SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
 
@@ -74,6 +75,7 @@ class Fabric:
     """Tiers outermost first, hosts in tree order. `spec` rebuilds the value.
 
     `nic_gbps`, `scale_up_gbps`: of one GPU, one direction: out of its host, and inside it.
+    `labels`: the hosts of each value of each label.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Fabric:
     hosts: tuple[str, ...]
     spec: Mapping[str, Any]
     scale_up_gbps: float = SCALE_UP_GBPS
+    labels: Labels = field(default_factory=dict)
 
     @property
     def host_count(self) -> int:
@@ -148,7 +151,9 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     scale_up = _positive(spec.get("scale_up_gbps", SCALE_UP_GBPS), "scale_up_gbps")
     tiers = _tier_entries(spec.get("tiers"))
     tree = _listed_tree(spec["domains"], tiers) if "domains" in spec else _regular_tree(tiers)
-    return replace(_assemble(name, kind, gpus, gbps, tiers, tree, spec), scale_up_gbps=scale_up)
+    fabric = _assemble(name, kind, gpus, gbps, tiers, tree, spec)
+    labels = read_labels(spec.get("labels", {}), fabric.tiers, fabric.hosts)
+    return replace(fabric, scale_up_gbps=scale_up, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)

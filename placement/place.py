@@ -16,6 +16,7 @@ from math import ceil
 import numpy as np
 
 from placement import hostset
+from placement.constraints import check, labelled, room_text, usable, wish_text
 from placement.cut import cut
 from placement.domains import single_domains
 from placement.fabric import Fabric, Ints
@@ -42,6 +43,7 @@ from placement.request import (
     Undecided,
 )
 from placement.seating import Hosts, Seating, Way
+from placement.shaped import shaped
 from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
@@ -51,16 +53,18 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
 
     Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the
-    job says a GPU has.
+    job says a GPU has, or when its constraints name a tier or label that is not there.
     """
     refuse_too_large(request)
+    check(fabric, request.where)
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)
-    if gang + required <= fabric.host_count:
+    everything = hostset.full(fabric.host_count)
+    if usable(fabric, request.where, everything, gang + required).bit_count() >= gang + required:
         return None
-    return Infeasible(
-        f"needs {_hosts(gang, required)}; {fabric.name} has {fabric.host_count:,} in all"
-    )
+    wish = wish_text(fabric, request.where)
+    has = room_text(fabric, request.where, everything) or f"{fabric.host_count:,} in all"
+    return Infeasible(f"needs {_hosts(gang, required)}{wish}; {fabric.name} has {has}")
 
 
 def place(
@@ -88,13 +92,20 @@ def place(
     if hint is not None:
         hint.check(gang)
     required = request.spares.required(gang)
-    if free.bit_count() < gang + required:
-        return _insufficient(fabric, free, gang, required)
+    room = usable(fabric, request.where, free, gang + required)
+    if room.bit_count() < gang + required:
+        return _insufficient(fabric, free, request, gang, required)
     if not limits.rounds and not limits.trees:
         return Undecided("the limits allow no search")
-    hosts = np.flatnonzero(hostset.to_mask(free, fabric.host_count)).astype(np.int64)
-    most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
-    return _Placer(fabric, request, limits, hosts, max(required, most), hint).place()
+
+    def solve(inside: HostSet) -> Placement:
+        hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)
+        most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
+        return _Placer(fabric, request, limits, hosts, max(required, most), hint).place()
+
+    if request.where.is_shape:
+        return shaped(fabric, room, request, gang + required, solve)
+    return solve(room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +243,11 @@ class _Placer:
         return grid, solve_scored(self.request, grid, capacities, reserved, self.limits, uplink)
 
 
-def _insufficient(fabric: Fabric, free: HostSet, gang: int, required: int) -> Insufficient:
+def _insufficient(
+    fabric: Fabric, free: HostSet, request: Request, gang: int, required: int
+) -> Insufficient:
+    """`free` counts hosts with the labels wanted."""
+    free = labelled(fabric, request.where, free)
     count = free.bit_count()
     by_domain: tuple[tuple[str, int], ...] = ()
     if fabric.tiers:
@@ -241,7 +256,11 @@ def _insufficient(fabric: Fabric, free: HostSet, gang: int, required: int) -> In
         free_by_domain = np.bincount(tier.domain_by_host[mask], minlength=len(tier.domains))
         by_domain = tuple(zip(tier.domains, free_by_domain.tolist(), strict=True))
     short = gang + required - count
-    reason = f"needs {_hosts(gang, required)}; {count:,} are free, {short:,} too few"
+    wish = wish_text(fabric, request.where)
+    has = room_text(fabric, request.where, free)
+    reason = f"needs {_hosts(gang, required)}{wish}; " + (
+        f"free: {has}" if has else f"{count:,} are free, {short:,} too few"
+    )
     return Insufficient(gang + required, count, by_domain, reason)
 
 

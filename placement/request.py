@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from placement.constraints import ANYWHERE, Constraints
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
 from placement.training import AS_LLAMA3, Batch, ModelShape, Training
@@ -77,7 +78,7 @@ class Request:
     `collectives`: pattern by axis, ring where nothing is said. `training`: how the
     model's state and work are split, from which its bytes follow.
     `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
-    PP group weighs the rest.
+    PP group weighs the rest. `where`: on which hosts it may lie.
     """
 
     parallelism: Parallelism
@@ -89,6 +90,7 @@ class Request:
     objective: Objective = Objective.CUT
     spread_alpha: float = EVEN_ALPHA
     training: Training = AS_LLAMA3
+    where: Constraints = ANYWHERE
 
     def __post_init__(self) -> None:
         if not 0 <= self.spread_alpha <= 1:

@@ -21,7 +21,7 @@ from placement.request import (
 from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
-from scheduler.core.explain import Cause
+from scheduler.core.reason import Cause
 from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2

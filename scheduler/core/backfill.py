@@ -109,9 +109,12 @@ class Caps:
 
     def before(self, job: Job, end_ns: int) -> Reservation | None:
         """The job of the same tenant that `job` would delay the most."""
-        found = [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
-        late = [first for first in found if end_ns > first.start_ns]
+        late = [first for first in self.held_back(job) if end_ns > first.start_ns]
         return min(late, key=lambda first: first.extra, default=None)
+
+    def held_back(self, job: Job) -> list[Reservation]:
+        """The first job that each limit above `job` holds back."""
+        return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
 
 
 def room_beside(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> int:

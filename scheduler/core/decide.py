@@ -49,6 +49,7 @@ class Verdict:
     """What becomes of one queued job. `placement` None: it waits, because of `hold`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
+    `passes_ns`: it would delay nobody if it ended by then.
     """
 
     job: Job
@@ -57,6 +58,7 @@ class Verdict:
     allowed: Allowance
     free: int
     behind: Reservation | None = None
+    passes_ns: int | None = None
 
 
 def decide(state: State, now_ns: int, limits: Limits) -> Plan:
@@ -126,9 +128,18 @@ class Desk:
             if isinstance(outcome, Placement):
                 yield Verdict(job, outcome, None, allowed, free)
                 continue
+            passes_ns = None
             if outcome is Hold.RESERVED:
+                passes_ns = self._passes_ns(job, first)
                 first = self.caps.before(job, self._end_ns(job)) or first
-            yield Verdict(job, None, outcome, allowed, free, first)
+            yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
+
+    def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
+        """The first moment at which somebody is promised hosts that `job` may need."""
+        if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):
+            return None
+        held_back = self.caps.held_back(job) + ([first] if first is not None else [])
+        return min((other.start_ns for other in held_back), default=None)
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
 from placement import hostset
 from placement.fabric import Fabric
@@ -16,42 +15,14 @@ from scheduler.core.cells import highest
 from scheduler.core.decide import Desk, Hold, Verdict
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
+from scheduler.core.obstacles import Obstacles
 from scheduler.core.plan import Reservation
-from scheduler.core.policy import Limits, Policy, time_limit_ns
+from scheduler.core.policy import Limits, Policy
 from scheduler.core.quota import domain_masks
+from scheduler.core.reason import Basis, Cause, Obstacle, Reason
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
-from scheduler.core.words import duration, ending, hosts_text, jobs_text
-
-
-class Cause(StrEnum):
-    """Why a job is not running."""
-
-    NOT_WAITING = "not_waiting"
-    DUE = "due"  # fits; starts with the next decision
-    HOSTS = "hosts"  # not enough free hosts
-    BEHIND = "behind"  # an earlier job holds a reservation
-    LIMIT = "limit"  # its tenant may hold no more
-    PROMISES = "promises"  # what is free is guaranteed to other tenants
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why `name` waits: one sentence, and the facts behind it.
-
-    `start_ns`: the earliest start from the running jobs' limits, None when unknown.
-    `waits_for`: running jobs whose ends would make the room, in order. `reserved_in`:
-    outermost domains in which hosts are reserved for it.
-    """
-
-    name: str
-    cause: Cause
-    sentence: str
-    needed: int = 0
-    free: int = 0
-    start_ns: int | None = None
-    waits_for: tuple[str, ...] = ()
-    reserved_in: tuple[str, ...] = ()
+from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
 
 
 def dry_run(state: State, spec: JobSpec, limits: Limits) -> Answer:
@@ -61,31 +32,48 @@ def dry_run(state: State, spec: JobSpec, limits: Limits) -> Answer:
 
 def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
     """Why the job waits. Raises: KeyError when no such job is at hand."""
-    job = state.find(name)
-    if job is None:
-        raise KeyError(name)
-    if job.state is not JobState.QUEUED:
-        return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}")
-    return explain_all(state, {name}, now_ns, limits)[name]
+    return Reasons(state, now_ns, limits).of(name)
 
 
 def explain_all(
     state: State, names: Collection[str], now_ns: int, limits: Limits
 ) -> dict[str, Reason]:
-    """The reasons of these queued jobs, from one walk along the queue.
+    """The reasons of these jobs, from one walk along the queue."""
+    reasons = Reasons(state, now_ns, limits)
+    return {name: reasons.of(name) for name in names}
+
+
+class Reasons:
+    """The reasons of one version at one moment, each found when it is first asked for.
 
     The stages are those of a decision, except that hosts are counted and not placed.
-    Cost: some 5 us for each job of the queue, and 1 ms for each reason.
+    The queue is walked once, and only as far as somebody asks. Cost: some 5 us for each
+    job of the queue, and 1 ms for each reason. Not for several threads at once.
     """
-    reasons: dict[str, Reason] = {}
-    told = _Told(state, now_ns, limits)
-    for verdict in Desk(state, now_ns, limits, state.free, _counted).verdicts():
-        if verdict.job.name in names:
-            reasons[verdict.job.name] = told.reason(verdict)
-            if len(reasons) == len(names):
-                break
-        told.passed(verdict)
-    return reasons
+
+    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+        self._state = state
+        self._told = _Told(state, now_ns, limits)
+        self._walk = Desk(state, now_ns, limits, state.free, _counted).verdicts()
+        self._turns: dict[str, _Turn] = {}
+        self._found: dict[str, Reason] = {}
+
+    def of(self, name: str) -> Reason:
+        """Raises: KeyError when no such job is at hand."""
+        if name not in self._found:
+            self._found[name] = self._reason(name)
+        return self._found[name]
+
+    def _reason(self, name: str) -> Reason:
+        job = self._state.find(name)
+        if job is None:
+            raise KeyError(name)
+        if job.state is not JobState.QUEUED:
+            return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}")
+        while name not in self._turns:
+            turn = self._told.turn(next(self._walk))
+            self._turns[turn.verdict.job.name] = turn
+        return self._told.reason(self._turns[name])
 
 
 def _counted(job: Job, free: HostSet, most: int) -> Placement:
@@ -93,82 +81,140 @@ def _counted(job: Job, free: HostSet, most: int) -> Placement:
     return Placement(tuple(hostset.members(highest(free, job.needed))))
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A job's turn in the queue. `ahead`: jobs before it; `due`: those that start now;
+    `blocker`: the first that waits for more than its own limit."""
+
+    verdict: Verdict
+    ahead: int
+    due: int
+    blocker: Job | None
+
+
 class _Told:
-    """What those ahead in the queue leave to say."""
+    """Puts verdicts into words."""
 
     def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = Quotas(state)
         self._outlook = Outlook(state, now_ns, limits, self._quotas)
+        self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._free = state.free.bit_count()
         self._ahead = self._due = 0
         self._blocker: Job | None = None
 
-    def passed(self, verdict: Verdict) -> None:
-        """This job is ahead of those still to come."""
+    def turn(self, verdict: Verdict) -> _Turn:
+        """The next job of the queue, with what those before it leave to say."""
+        turn = _Turn(verdict, self._ahead, self._due, self._blocker)
         self._ahead += 1
         self._due += verdict.placement is not None
         if verdict.hold not in (None, Hold.LIMIT) and self._blocker is None:
             self._blocker = verdict.job
+        return turn
 
-    def reason(self, verdict: Verdict) -> Reason:
-        job = verdict.job
+    def reason(self, turn: _Turn) -> Reason:
+        """One sentence, and what stands in the way."""
+        verdict, job = turn.verdict, turn.verdict.job
         if verdict.placement is not None:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
-            return Reason(job.name, Cause.DUE, sentence, job.needed, self._free)
+            return self._base(turn, Cause.DUE, sentence)
         if verdict.hold is Hold.LIMIT:
-            return self._limited(verdict)
+            return self._limited(turn)
         if job.needed > self._free:
-            return self._short(job)
+            return self._short(turn)
         if verdict.hold is Hold.HOSTS:
-            ahead, room = jobs_text(self._due), hosts_text(verdict.free)
+            ahead, room = jobs_text(turn.due), hosts_text(verdict.free)
             sentence = f"would fit, but {ahead} ahead of it and due leave {room}"
-            return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free)
+            return self._base(turn, Cause.BEHIND, sentence)
         if verdict.hold is Hold.PROMISES:
-            return self._promised(verdict)
-        return self._behind(verdict)
+            return self._promised(turn)
+        return self._behind(turn)
 
-    def _limited(self, verdict: Verdict) -> Reason:
-        job, allowed = verdict.job, verdict.allowed
+    def _base(
+        self, turn: _Turn, cause: Cause, sentence: str, obstacles: tuple[Obstacle, ...] = ()
+    ) -> Reason:
+        """What every reason states. Nobody misses hosts who only has to wait his turn."""
+        verdict, job = turn.verdict, turn.verdict.job
+        room = min(verdict.free, verdict.allowed.pool, max(0, verdict.allowed.limit))
+        missing = max(0, job.needed - room)
+        return Reason(
+            job.name,
+            cause,
+            sentence,
+            job.needed,
+            self._free,
+            missing=missing,
+            rooms=self._in_the_way.rooms(verdict.allowed) if missing else (),
+            obstacles=obstacles,
+        )
+
+    def _limited(self, turn: _Turn) -> Reason:
+        job, allowed = turn.verdict.job, turn.verdict.allowed
         book = self._quotas.book
         holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
+        found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
+        running = self._in_the_way.running(found, whose=allowed.whose)
         sentence = (
             f"needs {hosts_text(job.needed)}; tenant {allowed.whose} holds {holds:,}"
-            f" of its limit of {limit:,}"
+            f" of its limit of {limit:,}{self._when(found, running)}"
         )
-        found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
-        start_ns = None if found is None else found.start_ns
-        return Reason(job.name, Cause.LIMIT, sentence, job.needed, self._free, start_ns)
+        obstacles = (self._in_the_way.limit(allowed.whose), *running)
+        return self._until(self._base(turn, Cause.LIMIT, sentence, obstacles), found, running)
 
-    def _promised(self, verdict: Verdict) -> Reason:
-        job, pool = verdict.job, verdict.allowed.pool
-        sentence = (
-            f"needs {hosts_text(job.needed)}; {verdict.free:,} are free, of which tenant"
-            f" {job.tenant} can have {pool:,}: the rest is guaranteed to others"
-        )
-        return Reason(job.name, Cause.PROMISES, sentence, job.needed, self._free)
-
-    def _short(self, job: Job) -> Reason:
-        free, needed = self._free, job.needed
+    def _promised(self, turn: _Turn) -> Reason:
+        job, pool = turn.verdict.job, turn.verdict.allowed.pool
+        promises = self._in_the_way.guarantees(job)
         found = self._own_reservation(job)
-        needs = f"needs {hosts_text(needed)}; {free:,} {'is' if free == 1 else 'are'} free"
-        queue = f"; {jobs_text(self._ahead)} ahead of it" if self._ahead else ""
-        if found is None:
-            return Reason(
-                job.name, Cause.HOSTS, f"{needs}; {self._hopeless()}{queue}", needed, free
-            )
-        waits_for = tuple(g.name for g in self._outlook.ends() if g.end_ns <= found.start_ns)
-        wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
-        limit = self._whose_limits(waits_for)
-        when = f"{ending(waits_for)} in {duration(wait_s)} {limit}{self._outrun(waits_for)}"
-        sentence = f"{needs}; {when}{queue}"
-        is_first = self._blocker is None and self._limits.policy is not Policy.CONSERVATIVE
-        fabric = self._state.loaded_fabric
-        places = domains_of(fabric, found.hosts) if is_first else ()
-        return Reason(
-            job.name, Cause.HOSTS, sentence, needed, free, found.start_ns, waits_for, places
+        running = self._in_the_way.running(found)
+        owners = listed(tuple(promise.name for promise in promises)) or "others"
+        sentence = (
+            f"needs {hosts_text(job.needed)}; {turn.verdict.free:,} are free, of which tenant"
+            f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
+            f"{self._when(found, running)}"
         )
+        base = self._base(turn, Cause.PROMISES, sentence, (*promises, *running))
+        return self._until(base, found, running)
+
+    def _short(self, turn: _Turn) -> Reason:
+        job, free = turn.verdict.job, self._free
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        needs = f"needs {hosts_text(job.needed)}; {free:,} {'is' if free == 1 else 'are'} free"
+        queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
+        when = f"; {self._hopeless()}" if found is None else self._when(found, running)
+        obstacles = (
+            *running,
+            *self._in_the_way.out_of_service(),
+            *(self._in_the_way.guarantees(job) if found is None else ()),
+            *self._blockers(turn),
+        )
+        base = self._base(turn, Cause.HOSTS, f"{needs}{when}{queue}", obstacles)
+        is_first = turn.blocker is None and self._limits.policy is not Policy.CONSERVATIVE
+        places: tuple[str, ...] = ()
+        if found is not None and is_first:
+            places = domains_of(self._state.loaded_fabric, found.hosts)
+        return replace(self._until(base, found, running), reserved_in=places)
+
+    def _until(
+        self, base: Reason, found: Reservation | None, running: tuple[Obstacle, ...]
+    ) -> Reason:
+        """`base` with the earliest start, and whose ends it rests on."""
+        if found is None:
+            return base
+        waits_for = tuple(obstacle.name for obstacle in running)
+        return replace(base, start_ns=found.start_ns, waits_for=waits_for)
+
+    def _when(self, found: Reservation | None, running: tuple[Obstacle, ...]) -> str:
+        """`; a, b end in 2 h 00 min by stated limits`."""
+        if found is None:
+            return ""
+        wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
+        names = tuple(obstacle.name for obstacle in running)
+        late = [o.name for o in running if o.basis is Basis.OUTRUN]
+        outrun = f", which {', '.join(late)} outran" if late else ""
+        return f"; {ending(names)} in {duration(wait_s)} {self._whose_limits(names)}{outrun}"
 
     def _own_reservation(self, job: Job) -> Reservation | None:
         """As if the job were the first that waits."""
@@ -187,34 +233,34 @@ class _Told:
         assumed = duration(self._limits.assumed_limit_s)
         return f"by assumed limits ({assumed} where none is stated)"
 
-    def _outrun(self, names: tuple[str, ...]) -> str:
-        """Jobs that have lasted longer than their limits, whose ends are hence a guess."""
-        jobs = [self._state.jobs[name] for name in names]
-        late = [
-            job.name
-            for job in jobs
-            if job.start_ns + time_limit_ns(job, self._limits) <= self._now_ns
-        ]
-        return f", which {', '.join(late)} outran" if late else ""
+    def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:
+        return () if turn.blocker is None else (self._in_the_way.ahead(turn.blocker),)
 
-    def _behind(self, verdict: Verdict) -> Reason:
-        job = verdict.job
-        first = self._blocker
-        if verdict.behind is not None:
-            first = self._state.jobs[verdict.behind.name]
+    def _behind(self, turn: _Turn) -> Reason:
+        first, behind = turn.blocker, turn.verdict.behind
+        if behind is not None:
+            first = self._state.jobs[behind.name]
         if first is None:
             sentence = "would fit, but no placement was found within the limits of the search"
-            return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free)
+            return self._base(turn, Cause.BEHIND, sentence)
+        passes_s = self._passes_s(turn.verdict)
         rule = (
             "nobody overtakes under fifo"
             if self._limits.policy is Policy.FIFO
             else "starting now would delay it"
         )
-        sentence = (
-            f"would fit, but {first.name} ({hosts_text(first.needed)}) is ahead of it; {rule}"
-        )
-        waits_for = (first.name,)
-        return Reason(job.name, Cause.BEHIND, sentence, job.needed, self._free, None, waits_for)
+        hint = f"; with a time limit of {duration(passes_s)} it would not" if passes_s else ""
+        who = f"{first.name} ({hosts_text(first.needed)})"
+        sentence = f"would fit, but {who} is ahead of it; {rule}{hint}"
+        obstacle = self._in_the_way.ahead(first, behind)
+        base = self._base(turn, Cause.BEHIND, sentence, (obstacle,))
+        return replace(base, waits_for=(first.name,), passes_s=passes_s)
+
+    def _passes_s(self, verdict: Verdict) -> int | None:
+        """The longest time limit with which the job would delay nobody; None: there is none."""
+        if verdict.passes_ns is None:
+            return None
+        return max(0, verdict.passes_ns - self._now_ns) // SECOND_NS or None
 
 
 def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:

@@ -156,6 +156,14 @@ class Book:
         else:
             self.promised += change
 
+    def outstanding(self) -> dict[str, int]:
+        """Hosts promised to each tenant that has no sub-tenants with promises of their own.
+
+        A parent's promise beyond that of its sub-tenants stands under its own name.
+        """
+        own = {name: self._promise[name] - self._below[name] for name in self._nodes}
+        return {name: hosts for name, hosts in own.items() if hosts > 0}
+
     def limit(self, name: str) -> int:
         """Hosts that the tenant may hold."""
         return self._nodes[name].limit

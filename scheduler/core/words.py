@@ -11,10 +11,14 @@ def jobs_text(count: int) -> str:
     return f"{count:,} job{'' if count == 1 else 's'}"
 
 
+def listed(names: tuple[str, ...]) -> str:
+    """`a, b, c and 2 more`."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def ending(names: tuple[str, ...]) -> str:
-    """`a ends`, `a, b and 2 more end`."""
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{shown} {'ends' if len(names) == 1 else 'end'}"
+    """`a ends`, `a, b, c and 2 more end`."""
+    return f"{listed(names)} {'ends' if len(names) == 1 else 'end'}"
 
 
 def duration(seconds: int) -> str:

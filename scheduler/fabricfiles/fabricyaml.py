@@ -13,10 +13,14 @@ _WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 def dump(spec: Mapping[str, Any]) -> str:
     """The YAML text of a fabric's content."""
-    lines = [f"{key}: {_scalar(spec[key])}" for key in spec if key not in ("tiers", "domains")]
+    nested = ("tiers", "domains", "labels")
+    lines = [f"{key}: {_scalar(spec[key])}" for key in spec if key not in nested]
     lines += ["tiers:", *(f"  - {_flow(tier)}" for tier in spec["tiers"])]
     if "domains" in spec:
         lines += ["domains:", *_domains(spec["domains"], "  ")]
+    if spec.get("labels"):
+        lines += ["labels:"]
+        lines += [f"  {_scalar(name)}: {_flow(found)}" for name, found in spec["labels"].items()]
     return "\n".join(lines) + "\n"
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from placement.request import Infeasible, Insufficient, Placement
-from scheduler.core import Limits, Policy, Reason, State, decide, dry_run, explain
-from scheduler.core.explain import Cause
+from scheduler.core import Limits, Policy, Reason, State, Tenants, decide, dry_run, explain
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.explain import Reasons
 from scheduler.core.plan import Start
+from scheduler.core.reason import Basis, Cause, Obstacle, ObstacleKind, Room
+from scheduler.core.tenants import DEFAULT, Cell, Tenant
 from tests.build import (
     HOUR_NS,
     MINUTE_NS,
@@ -44,6 +47,9 @@ def test_a_job_that_waits_for_one_end() -> None:
         start_ns=HOUR_NS,
         waits_for=("b",),
         reserved_in=("z0",),
+        missing=3,
+        rooms=(Room("z0", 0, 0),),
+        obstacles=(Obstacle(ObstacleKind.RUNNING, "b", 4, HOUR_NS, Basis.STATED),),
     )
 
 
@@ -123,8 +129,12 @@ def test_a_job_that_would_delay_the_first() -> None:
     assert reason.cause is Cause.BEHIND
     assert reason.waits_for == ("wide",)
     assert reason.sentence == (
-        "would fit, but wide (8 hosts) is ahead of it; starting now would delay it"
+        "would fit, but wide (8 hosts) is ahead of it; starting now would delay it;"
+        " with a time limit of 2 h 00 min it would not"
     )
+    assert reason.passes_s == 2 * HOUR
+    assert reason.obstacles == (Obstacle(ObstacleKind.AHEAD, "wide", 8, 2 * HOUR_NS),)
+    assert not reason.missing
 
 
 def test_nobody_overtakes_under_fifo() -> None:
@@ -170,3 +180,71 @@ def test_a_dry_run_changes_nothing_and_knows_four_answers() -> None:
     assert isinstance(dry_run(TEN, spec("x", 10), Limits()), Placement)
     assert isinstance(dry_run(BUSY, spec("x", 10), Limits()), Insufficient)
     assert isinstance(dry_run(BUSY, spec("x", 11), Limits()), Infeasible)
+
+
+LIMITED = Tenants(
+    (Tenant("small", limit_gpus=32), Tenant("owner", guaranteed_gpus=32), Tenant(DEFAULT))
+)
+
+
+def with_tenants(*commands: Command) -> State:
+    return started(run(TEN, LoadTenants(LIMITED)), *commands)
+
+
+def test_a_limit_names_the_ends_that_make_room() -> None:
+    state = with_tenants(
+        submit("a", 1, tenant="small", limit_s=HOUR),
+        submit("b", 2, tenant="small", limit_s=2 * HOUR),
+        submit("c", 1, limit_s=60),
+    )
+    reason = why(run(state, submit("d", 3, tenant="small")), "d")
+    assert reason.cause is Cause.LIMIT
+    assert reason.sentence == (
+        "needs 3 hosts; tenant small holds 3 of its limit of 4;"
+        " a, b end in 2 h 00 min by stated limits"
+    )
+    assert (reason.start_ns, reason.waits_for, reason.missing) == (2 * HOUR_NS, ("a", "b"), 2)
+    assert reason.obstacles[0] == Obstacle(ObstacleKind.LIMIT, "small", 3)
+    assert {obstacle.name for obstacle in reason.obstacles} == {"small", "a", "b"}
+
+
+def test_guarantees_name_whose_they_are_and_what_ends_first() -> None:
+    state = with_tenants(submit("a", 4, limit_s=HOUR))
+    reason = why(run(state, submit("d", 3)), "d")
+    assert reason.cause is Cause.PROMISES
+    assert "the rest is guaranteed to owner; a ends in 1 h 00 min" in reason.sentence
+    assert (reason.start_ns, reason.waits_for, reason.missing) == (HOUR_NS, ("a",), 1)
+    assert reason.obstacles[0] == Obstacle(ObstacleKind.GUARANTEE, "owner", 4)
+
+
+def test_rooms_tell_what_is_free_from_what_may_be_used() -> None:
+    keeps = Tenant("keeper", cells=(Cell("zone", 1, 3),))
+    state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT)))))
+    state = run(state, cordon("z1-r0-h3"), submit("d", 5))
+    reason = why(state, "d")
+    assert sum(room.free for room in reason.rooms) == 7
+    assert sum(room.usable for room in reason.rooms) == 4
+    assert reason.missing == 1
+
+
+def test_every_way_to_know_an_end_is_told_apart() -> None:
+    state = started(TEN, submit("a", 3, limit_s=60), submit("b", 3), submit("c", 4, limit_s=HOUR))
+    reason = why(run(state, submit("d", 10)), "d", 2 * MINUTE_NS)
+    by_name = {obstacle.name: obstacle.basis for obstacle in reason.obstacles}
+    assert by_name == {"a": Basis.OUTRUN, "b": Basis.ASSUMED, "c": Basis.STATED}
+
+
+@pytest.mark.parametrize("hosts", [3, 4])
+def test_a_job_starts_with_the_time_limit_that_its_reason_names(hosts: int) -> None:
+    passes_s = why(behind(3 * HOUR, hosts), "c").passes_s
+    assert passes_s is not None
+    assert why(behind(passes_s, hosts), "c").cause is Cause.DUE
+    assert why(behind(passes_s + 1, hosts), "c").cause is not Cause.DUE
+
+
+def test_one_walk_gives_every_reason_in_any_order() -> None:
+    state = run(BUSY, *(submit(f"w{i}", 2 + i) for i in range(5)))
+    reasons = Reasons(state, 0, Limits())
+    for name in ("w2", "w0", "w4", "w2", "a"):
+        assert reasons.of(name) == why(state, name)
+    assert reasons.of("w2") is reasons.of("w2")

@@ -1,0 +1,83 @@
+"""The form of a reason: one sentence, and the facts behind it for a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why a job is not running."""
+
+    NOT_WAITING = "not_waiting"
+    DUE = "due"  # fits; starts with the next decision
+    HOSTS = "hosts"  # not enough free hosts
+    BEHIND = "behind"  # an earlier job holds a reservation
+    LIMIT = "limit"  # its tenant may hold no more
+    PROMISES = "promises"  # what is free is guaranteed to other tenants
+
+
+class ObstacleKind(StrEnum):
+    """What stands in a job's way."""
+
+    RUNNING = "running"  # a job that holds hosts, until `clear_ns`
+    AHEAD = "ahead"  # a waiting job that goes first; `clear_ns`: its own start
+    LIMIT = "limit"  # a tenant holds `hosts`, and its limit leaves too few
+    GUARANTEE = "guarantee"  # of the free hosts, `hosts` are promised to a tenant
+    OUT_OF_SERVICE = "out_of_service"  # `hosts` are cordoned, draining or failed
+
+
+class Basis(StrEnum):
+    """How the end of a running job is known."""
+
+    STATED = "stated"  # by its own time limit
+    ASSUMED = "assumed"  # it states none
+    OUTRUN = "outrun"  # it has outlasted its limit: a guess
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """`name`: of the job or tenant, empty for hosts out of service. `basis`: of jobs
+    that run."""
+
+    kind: ObstacleKind
+    name: str
+    hosts: int
+    clear_ns: int | None = None
+    basis: Basis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One outermost domain: hosts that are free in it, and those the job may use."""
+
+    domain: str
+    free: int
+    usable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why `name` waits: one sentence, and the facts behind it.
+
+    `free`: hosts free now; `missing`: how many more than it may use now it needs, for
+    want of hosts or of quota. `rooms`: where hosts are free, empty when none is missing.
+    `start_ns`: the earliest start from the running jobs' limits, None when unknown.
+    `waits_for`: jobs whose ends would make the room, in order, or the one ahead.
+    `reserved_in`: outermost domains in which hosts are reserved for it. `obstacles`: all
+    that stands in the way. `passes_s`: with a time limit of at most this it would start
+    now, ahead of those that wait.
+    """
+
+    name: str
+    cause: Cause
+    sentence: str
+    needed: int = 0
+    free: int = 0
+    start_ns: int | None = None
+    waits_for: tuple[str, ...] = ()
+    reserved_in: tuple[str, ...] = ()
+    missing: int = 0
+    rooms: tuple[Room, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    passes_s: int | None = None
