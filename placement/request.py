@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from placement.constraints import ANYWHERE, Constraints
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
 from placement.training import AS_LLAMA3, Batch, ModelShape, Training
@@ -68,6 +67,27 @@ class SpareRule:
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """On which hosts the gang and its spares may lie.
+
+    `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
+    domain holds everything. `labels`: what every host is labelled with.
+    """
+
+    max_zones: int = 0
+    same: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_shape(self) -> bool:
+        """Whether hosts are bound to each other, not each by itself."""
+        return bool(self.max_zones or self.same)
+
+
+ANYWHERE = Constraints()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement import hostset
+from placement.constraints import joinable
 from placement.cut import cut
 from placement.fabric import Fabric, Ints
 from placement.hostset import HostSet
@@ -38,7 +39,8 @@ def choose_swaps(
     own: HostSet,
     free: HostSet,
 ) -> Swaps | None:
-    """Hosts for the `blocks` that lost theirs, or None when too few can be had.
+    """Hosts for the `blocks` that lost theirs, or None when too few can be had that keep
+    the constraints of the request.
 
     Order: the least cut over the outermost tier, then a spare of one's own before a
     free host, then the least cut over the inner tiers, then the lowest host number.
@@ -46,12 +48,16 @@ def choose_swaps(
     """
     now = np.array(hosts, dtype=np.int64)
     joined = []
+    leaving = set(blocks)
+    kept = own | hostset.of(host for block, host in enumerate(hosts) if block not in leaving)
     for block in blocks:
-        best = _best_host(fabric, request, now, block, own, free)
+        may = joinable(fabric, request.where, kept)
+        best = _best_host(fabric, request, now, block, own & may, free & may)
         if best is None:
             return None
         now[block] = best
         joined.append((block, best))
+        kept |= 1 << best
         own &= ~(1 << best)
         free &= ~(1 << best)
     return Swaps(tuple(joined), cut(fabric, request, now.tolist()))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -140,8 +140,43 @@ class Client:
         )
         return self._call(self._stub.EndJob, request).job
 
-    def explain_job(self, name: str) -> service_pb2.ExplainJobResponse:
-        return self._call(self._stub.ExplainJob, service_pb2.ExplainJobRequest(name=name))
+    def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
+        """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
+        request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
+        deadline_s = DRY_RUN_DEADLINE_S if suppose else None
+        return self._call(self._stub.ExplainJob, request, deadline_s)
+
+    def list_slots(
+        self,
+        sizes: Sequence[int] = (),
+        tenant: str = "",
+        priority_class: str = "",
+        time_limit_s: int | None = None,
+    ) -> service_pb2.ListSlotsResponse:
+        """How many jobs of each size in GPUs would start now."""
+        request = service_pb2.ListSlotsRequest(
+            sizes=sizes, tenant=tenant, priority_class=priority_class, time_limit_s=time_limit_s
+        )
+        return self._call(self._stub.ListSlots, request)
+
+    def defragment(
+        self,
+        *,
+        hosts: int = 0,
+        job: str = "",
+        apply: bool = False,
+        checkpoint_s: int | None = None,
+        restart_s: int | None = None,
+    ) -> service_pb2.DefragmentResponse:
+        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain."""
+        request = service_pb2.DefragmentRequest(
+            apply=apply, checkpoint_s=checkpoint_s, restart_s=restart_s
+        )
+        if job:
+            request.job = job
+        else:
+            request.hosts = hosts
+        return self._call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)
 
     def watch_jobs(
         self, after_version: int | None = None, name: str = ""

@@ -20,43 +20,39 @@ from placement.request import (
 )
 from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.changes import Change, ChangeKind
-from scheduler.core import HostState, Job, JobSpec, JobState, Reason, State
-from scheduler.core.reason import Cause
+from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 
-def _numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
+def numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
     """The wire number of each member; a member without one fails at import."""
     return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
 
 
-_JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = _numbers(
+JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
     job_pb2.JobState, "JOB_STATE", JobState
 )
-_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = _numbers(
+_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
     host_pb2.HostState, "HOST_STATE", HostState
 )
-_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = _numbers(
+_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = numbers(
     job_pb2.Collective, "COLLECTIVE", Collective
 )
-_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = _numbers(
+_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = numbers(
     job_pb2.Objective, "OBJECTIVE", Objective
 )
-_CAUSES: dict[Cause, service_pb2.WaitCause.ValueType] = _numbers(
-    service_pb2.WaitCause, "WAIT_CAUSE", Cause
-)
-_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = _numbers(
+_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
 _TRAINING: dict[str, dict[Any, Any]] = {
-    "data_parallel": _numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
-    "sync": _numbers(job_pb2.Sync, "SYNC", Sync),
-    "context_parallel": _numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
-    "recompute": _numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
+    "data_parallel": numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
+    "sync": numbers(job_pb2.Sync, "SYNC", Sync),
+    "context_parallel": numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
+    "recompute": numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
 }
-_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in _JOB_STATES.items()}
+_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 _COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
 _OBJECTIVE_BY_NUMBER: dict[int, Objective] = {n: o for o, n in _OBJECTIVES.items()}
@@ -104,6 +100,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
         }
     if message.objective:
         mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
+    if message.HasField("constraints"):
+        mapping["constraints"] = _constraints(message.constraints)
     if message.HasField("time_limit_s"):
         mapping["time_limit_s"] = message.time_limit_s
     if message.HasField("spread_alpha"):
@@ -118,6 +116,23 @@ def _training(message: job_pb2.Training) -> dict[str, Any]:
             named = {number: member.value for member, number in numbers.items()}
             found[name] = named.get(found[name], found[name])
     return found
+
+
+def _constraints(message: job_pb2.Constraints) -> dict[str, Any]:
+    found: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
+    if message.hosts:
+        found["hosts"] = dict(message.hosts)
+    if message.avoid:
+        found["avoid"] = {avoid.tier: list(avoid.jobs) for avoid in message.avoid}
+    return found
+
+
+def _constraints_to_proto(found: Mapping[str, Any] | None) -> job_pb2.Constraints | None:
+    if not found:
+        return None
+    avoid = [job_pb2.Avoid(tier=t, jobs=names) for t, names in found.get("avoid", {}).items()]
+    rest = {key: value for key, value in found.items() if key != "avoid"}
+    return job_pb2.Constraints(**rest, avoid=avoid)
 
 
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
@@ -139,6 +154,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         time_limit_s=spec.time_limit_s,
         tenant=spec.tenant,
         priority_class=spec.priority_class,
+        constraints=_constraints_to_proto(mapping.get("constraints")),
     )
 
 
@@ -160,10 +176,10 @@ def job_to_proto(
         uid=job.uid,
         create_time=timestamp(job.submit_ns),
         update_time=timestamp(job.state_ns),
-        state=_JOB_STATES[job.state],
+        state=JOB_STATES[job.state],
         reason=reason,
         attempt=job.attempt,
-        placement=_job_placement(fabric, job, with_hosts) if job.hosts else None,
+        placement=job_placement(fabric, job, with_hosts=with_hosts) if job.hosts else None,
         version=version,
         spec=spec_to_proto(job.spec),
         tenant=job.tenant,
@@ -172,7 +188,8 @@ def job_to_proto(
     )
 
 
-def _job_placement(fabric: Fabric, job: Job, with_hosts: bool) -> placement_pb2.Placement:
+def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> placement_pb2.Placement:
+    """What a job holds."""
     cut = job.cuts[0].bytes_per_step if job.cuts else 0
     held = Placement(
         job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes
@@ -186,7 +203,7 @@ def placement_to_proto(
     return placement_pb2.Placement(
         hosts=fabric.names(placement.hosts) if with_hosts else (),
         spares=fabric.names(placement.spares) if with_hosts else (),
-        cuts=[_cut_to_proto(cut) for cut in placement.cuts],
+        cuts=[cut_to_proto(cut) for cut in placement.cuts],
         lower_bound_bytes_per_step=placement.lower_bound,
         gap=placement.gap,
         optimal=placement.is_optimal,
@@ -196,7 +213,7 @@ def placement_to_proto(
     )
 
 
-def _cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
+def cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
     return placement_pb2.TierCut(
         tier=cut.tier, bytes_per_step=cut.bytes_per_step, by_axis=dict(cut.by_axis)
     )
@@ -225,21 +242,6 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
                 outcome=placement_pb2.OUTCOME_UNDECIDED, reason=answer.reason
             )
     assert_never(answer)
-
-
-def reason_to_proto(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
-    return service_pb2.ExplainJobResponse(
-        name=job.name,
-        state=_JOB_STATES[job.state],
-        cause=_CAUSES[reason.cause],
-        reason=reason.sentence,
-        needed_hosts=reason.needed,
-        free_hosts=reason.free,
-        start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
-        waits_for=reason.waits_for,
-        version=version,
-        reserved_in=reason.reserved_in,
-    )
 
 
 def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:

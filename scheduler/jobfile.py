@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from placement.errors import BadInput
 from placement.parallelism import AXES, Parallelism
-from placement.request import EVEN_ALPHA, Objective, Request, SpareRule
+from placement.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
 from placement.traffic import axis_traffic
 from placement.training import Batch, ModelShape, Training
 from scheduler.core.job import JobSpec
+from scheduler.core.neighbours import Neighbours
 from scheduler.jobkeys import JobKeys, Keys, message_of, parse_spares, path_of
 from scheduler.strictyaml import Document
 
@@ -51,7 +52,19 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         keys.time_limit_s,
         keys.tenant,
         keys.priority_class,
+        _neighbours(keys),
     )
+
+
+def _neighbours(keys: JobKeys) -> Neighbours:
+    wanted = keys.constraints
+    avoid = tuple((tier, tuple(names)) for tier, names in wanted.avoid.items())
+    return Neighbours(wanted.exclusive, avoid, wanted.near)
+
+
+def _where(keys: JobKeys) -> Constraints:
+    wanted = keys.constraints
+    return Constraints(wanted.max_zones or 0, wanted.same, tuple(sorted(wanted.hosts.items())))
 
 
 def _request(keys: JobKeys, document: Document) -> Request:
@@ -73,6 +86,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         keys.objective,
         training=training,
         spread_alpha=keys.spread_alpha,
+        where=_where(keys),
     )
     try:
         axis_traffic(request)
@@ -124,7 +138,22 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["tenant"] = spec.tenant
     if spec.priority_class:
         mapping["priority_class"] = spec.priority_class
+    if constraints := _constraints(spec):
+        mapping["constraints"] = constraints
     return mapping
+
+
+def _constraints(spec: JobSpec) -> dict[str, Any]:
+    where, beside = spec.request.where, spec.neighbours
+    found = {
+        "max_zones": where.max_zones,
+        "same": where.same,
+        "exclusive": beside.exclusive,
+        "hosts": dict(where.labels),
+        "avoid": {tier: list(names) for tier, names in beside.avoid},
+        "near": beside.near,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def _changed(value: DataclassInstance, always: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -110,6 +110,25 @@ _NUMBER = partial(_whole, least=0, most=MOST, what="a whole number")
 _BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of bytes")
 _RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
 
+
+def _labels(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise _refusal(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
+    return {_text(key): _text(text) for key, text in value.items()}
+
+
+def _avoided(value: Any) -> dict[str, list[str]]:
+    if not isinstance(value, Mapping) or not value:
+        raise _refusal(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
+    return {_text(tier): _names(names) for tier, names in value.items()}
+
+
+def _names(value: Any) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise _refusal(f"must be a list of job names, not {short(value)}")
+    return [_text(name) for name in value]
+
+
 Count = Annotated[int, BeforeValidator(_COUNT)]
 Number = Annotated[int, BeforeValidator(_NUMBER)]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
@@ -194,6 +213,15 @@ class _TrainingKeys(Keys):
     gpu_memory_gb: Number = 0
 
 
+class _ConstraintKeys(Keys):
+    max_zones: Count | None = None
+    same: Text = ""
+    exclusive: Text = ""
+    hosts: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
+    avoid: Annotated[dict[str, list[str]], BeforeValidator(_avoided)] = Field(default_factory=dict)
+    near: Text = ""
+
+
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
@@ -209,6 +237,7 @@ class JobKeys(Keys):
     time_limit_s: Count | None = None
     tenant: Text = ""
     priority_class: Text = ""
+    constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
 
 
 _SECTIONS: dict[str, type[Keys]] = {
@@ -219,6 +248,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "model": _ModelKeys,
     "batch": _BatchKeys,
     "training": _TrainingKeys,
+    "constraints": _ConstraintKeys,
 }
 
 

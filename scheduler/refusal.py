@@ -85,6 +85,10 @@ def not_found(message: str) -> Refused:
     return Refused(grpc.StatusCode.NOT_FOUND, Code.NOT_FOUND.value, message)
 
 
+def conflict(message: str) -> Refused:
+    return Refused(grpc.StatusCode.ABORTED, "conflict", message)
+
+
 def unavailable(message: str) -> Refused:
     return Refused(grpc.StatusCode.UNAVAILABLE, "unavailable", message)
 
@@ -100,7 +104,7 @@ async def refusals(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator
         await _abort(context, unavailable("the server is stopping"))
     except FellBehind:
         message = "the watch fell behind; resume from the last version you saw"
-        await _abort(context, Refused(grpc.StatusCode.ABORTED, "conflict", message))
+        await _abort(context, conflict(message))
     except StoreError as error:
         log.error("the store failed: %s", error)
         await _abort(context, unavailable("the store failed; whether it was written is not known"))

@@ -9,16 +9,27 @@ from typing import Any, TypeVar
 
 import grpc
 
-from scheduler import convert, listing
-from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, explain
+from placement.errors import BadInput
+from scheduler import advice, convert, listing
+from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run
 from scheduler.core.admit import Code
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
-from scheduler.core.explain import explain_all
+from scheduler.core.defrag import Proposal, Terms, propose
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
+from scheduler.core.whatif import what_if
 from scheduler.problems import InputError
-from scheduler.refusal import invalid, invalid_input, not_found, refusals, rejected, unavailable
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.refusal import (
+    conflict,
+    invalid,
+    invalid_input,
+    not_found,
+    refusals,
+    rejected,
+    unavailable,
+)
+from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -34,6 +45,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     def __init__(self, new_uid: Callable[[], str]) -> None:
         self._new_uid = new_uid
         self._attached: Writer | None = None
+        self._reasons = advice.ReasonCache()
 
     def attach(self, writer: Writer) -> None:
         self._attached = writer
@@ -59,7 +71,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 return service_pb2.CreateJobResponse(answer=answer)
             await self._done(command, "spec.")
             made = writer.state.by_request(request.request_id) if request.request_id else None
-            job = _job_message(writer, made or _job(writer.state, spec.name))
+            job = await self._message(made or _job(writer.state, spec.name))
             return service_pb2.CreateJobResponse(job=job)
 
     async def GetJob(
@@ -67,13 +79,13 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetJobResponse:
         async with refusals(context):
             job = _job(self._writer.state, request.name)
-            return service_pb2.GetJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.GetJobResponse(job=await self._message(job))
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(_list_jobs, self._writer, request)
+            return await asyncio.to_thread(_list_jobs, self._writer, self._reasons, request)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
@@ -81,7 +93,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             await self._done(CancelJob(request.name, request.reason))
             job = _job(self._writer.state, request.name)
-            return service_pb2.CancelJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.CancelJobResponse(job=await self._message(job))
 
     async def EndJob(
         self, request: service_pb2.EndJobRequest, context: Context
@@ -92,7 +104,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
             await self._done(EndJob(request.name, outcome, request.attempt, request.reason))
             job = _job(self._writer.state, request.name)
-            return service_pb2.EndJobResponse(job=_job_message(self._writer, job))
+            return service_pb2.EndJobResponse(job=await self._message(job))
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
@@ -100,8 +112,31 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             writer, state = self._writer, self._writer.state
             job = _job(state, request.name)
-            reason = explain(state, job.name, writer.now_ns(), writer.limits)
-            return convert.reason_to_proto(reason, job, state.version)
+            reason = await asyncio.to_thread(self._reason, writer, state, job.name)
+            answer = advice.explained(reason, job, state.version)
+            if request.suppose:
+                found = await asyncio.to_thread(_what_if, writer, state, request)
+                answer.what_if.CopyFrom(found)
+            return answer
+
+    async def ListSlots(
+        self, request: service_pb2.ListSlotsRequest, context: Context
+    ) -> service_pb2.ListSlotsResponse:
+        async with refusals(context):
+            return await asyncio.to_thread(_list_slots, self._writer, request)
+
+    async def Defragment(
+        self, request: service_pb2.DefragmentRequest, context: Context
+    ) -> service_pb2.DefragmentResponse:
+        async with refusals(context):
+            writer, state = self._writer, self._writer.state
+            found = await asyncio.to_thread(_proposal, writer, state, request)
+            if request.apply and found.moves:
+                answer = await writer.carry_out(found.plan)
+                if isinstance(answer, Conflict):
+                    raise conflict("; ".join(answer.reasons))
+            applied = request.apply and bool(found.moves)
+            return advice.proposal_to_proto(state.loaded_fabric, found, applied=applied)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
@@ -166,6 +201,17 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             host = _host_message(self._writer.state, request.name)
             return service_pb2.ReportHostResponse(host=host)
 
+    def _reason(self, writer: Writer, state: State, name: str) -> Reason:
+        return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
+
+    async def _message(self, job: Job) -> job_pb2.Job:
+        """The job with its hosts, or with the reason why it waits."""
+        writer, reasons = self._writer, self._reasons
+        found = await asyncio.to_thread(
+            _described, writer, reasons, writer.state, [job], with_hosts=True
+        )
+        return found[0]
+
     async def _moved(self, name: str, move: HostMove, reason: str) -> host_pb2.Host:
         await self._done(MoveHost(name, move, reason))
         return _host_message(self._writer.state, name)
@@ -187,6 +233,44 @@ def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
     return convert.answer_to_proto(state.loaded_fabric, answer)
 
 
+def _what_if(
+    writer: Writer, state: State, request: service_pb2.ExplainJobRequest
+) -> advice_pb2.WhatIf:
+    try:
+        answer = what_if(state, request.name, request.suppose, writer.now_ns(), writer.limits)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return advice.what_if_to_proto(state.loaded_fabric, answer)
+
+
+def _proposal(writer: Writer, state: State, request: service_pb2.DefragmentRequest) -> Proposal:
+    wanted = _job(state, request.job).needed if request.HasField("job") else request.hosts
+    if wanted < 1:
+        raise invalid("hosts", "must be at least 1")
+    kept = {
+        name: getattr(request, name)
+        for name in ("checkpoint_s", "restart_s")
+        if request.HasField(name)
+    }
+    for name, seconds in kept.items():
+        if seconds < 0:
+            raise invalid(name, "must not be negative")
+    return propose(state, wanted, writer.now_ns(), writer.limits, Terms(**kept))
+
+
+def _list_slots(
+    writer: Writer, request: service_pb2.ListSlotsRequest
+) -> service_pb2.ListSlotsResponse:
+    state = writer.state
+    limit_s = request.time_limit_s if request.HasField("time_limit_s") else None
+    asker = Asker(request.tenant, request.priority_class, limit_s)
+    try:
+        found = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return advice.slots_to_proto(found, state.loaded_fabric.gpus_per_host, state.version)
+
+
 def _job(state: State, name: str) -> Job:
     job = state.find(name)
     if job is None:
@@ -194,16 +278,17 @@ def _job(state: State, name: str) -> Job:
     return job
 
 
-def _job_message(writer: Writer, job: Job) -> job_pb2.Job:
-    return _described(writer, writer.state, [job], with_hosts=True)[0]
-
-
 def _described(
-    writer: Writer, state: State, jobs: Sequence[Job], *, with_hosts: bool
+    writer: Writer,
+    reasons: advice.ReasonCache,
+    state: State,
+    jobs: Sequence[Job],
+    *,
+    with_hosts: bool,
 ) -> list[job_pb2.Job]:
     """A waiting job says why it waits, and what put it back into the queue."""
     queued = {job.name for job in jobs if job.state is JobState.QUEUED}
-    why = explain_all(state, queued, writer.now_ns(), writer.limits) if queued else {}
+    why = reasons.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
 
     def reason(job: Job) -> str:
         if job.state is not JobState.QUEUED:
@@ -225,7 +310,7 @@ def _host_message(state: State, name: str) -> host_pb2.Host:
 
 
 def _list_jobs(
-    writer: Writer, request: service_pb2.ListJobsRequest
+    writer: Writer, reasons: advice.ReasonCache, request: service_pb2.ListJobsRequest
 ) -> service_pb2.ListJobsResponse:
     state = writer.state
     states = _states(request.states, convert.job_state)
@@ -235,7 +320,7 @@ def _list_jobs(
     except listing.BadToken as error:
         raise invalid("page_token", str(error)) from None
     return service_pb2.ListJobsResponse(
-        jobs=_described(writer, state, page.items, with_hosts=False),
+        jobs=_described(writer, reasons, state, page.items, with_hosts=False),
         next_page_token=page.next_token,
         version=state.version,
     )

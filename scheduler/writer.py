@@ -99,6 +99,15 @@ class Writer:
         assert not isinstance(answer, Conflict)
         return answer
 
+    async def carry_out(self, plan: Plan) -> tuple[Event, ...] | Conflict:
+        """Make a plan's actions durable, all of them or none.
+
+        Raises: as `submit`.
+        """
+        answer = await self._enter(lambda state, now_ns: _whole(state, plan, now_ns))
+        assert not isinstance(answer, Rejected)
+        return answer
+
     async def watch(self, after_version: int) -> AsyncGenerator[Change, None]:
         """Every change after `after_version`, for ever.
 
@@ -223,6 +232,14 @@ class Writer:
                 if change.version > to_version:
                     return
                 yield change
+
+
+def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
+    """What `commit` makes of a plan that is worth nothing in part."""
+    answer = commit(state, plan, now_ns)
+    if not isinstance(answer, Conflict) and len(answer) < len(plan.actions):
+        return Conflict(("some of the moves are no longer possible",))
+    return answer
 
 
 def _follow_all(state: State, events: tuple[Event, ...]) -> tuple[State, list[Change]]:

@@ -20,8 +20,10 @@ from placement.fabric import Fabric, from_spec
 from placement.hostset import HostSet
 from placement.parallelism import Parallelism
 from placement.request import (
+    ANYWHERE,
     NO_SPARES,
     Collective,
+    Constraints,
     Placement,
     Request,
     SpareRule,
@@ -55,6 +57,7 @@ from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, Report
 from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.neighbours import ANYBODY, Neighbours
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -254,10 +257,12 @@ def spec(
     gpus: int = 8,
     tenant: str = "",
     priority_class: str = "",
+    where: Constraints = ANYWHERE,
+    neighbours: Neighbours = ANYBODY,
     **sizes: int,
 ) -> JobSpec:
-    request = gang(hosts, gpus=gpus, spares=spares, **sizes)
-    return JobSpec(name, request, priority, limit_s, tenant, priority_class)
+    request = replace(gang(hosts, gpus=gpus, spares=spares, **sizes), where=where)
+    return JobSpec(name, request, priority, limit_s, tenant, priority_class, neighbours)
 
 
 def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:

@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from placement.constraints import fullest, labelled
 from placement.cut import egress
 from placement.fabric import Fabric
 from placement.hostset import HostSet, to_mask
@@ -102,8 +103,11 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
 
 
 def _runners_up(asked: Question, answer: Placement) -> tuple[RunnerUp, ...]:
-    free = np.flatnonzero(to_mask(asked.free, asked.fabric.host_count)).astype(np.int64)
-    return runners_up(asked.fabric, free, asked.request, answer)
+    where, free = asked.request.where, labelled(asked.fabric, asked.request.where, asked.free)
+    if where.max_zones:
+        free = fullest(asked.fabric, free, where.max_zones)
+    hosts = np.flatnonzero(to_mask(free, asked.fabric.host_count)).astype(np.int64)
+    return runners_up(asked.fabric, hosts, asked.request, answer)
 
 
 def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:

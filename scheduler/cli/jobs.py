@@ -110,13 +110,23 @@ def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT
 
 
 def explain(
-    name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+    name: JobName,
+    suppose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--if",
+            help="What would become of it: `cordon z3`, `cancel b`, `spares 0`, `priority 200`,"
+            " `limit 2h`, ...; may be repeated. Nothing is changed.",
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Say why a job waits and what would have to be freed."""
-    from scheduler.cli import messages
+    """Say why a job waits, what stands in its way, and when it starts."""
+    from scheduler.cli.advicetext import explain_text
 
     with connected(address) as client:
-        write(client.explain_job(name), messages.explain_text, output)
+        write(client.explain_job(name, suppose or ()), explain_text, output)
 
 
 def watch(

@@ -28,11 +28,11 @@ def to_json(message: Message) -> str:
 
 
 def job_state(job: job_pb2.Job | service_pb2.ExplainJobResponse) -> str:
-    return _plain(job_pb2.JobState.Name(job.state), "JOB_STATE_")
+    return plain(job_pb2.JobState.Name(job.state), "JOB_STATE_")
 
 
 def outcome(answer: placement_pb2.Answer) -> str:
-    return _plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
+    return plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
 
 
 def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
@@ -56,7 +56,7 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
             str(job.placement.host_count or "-"),
             str(job.placement.spare_count or "-"),
             str(job.attempt),
-            _time(job.create_time),
+            time_text(job.create_time),
             job.reason,
         )
         for job in jobs
@@ -73,11 +73,11 @@ def job_text(job: job_pb2.Job) -> str:
         ("attempt", str(job.attempt)),
         ("tenant", job.tenant),
         ("priority", _priority(job)),
-        ("submitted", _time(job.create_time)),
-        ("changed", _time(job.update_time)),
+        ("submitted", time_text(job.create_time)),
+        ("changed", time_text(job.update_time)),
     ]
     if job.HasField("placement"):
-        rows += _placement_rows(job.placement)
+        rows += placement_rows(job.placement)
     return columns(rows)
 
 
@@ -134,25 +134,14 @@ def answer_text(answer: placement_pb2.Answer) -> str:
     if answer.reason:
         rows.append(("reason", answer.reason))
     if answer.HasField("placement"):
-        rows += _placement_rows(answer.placement)
-    return columns(rows)
-
-
-def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
-    rows = [("job", answer.name), ("state", job_state(answer)), ("reason", answer.reason)]
-    if answer.HasField("start_time"):
-        rows.append(("starts by", _time(answer.start_time)))
-    if answer.reserved_in:
-        rows.append(("reserved in", ", ".join(answer.reserved_in)))
-    if answer.waits_for:
-        rows.append(("waits for", ", ".join(answer.waits_for)))
+        rows += placement_rows(answer.placement)
     return columns(rows)
 
 
 def change_text(change: service_pb2.WatchJobsResponse) -> str:
-    what = _plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
+    what = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
     job = change.job
-    parts = [str(change.version), _time(change.change_time), what, job.name, job_state(job)]
+    parts = [str(change.version), time_text(change.change_time), what, job.name, job_state(job)]
     return "  ".join([*parts, job.reason] if job.reason else parts)
 
 
@@ -161,7 +150,7 @@ def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
     rows = [
         (
             host.name,
-            _plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
+            plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
             host.job or "-",
             str(host.block) if host.HasField("block") else "spare" if host.job else "-",
             host.reason,
@@ -171,7 +160,7 @@ def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
     return columns([head, *rows], right={3}) if rows else "no hosts"
 
 
-def _placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
+def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
         ("hosts", f"{placement.host_count}: {_some(placement.hosts)}"),
         ("spares", f"{placement.spare_count}: {_some(placement.spares)}"),
@@ -198,10 +187,10 @@ def _some(names: Iterable[str]) -> str:
     return (text + (f" and {more} more" if more > 0 else "")) or "-"
 
 
-def _time(moment: Timestamp) -> str:
+def time_text(moment: Timestamp) -> str:
     """To the second, in UTC."""
     return moment.ToJsonString()[:19] + "Z"
 
 
-def _plain(name: str, prefix: str) -> str:
+def plain(name: str, prefix: str) -> str:
     return name.removeprefix(prefix).lower()

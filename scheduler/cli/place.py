@@ -19,6 +19,8 @@ from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
+    from placement.fabric import Fabric
+    from placement.hostset import HostSet
     from scheduler.cli.answers import Question
     from scheduler.specs import JobFile
 
@@ -106,6 +108,7 @@ def place_command(
     file = _with_options(specs.read_job(str(job)), changes)
     request = file.spec.request
     free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
+    free = _left_alone(file, network, free)
     hint = load_hint(str(near), network, request, near_slack) if near else None
     draw = drawer(picture, picture_by)
     code = _answer(file, Question(file.spec.name, network, request, free, hint), output, draw)
@@ -130,12 +133,41 @@ def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
 
     begin = time.perf_counter()
     try:
-        answer = place(asked.fabric, asked.free, asked.request, hint=asked.near)
+        answer = _noted(job, place(asked.fabric, asked.free, asked.request, hint=asked.near))
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     _write(asked, answer, output, time.perf_counter() - begin)
     draw(asked, answer)
     return EXIT_CODES[outcome(answer)]
+
+
+def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:
+    """`free` less what an exclusive job may not share: busy hosts are taken to be others'."""
+    from placement.constraints import around, tier_of
+    from placement.errors import BadInput
+    from placement.hostset import full
+    from scheduler.core import neighbours
+
+    wants = job.spec.neighbours
+    try:
+        neighbours.check(fabric, wants)
+    except BadInput as error:
+        raise job.document.error((error.field, error.message)) from None
+    if not wants.exclusive:
+        return free
+    busy = full(fabric.host_count) & ~free
+    return free & ~around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
+
+
+def _noted(job: JobFile, answer: Answer) -> Answer:
+    """What only a server can keep is said, for here no other job is known."""
+    wants = job.spec.neighbours
+    asked = [f"near {wants.near}"] if wants.near else []
+    asked += [f"avoid {', '.join(names)} ({tier})" for tier, names in wants.avoid]
+    if not asked or not isinstance(answer, Placement):
+        return answer
+    note = f"no other job is known here: {'; '.join(asked)} not considered"
+    return replace(answer, notes=(*answer.notes, note))
 
 
 def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scheduler.cli import hosts, jobs, quotas
+from scheduler.cli import capacity, hosts, jobs, quotas
 from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     jobs.register(app)
     hosts.register(app)
     quotas.register(app)
+    capacity.register(app)
 
 
 def serve(

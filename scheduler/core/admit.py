@@ -10,7 +10,7 @@ from typing import assert_never
 from placement.errors import BadInput
 from placement.place import impossible
 from placement.traffic import axis_traffic
-from scheduler.core import cells
+from scheduler.core import cells, neighbours
 from scheduler.core.commands import (
     CancelJob,
     Command,
@@ -116,6 +116,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return _invalid(*wrong)
     try:
         axis_traffic(spec.request)
+        neighbours.check(state.loaded_fabric, spec.neighbours)
         never = impossible(state.loaded_fabric, spec.request)
     except BadInput as error:
         return _invalid(error.field, error.message)

@@ -7,9 +7,11 @@ from typing import assert_never
 
 from placement import hostset
 from placement.check import violations
+from placement.constraints import broken
 from placement.cut import cut
 from placement.hostset import HostSet
 from scheduler.core.admission import Quotas
+from scheduler.core.company import Company
 from scheduler.core.events import (
     Event,
     GangSwapped,
@@ -38,14 +40,16 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     """
     events: list[Event] = []
     reasons: list[str] = []
-    free, quotas = state.free, Quotas(state)
+    free, quotas, company = state.free, Quotas(state), Company(state)
     for action in plan.actions:
-        outcome = _check(state, action, free, quotas, now_ns)
+        outcome = _unwanted(state, action, company) or _check(state, action, free, quotas, now_ns)
         if isinstance(outcome, str):
             reasons.append(outcome)
             continue
         events.append(outcome)
         free &= ~_taken(action)
+        if isinstance(action, Start | Swap):
+            company.took(state.jobs[action.name], state.jobs[action.name].held | _taken(action))
         if isinstance(action, Start):
             quotas.took(state.jobs[action.name], _taken(action))
     if reasons and not events:
@@ -59,6 +63,8 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
         case Start():
             return _start(state, action, free, quotas, now_ns)
         case Swap():
+            if action.is_asked and (wrong := _beyond(state, action, free, quotas)):
+                return wrong
             return _swap(state, action, free, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
@@ -67,6 +73,18 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
         case Reserve():
             return _reserve(state, action, now_ns)
     assert_never(action)
+
+
+def _unwanted(state: State, action: Action, company: Company) -> str:
+    """Which hosts lie beside jobs that they must not lie beside; empty when none does."""
+    if not isinstance(action, Start | Swap) or action.name not in state.jobs:
+        return ""
+    job = state.jobs[action.name]
+    closed = _taken(action) & company.closed(job.name, job.spec.neighbours)
+    if not closed:
+        return ""
+    host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
+    return f"job {job.name}: host {host} lies beside a job that is to be kept apart"
 
 
 def _may(state: State, name: str, move: JobMove) -> bool:
@@ -120,16 +138,29 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
             return f"job {action.name}: host {fabric.hosts[move.joined]} is no longer free"
         hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
-    if job.state is JobState.RUNNING and not _leaves_unhealthy(state, action):
+    is_due = action.is_asked or _leaves_unhealthy(state, action)
+    if job.state is JobState.RUNNING and not is_due:
         return f"job {action.name}: runs on, its hosts need not be left any more"
     if any(state.host(host).state is HostState.FAILED for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
+    if wrong := broken(fabric, job.spec.request.where, hostset.of(hosts)):
+        return f"job {action.name}: {wrong[0]}"
     if cut(fabric, job.spec.request, hosts) != action.cuts:
         return f"job {action.name}: other blocks moved meanwhile"
     swaps = tuple(
         HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
     )
     return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
+
+
+def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:
+    """What keeps a move that is not urgent from its hosts; empty when nothing does."""
+    job = state.jobs.get(action.name)
+    if job is None or job.state is not JobState.RUNNING:
+        return f"job {action.name} is no longer running"
+    if _taken(action) & ~quotas.allowance(job, free).reach:
+        return f"job {action.name}: its hosts are guaranteed to others meanwhile"
+    return ""
 
 
 def _leaves_unhealthy(state: State, action: Swap) -> bool:

@@ -13,7 +13,7 @@ queued job passes the same stages:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from placement import hostset
@@ -22,6 +22,7 @@ from placement.place import place
 from placement.request import Placement
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.backfill import Caps, Easy, Rule
+from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
 from scheduler.core.job import Job
 from scheduler.core.order import Line
@@ -41,6 +42,7 @@ class Hold(StrEnum):
     LIMIT = "limit"  # its tenant's, or of one above
     PROMISES = "promises"  # enough hosts are free, and guaranteed to others
     HOSTS = "hosts"  # too few are free
+    CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
     RESERVED = "reserved"  # starting would delay an earlier job
 
 
@@ -98,6 +100,7 @@ class Desk:
     ) -> None:
         self.free = free
         self.quotas = Quotas(state)
+        self.company = Company(state)
         self._outlook = Outlook(state, now_ns, limits, self.quotas)
         self.rule: Rule = (
             Conservative(state, now_ns, limits, self._outlook, free)
@@ -123,7 +126,7 @@ class Desk:
         """What becomes of every job of the queue, if all were decided at once."""
         for job in self._line:
             free, first = self._room, self._first()
-            allowed = self.quotas.allowance(job, self.free)
+            allowed = self._allowed(job, self.quotas.allowance(job, self.free))
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
                 yield Verdict(job, outcome, None, allowed, free)
@@ -133,6 +136,19 @@ class Desk:
                 passes_ns = self._passes_ns(job, first)
                 first = self.caps.before(job, self._end_ns(job)) or first
             yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
+
+    def may_start(self, job: Job) -> bool:
+        """Whether quotas, limits and reservations let `job` start, behind all so far."""
+        allowed, end_ns = self.allowance(job), self._end_ns(job)
+        if job.needed > allowed.limit:
+            return False
+        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        return job.needed <= self.caps.room(job, end_ns, room)
+
+    def allowance(self, job: Job) -> Allowance:
+        """What quotas, constraints and reservations of places leave `job`."""
+        allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+        return self._beside_first(job, allowed, self._end_ns(job))
 
     def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
@@ -151,11 +167,13 @@ class Desk:
     def _outcome(self, job: Job) -> Placement | Hold:
         """The stages, one after the other. What starts has its hosts from here on."""
         needed = job.needed
-        allowed = self.quotas.allowance(job, self.free)
+        by_quota = self.quotas.allowance(job, self.free)
+        allowed = self._allowed(job, by_quota)
         if needed > allowed.limit:
             self.caps.waits(job, allowed)
             return Hold.LIMIT
         end_ns = self._end_ns(job)
+        allowed = self._beside_first(job, allowed, end_ns)
         room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
         if below_cap < needed <= room:
@@ -165,10 +183,30 @@ class Desk:
             if placement is not None:
                 self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
                 return placement
-        self.rule.waits(job, allowed, self.free)
+        self.rule.waits(job, by_quota, self.free)
         if needed > self._room:
             return Hold.HOSTS
-        return Hold.PROMISES if needed > allowed.pool else Hold.RESERVED
+        if needed > by_quota.pool:
+            return Hold.PROMISES
+        open_to = self._allowed(job, by_quota).reach
+        return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
+
+    def _allowed(self, job: Job, allowed: Allowance) -> Allowance:
+        """Of what quotas leave, what the job's constraints and its neighbours leave."""
+        return _narrowed(allowed, self.company.room(job, allowed.reach))
+
+    def _beside_first(self, job: Job, allowed: Allowance, end_ns: int) -> Allowance:
+        """Less the hosts that a reservation needs beyond their number. A job that others
+        may not lie beside closes more hosts than it takes: unless it is known which of them
+        the reservation needs, it takes none."""
+        first = self._first()
+        if first is None or end_ns <= first.start_ns:
+            return allowed
+        wants = job.spec.neighbours
+        if not first.kept:
+            return _narrowed(allowed, 0) if wants.exclusive or wants.avoid else allowed
+        closed = first.kept | self.company.shadow(wants, first.kept)
+        return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
 
     def _first(self) -> Reservation | None:
         return self.rule.first if isinstance(self.rule, Easy) else None
@@ -179,17 +217,33 @@ class Desk:
         first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
         beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
-        for hosts in (allowed.own, beside):
+        near = self.company.near(job.spec.neighbours)
+        preferred = [allowed.own, beside]
+        preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
+        for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
             if hosts.bit_count() >= job.needed:
-                return self._find(job, hosts, min(most, hosts.bit_count()))
-        return self._find(job, allowed.reach, most)
+                return self._noted(job, self._find(job, hosts, min(most, hosts.bit_count())))
+        return self._noted(job, self._find(job, allowed.reach, most))
+
+    def _noted(self, job: Job, placement: Placement | None) -> Placement | None:
+        wants = job.spec.neighbours
+        return placement and self.company.noted(wants, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         self.rule.took(job, hosts, end_ns)
         self.caps.took(job, hosts, end_ns)
         self._outlook.took(job, hosts, end_ns)
         self.quotas.took(job, hosts)
+        self.company.took(job, hosts)
         self._line.took(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()
         self._room -= hosts.bit_count()
         self.free &= ~hosts
+
+
+def _narrowed(allowed: Allowance, hosts: HostSet) -> Allowance:
+    """`allowed` on no other hosts than these."""
+    if hosts == allowed.reach:
+        return allowed
+    own, pool = allowed.own & hosts, min(allowed.pool, hosts.bit_count())
+    return replace(allowed, reach=hosts, own=own, pool=pool)

@@ -6,12 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from placement import hostset
+from placement.constraints import wish_text
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.place import place
-from placement.request import Answer, Placement
+from placement.request import Answer, Insufficient, Placement
 from scheduler.core.admission import Quotas
 from scheduler.core.cells import highest
+from scheduler.core.company import Company
 from scheduler.core.decide import Desk, Hold, Verdict
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
@@ -27,7 +29,16 @@ from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
 
 def dry_run(state: State, spec: JobSpec, limits: Limits) -> Answer:
     """What `spec` would get if it started now, alone."""
-    return place(state.loaded_fabric, state.free, spec.request, limits.place)
+    company, wants = Company(state), spec.neighbours
+    closed = state.free & company.closed(spec.name, wants)
+    for hosts in (state.free & ~closed & company.near(wants), state.free & ~closed):
+        answer = place(state.loaded_fabric, hosts, spec.request, limits.place)
+        if isinstance(answer, Placement):
+            return company.noted(wants, answer)
+    if isinstance(answer, Insufficient) and closed:
+        beside = f"{hosts_text(closed.bit_count())} more are free beside jobs kept apart from it"
+        return replace(answer, reason=f"{answer.reason}; {beside}")
+    return answer
 
 
 def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
@@ -130,6 +141,8 @@ class _Told:
             return self._base(turn, Cause.BEHIND, sentence)
         if verdict.hold is Hold.PROMISES:
             return self._promised(turn)
+        if verdict.hold is Hold.CONSTRAINTS:
+            return self._constrained(turn)
         return self._behind(turn)
 
     def _base(
@@ -177,11 +190,23 @@ class _Told:
         base = self._base(turn, Cause.PROMISES, sentence, (*promises, *running))
         return self._until(base, found, running)
 
+    def _constrained(self, turn: _Turn) -> Reason:
+        job = turn.verdict.job
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        room = Company(self._state).room_text(job, self._state.free)
+        when = self._when(found, running) or "; no end of a running job makes the room"
+        sentence = f"needs {hosts_text(job.needed)}{room}{when}"
+        base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
+        return self._until(base, found, running)
+
     def _short(self, turn: _Turn) -> Reason:
         job, free = turn.verdict.job, self._free
         found = self._own_reservation(job)
         running = self._in_the_way.running(found)
-        needs = f"needs {hosts_text(job.needed)}; {free:,} {'is' if free == 1 else 'are'} free"
+        wish = wish_text(self._state.loaded_fabric, job.spec.request.where)
+        are = "is" if free == 1 else "are"
+        needs = f"needs {hosts_text(job.needed)}{wish}; {free:,} {are} free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
         when = f"; {self._hopeless()}" if found is None else self._when(found, running)
         obstacles = (

@@ -8,6 +8,7 @@ from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Request, TierCut
 from scheduler.core.lifecycle import JobState
+from scheduler.core.neighbours import ANYBODY, Neighbours
 from scheduler.core.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
@@ -18,7 +19,8 @@ class JobSpec:
     """A user's request for one gang.
 
     `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
-    far as its owner knows; backfill relies on it. None = not stated.
+    far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
+    jobs it lies beside.
     """
 
     name: str
@@ -27,6 +29,7 @@ class JobSpec:
     time_limit_s: int | None = None
     tenant: str = ""
     priority_class: str = ""
+    neighbours: Neighbours = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)

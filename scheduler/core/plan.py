@@ -27,11 +27,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Replace some hosts of a gang; every other rank stays."""
+    """Replace some hosts of a gang; every other rank stays.
+
+    `is_asked`: an operator wants it, although every host is healthy.
+    """
 
     name: str
     moves: tuple[Move, ...]
     cuts: tuple[TierCut, ...]
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Reservation:
 
     `hosts`: where, as far as can be foreseen; kept free of longer jobs while others do.
     `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
-    may be borrowed, None for all of them.
+    may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
+    because the job's constraints leave it no other place.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Reservation:
     hosts: HostSet = 0
     extra: int = 0
     lendable: int | None = None
+    kept: HostSet = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ class Cause(StrEnum):
     BEHIND = "behind"  # an earlier job holds a reservation
     LIMIT = "limit"  # its tenant may hold no more
     PROMISES = "promises"  # what is free is guaranteed to other tenants
+    CONSTRAINTS = "constraints"  # what is free lies where the job may not
 
 
 class ObstacleKind(StrEnum):

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.cells import highest
+from scheduler.core.company import Company, is_bound
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
@@ -58,13 +60,16 @@ class Outlook:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = quotas
         self._fabric = state.loaded_fabric
+        self._company = Company(state)
         self._started: list[Release] = []
         self._running: list[Release] | None = None
         self._hopeless: dict[tuple[str, bool], int] = {}
+        self._bound_in_vain: set[tuple[object, ...]] = set()
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """`job` starts on these hosts, and ends then."""
         self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
+        self._company.took(job, hosts)
 
     def ends(self) -> list[Release]:
         """First end first."""
@@ -78,11 +83,29 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         if job.needed >= self._hopeless.get(key, job.needed + 1):
             return None  # a smaller job of this tenant was in vain before
+        bound = (*key, job.spec.request.where, job.spec.neighbours, job.needed)
+        if bound in self._bound_in_vain:
+            return None
+        closed = self._closed_after(job)
         for end_ns, then, book in self._futures(free):
-            if self._has_room(job, then, allowed, free, book):
-                return self._reserved(job, end_ns, then, allowed, free, book)
-        self._hopeless[key] = job.needed
+            reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
+            reach = self._company.fitting(job, reach)
+            if self._has_room(job, then, reach, book):
+                return self._reserved(job, end_ns, then, reach, free, book)
+        if is_bound(job.spec.request, job.spec.neighbours):
+            self._bound_in_vain.add(bound)
+        else:
+            self._hopeless[key] = job.needed
         return None
+
+    def _closed_after(self, job: Job) -> dict[int, HostSet]:
+        """Hosts that gangs close to `job` after each moment at which others have ended."""
+        by_name = self._company.closed_by(job.name, job.spec.neighbours)
+        closed, later = dict[int, HostSet](), 0
+        for gang in reversed(self.ends()) if by_name else ():
+            closed.setdefault(gang.end_ns, later)
+            later |= by_name.get(gang.name, 0)
+        return closed
 
     def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
         """Each moment at which gangs end, with the free hosts and quotas after it."""
@@ -93,10 +116,7 @@ class Outlook:
                 book.take(gang.tenant, -gang.held)
             yield end_ns, free, book
 
-    def _has_room(
-        self, job: Job, then: HostSet, allowed: Allowance, free: HostSet, book: Book
-    ) -> bool:
-        reach = _reach(then, allowed, free)
+    def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
         if job.needed > reach.bit_count():
             return False
         borrowed = self._quotas.borrowed(job, job.needed, book)
@@ -107,19 +127,31 @@ class Outlook:
         job: Job,
         start_ns: int,
         then: HostSet,
-        allowed: Allowance,
+        reach: HostSet,
         free: HostSet,
         book: Book,
     ) -> Reservation:
-        reach = _reach(then, allowed, free)
+        place = self._place(job, reach, free)
+        kept = self._company.kept(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return Reservation(
             job.name,
             start_ns,
-            nearest(self._fabric, reach, free, job.needed),
-            reach.bit_count() - job.needed,
+            place,
+            # Where the place is kept, any number may be taken elsewhere.
+            self._fabric.host_count if kept else reach.bit_count() - job.needed,
             then.bit_count() - book.promised - borrowed if borrowed else None,
+            kept,
         )
+
+    def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
+        """Of the hosts that `Company.room` leaves, those to reserve."""
+        where = job.spec.request.where
+        if not where.same:
+            return nearest(self._fabric, reach, free, job.needed)
+        domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))
+        fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
+        return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
     def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
         """When gangs of the tenant `whose` leave `job` room below its limit."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from placement import hostset
+from placement.constraints import joinable
 from placement.hostset import HostSet
 from placement.swaps import choose_swaps
+from scheduler.core.company import Company
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.plan import Action, Move, Requeue, Swap
@@ -22,13 +24,16 @@ def restarts(state: State) -> tuple[Action, ...]:
         if job.state is JobState.INTERRUPTED or (hit and job.held & hit)
     ]
     actions: list[Action] = []
-    free = state.free
+    free, company = state.free, Company(state)
     for job in sorted(moved, key=lambda j: j.order):
-        action = _restart(state, job, free)
+        open_to = free & ~company.closed(job.name, job.spec.neighbours)
+        action = _restart(state, job, open_to)
         if action is not None:
             actions.append(action)
         if isinstance(action, Swap):
-            free &= ~hostset.of(move.joined for move in action.moves)
+            joined = hostset.of(move.joined for move in action.moves)
+            free &= ~joined
+            company.took(job, job.held | joined)
     return tuple(actions)
 
 
@@ -47,7 +52,9 @@ def _restart(state: State, job: Job, free: HostSet) -> Action | None:
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
             return Swap(job.name, moves, chosen.cuts)
-    short = f"{len(failed)} failed, {(own | free).bit_count()} to swap in"
+    kept = own | hostset.of(h for b, h in enumerate(job.hosts) if b not in failed)
+    may = (own | free) & joinable(state.loaded_fabric, job.spec.request.where, kept)
+    short = f"{len(failed)} failed, {may.bit_count()} to swap in"
     return Requeue(job.name, f"{job.reason}; no host to swap in ({short})")
 
 

@@ -289,6 +289,7 @@ class JobSpec(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
     SPREAD_ALPHA_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -339,6 +340,10 @@ class JobSpec(_message.Message):
     def training(self) -> Global___Training:
         """How the state and the work of `model` are split over the axes. Unset: as Llama 3 does."""
 
+    @_builtins.property
+    def constraints(self) -> Global___Constraints:
+        """On which hosts, and beside which jobs, the gang may lie. Unset: anywhere."""
+
     def __init__(
         self,
         *,
@@ -356,10 +361,11 @@ class JobSpec(_message.Message):
         tenant: _builtins.str = ...,
         priority_class: _builtins.str = ...,
         spread_alpha: _builtins.float | None = ...,
+        constraints: Global___Constraints | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "constraints", b"constraints", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
@@ -371,6 +377,100 @@ class JobSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Constraints(_message.Message):
+    """On which hosts, and beside which jobs, a gang may lie."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HostsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MAX_ZONES_FIELD_NUMBER: _builtins.int
+    SAME_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
+    NEAR_FIELD_NUMBER: _builtins.int
+    max_zones: _builtins.int
+    """Outermost domains that the gang and its spares may lie in at most. 0: any number."""
+    same: _builtins.str
+    """A tier of which one domain holds the gang and its spares. Empty: none."""
+    exclusive: _builtins.str
+    """A tier whose domains the gang shares with no other job. Empty: none."""
+    near: _builtins.str
+    """A job whose outermost domains are preferred. Empty: none."""
+    @_builtins.property
+    def hosts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels that every host has, from the fabric file."""
+
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedCompositeFieldContainer[Global___Avoid]:
+        """Jobs that no domain is shared with."""
+
+    def __init__(
+        self,
+        *,
+        max_zones: _builtins.int = ...,
+        same: _builtins.str = ...,
+        exclusive: _builtins.str = ...,
+        hosts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        avoid: _abc.Iterable[Global___Avoid] | None = ...,
+        near: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "exclusive", b"exclusive", "hosts", b"hosts", "max_zones", b"max_zones", "near", b"near", "same", b"same"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Constraints: _TypeAlias = Constraints  # noqa: Y015
+
+@_typing.final
+class Avoid(_message.Message):
+    """Jobs that no domain of a tier is shared with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    """The tier."""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of jobs, or patterns such as "eval-*"."""
+
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        jobs: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Avoid: _TypeAlias = Avoid  # noqa: Y015
 
 @_typing.final
 class Parallelism(_message.Message):

@@ -23,75 +23,82 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from scheduler.v1 import advice_pb2 as scheduler_dot_v1_dot_advice__pb2
 from scheduler.v1 import host_pb2 as scheduler_dot_v1_dot_host__pb2
 from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
 from scheduler.v1 import placement_pb2 as scheduler_dot_v1_dot_placement__pb2
 from scheduler.v1 import tenant_pb2 as scheduler_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"`\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"0\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"g\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"!\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x94\x02\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12&\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.WaitCause\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x14\n\x0cneeded_hosts\x18\x05 \x01(\x05\x12\x12\n\nfree_hosts\x18\x06 \x01(\x05\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\twaits_for\x18\x08 \x03(\t\x12\x0f\n\x07version\x18\t \x01(\x03\x12\x13\n\x0breserved_in\x18\n \x03(\t\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"o\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"1\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"3\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"0\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"A\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host*\xb3\x01\n\tWaitCause\x12\x1a\n\x16WAIT_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n\x16WAIT_CAUSE_NOT_WAITING\x10\x01\x12\x12\n\x0eWAIT_CAUSE_DUE\x10\x02\x12\x14\n\x10WAIT_CAUSE_HOSTS\x10\x03\x12\x15\n\x11WAIT_CAUSE_BEHIND\x10\x04\x12\x14\n\x10WAIT_CAUSE_LIMIT\x10\x05\x12\x17\n\x13WAIT_CAUSE_PROMISES\x10\x06*\xd7\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x32\x8d\x08\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/advice.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"`\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"0\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"g\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"2\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07suppose\x18\x02 \x03(\t\"\xa7\x01\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12%\n\x07what_if\x18\x05 \x01(\x0b\x32\x14.scheduler.v1.WhatIf\x12\x0f\n\x07version\x18\x04 \x01(\x03\"u\n\x10ListSlotsRequest\x12\r\n\x05sizes\x18\x01 \x03(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x16\n\x0epriority_class\x18\x03 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"\xc8\x01\n\x11ListSlotsResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0clargest_gpus\x18\x02 \x01(\x05\x12&\n\x05slots\x18\x03 \x03(\x0b\x32\x17.scheduler.v1.SlotCount\x12*\n\x07\x64omains\x18\x04 \x03(\x0b\x32\x19.scheduler.v1.DomainSlots\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x12\n\nfree_hosts\x18\x06 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x07 \x01(\x05\"\x9e\x01\n\x11\x44\x65\x66ragmentRequest\x12\x0f\n\x05hosts\x18\x01 \x01(\x05H\x00\x12\r\n\x03job\x18\x02 \x01(\tH\x00\x12\r\n\x05\x61pply\x18\x03 \x01(\x08\x12\x19\n\x0c\x63heckpoint_s\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x16\n\trestart_s\x18\x05 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06wantedB\x0f\n\r_checkpoint_sB\x0c\n\n_restart_s\"\xd8\x01\n\x12\x44\x65\x66ragmentResponse\x12\x10\n\x08sentence\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x14\n\x0cwanted_hosts\x18\x03 \x01(\x05\x12\x13\n\x0b\x66ree_before\x18\x04 \x01(\x05\x12\x12\n\nfree_after\x18\x05 \x01(\x05\x12\'\n\x05moves\x18\x06 \x03(\x0b\x32\x18.scheduler.v1.Relocation\x12\x16\n\x0elost_gpu_hours\x18\x07 \x01(\x01\x12\x0f\n\x07\x61pplied\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\t \x01(\x03\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"o\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"1\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"3\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"0\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"A\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host*\xd7\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x32\xac\t\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12L\n\tListSlots\x12\x1e.scheduler.v1.ListSlotsRequest\x1a\x1f.scheduler.v1.ListSlotsResponse\x12O\n\nDefragment\x12\x1f.scheduler.v1.DefragmentRequest\x1a .scheduler.v1.DefragmentResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WAITCAUSE']._serialized_start=2260
-  _globals['_WAITCAUSE']._serialized_end=2439
-  _globals['_JOBCHANGE']._serialized_start=2442
-  _globals['_JOBCHANGE']._serialized_end=2657
-  _globals['_CREATEJOBREQUEST']._serialized_start=183
-  _globals['_CREATEJOBREQUEST']._serialized_end=281
-  _globals['_CREATEJOBRESPONSE']._serialized_start=283
-  _globals['_CREATEJOBRESPONSE']._serialized_end=372
-  _globals['_GETJOBREQUEST']._serialized_start=374
-  _globals['_GETJOBREQUEST']._serialized_end=403
-  _globals['_GETJOBRESPONSE']._serialized_start=405
-  _globals['_GETJOBRESPONSE']._serialized_end=453
-  _globals['_LISTJOBSREQUEST']._serialized_start=455
-  _globals['_LISTJOBSREQUEST']._serialized_end=551
-  _globals['_LISTJOBSRESPONSE']._serialized_start=553
-  _globals['_LISTJOBSRESPONSE']._serialized_end=646
-  _globals['_CANCELJOBREQUEST']._serialized_start=648
-  _globals['_CANCELJOBREQUEST']._serialized_end=696
-  _globals['_CANCELJOBRESPONSE']._serialized_start=698
-  _globals['_CANCELJOBRESPONSE']._serialized_end=749
-  _globals['_ENDJOBREQUEST']._serialized_start=751
-  _globals['_ENDJOBREQUEST']._serialized_end=854
-  _globals['_ENDJOBRESPONSE']._serialized_start=856
-  _globals['_ENDJOBRESPONSE']._serialized_end=904
-  _globals['_EXPLAINJOBREQUEST']._serialized_start=906
-  _globals['_EXPLAINJOBREQUEST']._serialized_end=939
-  _globals['_EXPLAINJOBRESPONSE']._serialized_start=942
-  _globals['_EXPLAINJOBRESPONSE']._serialized_end=1218
-  _globals['_WATCHJOBSREQUEST']._serialized_start=1220
-  _globals['_WATCHJOBSREQUEST']._serialized_end=1298
-  _globals['_WATCHJOBSRESPONSE']._serialized_start=1301
-  _globals['_WATCHJOBSRESPONSE']._serialized_end=1459
-  _globals['_LISTTENANTSREQUEST']._serialized_start=1461
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1481
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1483
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1600
-  _globals['_LISTHOSTSREQUEST']._serialized_start=1602
-  _globals['_LISTHOSTSREQUEST']._serialized_end=1713
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=1715
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=1811
-  _globals['_CORDONHOSTREQUEST']._serialized_start=1813
-  _globals['_CORDONHOSTREQUEST']._serialized_end=1862
-  _globals['_CORDONHOSTRESPONSE']._serialized_start=1864
-  _globals['_CORDONHOSTRESPONSE']._serialized_end=1918
-  _globals['_UNCORDONHOSTREQUEST']._serialized_start=1920
-  _globals['_UNCORDONHOSTREQUEST']._serialized_end=1971
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=1973
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=2029
-  _globals['_DRAINHOSTREQUEST']._serialized_start=2031
-  _globals['_DRAINHOSTREQUEST']._serialized_end=2079
-  _globals['_DRAINHOSTRESPONSE']._serialized_start=2081
-  _globals['_DRAINHOSTRESPONSE']._serialized_end=2134
-  _globals['_REPORTHOSTREQUEST']._serialized_start=2136
-  _globals['_REPORTHOSTREQUEST']._serialized_end=2201
-  _globals['_REPORTHOSTRESPONSE']._serialized_start=2203
-  _globals['_REPORTHOSTRESPONSE']._serialized_end=2257
-  _globals['_SCHEDULERSERVICE']._serialized_start=2660
-  _globals['_SCHEDULERSERVICE']._serialized_end=3697
+  _globals['_JOBCHANGE']._serialized_start=2897
+  _globals['_JOBCHANGE']._serialized_end=3112
+  _globals['_CREATEJOBREQUEST']._serialized_start=210
+  _globals['_CREATEJOBREQUEST']._serialized_end=308
+  _globals['_CREATEJOBRESPONSE']._serialized_start=310
+  _globals['_CREATEJOBRESPONSE']._serialized_end=399
+  _globals['_GETJOBREQUEST']._serialized_start=401
+  _globals['_GETJOBREQUEST']._serialized_end=430
+  _globals['_GETJOBRESPONSE']._serialized_start=432
+  _globals['_GETJOBRESPONSE']._serialized_end=480
+  _globals['_LISTJOBSREQUEST']._serialized_start=482
+  _globals['_LISTJOBSREQUEST']._serialized_end=578
+  _globals['_LISTJOBSRESPONSE']._serialized_start=580
+  _globals['_LISTJOBSRESPONSE']._serialized_end=673
+  _globals['_CANCELJOBREQUEST']._serialized_start=675
+  _globals['_CANCELJOBREQUEST']._serialized_end=723
+  _globals['_CANCELJOBRESPONSE']._serialized_start=725
+  _globals['_CANCELJOBRESPONSE']._serialized_end=776
+  _globals['_ENDJOBREQUEST']._serialized_start=778
+  _globals['_ENDJOBREQUEST']._serialized_end=881
+  _globals['_ENDJOBRESPONSE']._serialized_start=883
+  _globals['_ENDJOBRESPONSE']._serialized_end=931
+  _globals['_EXPLAINJOBREQUEST']._serialized_start=933
+  _globals['_EXPLAINJOBREQUEST']._serialized_end=983
+  _globals['_EXPLAINJOBRESPONSE']._serialized_start=986
+  _globals['_EXPLAINJOBRESPONSE']._serialized_end=1153
+  _globals['_LISTSLOTSREQUEST']._serialized_start=1155
+  _globals['_LISTSLOTSREQUEST']._serialized_end=1272
+  _globals['_LISTSLOTSRESPONSE']._serialized_start=1275
+  _globals['_LISTSLOTSRESPONSE']._serialized_end=1475
+  _globals['_DEFRAGMENTREQUEST']._serialized_start=1478
+  _globals['_DEFRAGMENTREQUEST']._serialized_end=1636
+  _globals['_DEFRAGMENTRESPONSE']._serialized_start=1639
+  _globals['_DEFRAGMENTRESPONSE']._serialized_end=1855
+  _globals['_WATCHJOBSREQUEST']._serialized_start=1857
+  _globals['_WATCHJOBSREQUEST']._serialized_end=1935
+  _globals['_WATCHJOBSRESPONSE']._serialized_start=1938
+  _globals['_WATCHJOBSRESPONSE']._serialized_end=2096
+  _globals['_LISTTENANTSREQUEST']._serialized_start=2098
+  _globals['_LISTTENANTSREQUEST']._serialized_end=2118
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=2120
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=2237
+  _globals['_LISTHOSTSREQUEST']._serialized_start=2239
+  _globals['_LISTHOSTSREQUEST']._serialized_end=2350
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=2352
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=2448
+  _globals['_CORDONHOSTREQUEST']._serialized_start=2450
+  _globals['_CORDONHOSTREQUEST']._serialized_end=2499
+  _globals['_CORDONHOSTRESPONSE']._serialized_start=2501
+  _globals['_CORDONHOSTRESPONSE']._serialized_end=2555
+  _globals['_UNCORDONHOSTREQUEST']._serialized_start=2557
+  _globals['_UNCORDONHOSTREQUEST']._serialized_end=2608
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=2610
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=2666
+  _globals['_DRAINHOSTREQUEST']._serialized_start=2668
+  _globals['_DRAINHOSTREQUEST']._serialized_end=2716
+  _globals['_DRAINHOSTRESPONSE']._serialized_start=2718
+  _globals['_DRAINHOSTRESPONSE']._serialized_end=2771
+  _globals['_REPORTHOSTREQUEST']._serialized_start=2773
+  _globals['_REPORTHOSTREQUEST']._serialized_end=2838
+  _globals['_REPORTHOSTRESPONSE']._serialized_start=2840
+  _globals['_REPORTHOSTRESPONSE']._serialized_end=2894
+  _globals['_SCHEDULERSERVICE']._serialized_start=3115
+  _globals['_SCHEDULERSERVICE']._serialized_end=4311
 # @@protoc_insertion_point(module_scope)

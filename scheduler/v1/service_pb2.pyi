@@ -15,6 +15,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
@@ -29,46 +30,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _WaitCause:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    WAIT_CAUSE_UNSPECIFIED: _WaitCause.ValueType  # 0
-    """Never sent."""
-    WAIT_CAUSE_NOT_WAITING: _WaitCause.ValueType  # 1
-    """The job does not wait."""
-    WAIT_CAUSE_DUE: _WaitCause.ValueType  # 2
-    """The job fits and starts with the next decision."""
-    WAIT_CAUSE_HOSTS: _WaitCause.ValueType  # 3
-    """Too few hosts are free."""
-    WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 4
-    """An earlier job has been promised the hosts."""
-    WAIT_CAUSE_LIMIT: _WaitCause.ValueType  # 5
-    """Its tenant, or one above it, may hold no more."""
-    WAIT_CAUSE_PROMISES: _WaitCause.ValueType  # 6
-    """Enough hosts are free, but they are guaranteed to other tenants."""
-
-class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
-    """Why a job waits."""
-
-WAIT_CAUSE_UNSPECIFIED: WaitCause.ValueType  # 0
-"""Never sent."""
-WAIT_CAUSE_NOT_WAITING: WaitCause.ValueType  # 1
-"""The job does not wait."""
-WAIT_CAUSE_DUE: WaitCause.ValueType  # 2
-"""The job fits and starts with the next decision."""
-WAIT_CAUSE_HOSTS: WaitCause.ValueType  # 3
-"""Too few hosts are free."""
-WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 4
-"""An earlier job has been promised the hosts."""
-WAIT_CAUSE_LIMIT: WaitCause.ValueType  # 5
-"""Its tenant, or one above it, may hold no more."""
-WAIT_CAUSE_PROMISES: WaitCause.ValueType  # 6
-"""Enough hosts are free, but they are guaranteed to other tenants."""
-Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
 
 class _JobChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -398,21 +359,31 @@ Global___EndJobResponse: _TypeAlias = EndJobResponse  # noqa: Y015
 
 @_typing.final
 class ExplainJobRequest(_message.Message):
-    """Asks why a job waits."""
+    """Asks why a job waits, or what would become of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    SUPPOSE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job. Required."""
+    @_builtins.property
+    def suppose(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Conditions of a what-if, taken to hold one after the other; nothing is changed. Each is one of
+        cordon, drain, uncordon, fail or repair with a host or a domain; cancel or end with a job; or,
+        of the job that is asked about, spares, priority, limit, tenant or class with a value:
+        "cordon z3", "cancel b", "limit 2h". Empty: why it waits as things are.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        suppose: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "suppose", b"suppose"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -426,61 +397,232 @@ class ExplainJobResponse(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    NEEDED_HOSTS_FIELD_NUMBER: _builtins.int
-    FREE_HOSTS_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    WHAT_IF_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    RESERVED_IN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
     state: _job_pb2.JobState.ValueType
     """Where the job is in its life."""
-    cause: Global___WaitCause.ValueType
-    """Why it waits, to switch on."""
-    reason: _builtins.str
-    """Why it waits, in one sentence."""
-    needed_hosts: _builtins.int
-    """Hosts without which it cannot start. 0 unless it waits."""
-    free_hosts: _builtins.int
-    """Hosts that are free now. 0 unless it waits."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
     @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it starts at the latest if every running job keeps its time limit. Unset: not known."""
+    def reason(self) -> _advice_pb2.Reason:
+        """Why it waits."""
 
     @_builtins.property
-    def waits_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Jobs that have to end or start first, next one first."""
-
-    @_builtins.property
-    def reserved_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Outermost domains in which hosts are reserved for it. Only the first that waits has any."""
+    def what_if(self) -> _advice_pb2.WhatIf:
+        """What would become of it. Set when the request supposes something."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         state: _job_pb2.JobState.ValueType = ...,
-        cause: Global___WaitCause.ValueType = ...,
-        reason: _builtins.str = ...,
-        needed_hosts: _builtins.int = ...,
-        free_hosts: _builtins.int = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        waits_for: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _advice_pb2.Reason | None = ...,
+        what_if: _advice_pb2.WhatIf | None = ...,
         version: _builtins.int = ...,
-        reserved_in: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "name", b"name", "needed_hosts", b"needed_hosts", "reason", b"reason", "reserved_in", b"reserved_in", "start_time", b"start_time", "state", b"state", "version", b"version", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainJobResponse: _TypeAlias = ExplainJobResponse  # noqa: Y015
+
+@_typing.final
+class ListSlotsRequest(_message.Message):
+    """Asks how many jobs of some sizes would start now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZES_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose jobs. Empty: those of the default tenant."""
+    priority_class: _builtins.str
+    """Their priority class. Empty: none."""
+    time_limit_s: _builtins.int
+    """Their time limit, on which backfill relies. Unset: the one that is assumed."""
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sizes in GPUs that fill whole hosts. Empty: those of 8, 64, 512 and 2,048 that do."""
+
+    def __init__(
+        self,
+        *,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        tenant: _builtins.str = ...,
+        priority_class: _builtins.str = ...,
+        time_limit_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "priority_class", b"priority_class", "sizes", b"sizes", "tenant", b"tenant", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
+    _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
+
+Global___ListSlotsRequest: _TypeAlias = ListSlotsRequest  # noqa: Y015
+
+@_typing.final
+class ListSlotsResponse(_message.Message):
+    """Answers ListSlots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    LARGEST_GPUS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FREE_HOSTS_FIELD_NUMBER: _builtins.int
+    USABLE_HOSTS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose jobs."""
+    largest_gpus: _builtins.int
+    """GPUs of the largest job that would start now."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    free_hosts: _builtins.int
+    """Hosts that are free, once those that wait and can start have."""
+    usable_hosts: _builtins.int
+    """Free hosts that are not kept for other tenants."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.SlotCount]:
+        """In the order of the sizes."""
+
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.DomainSlots]:
+        """Outermost domains in the order of the fabric."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        largest_gpus: _builtins.int = ...,
+        slots: _abc.Iterable[_advice_pb2.SlotCount] | None = ...,
+        domains: _abc.Iterable[_advice_pb2.DomainSlots] | None = ...,
+        version: _builtins.int = ...,
+        free_hosts: _builtins.int = ...,
+        usable_hosts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "free_hosts", b"free_hosts", "largest_gpus", b"largest_gpus", "slots", b"slots", "tenant", b"tenant", "usable_hosts", b"usable_hosts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSlotsResponse: _TypeAlias = ListSlotsResponse  # noqa: Y015
+
+@_typing.final
+class DefragmentRequest(_message.Message):
+    """Asks for moves that free hosts of one outermost domain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    APPLY_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_S_FIELD_NUMBER: _builtins.int
+    RESTART_S_FIELD_NUMBER: _builtins.int
+    hosts: _builtins.int
+    """Hosts."""
+    job: _builtins.str
+    """Name of a waiting job: as many as it needs."""
+    apply: _builtins.bool
+    """Makes the moves. Unset: only says what they would be."""
+    checkpoint_s: _builtins.int
+    """How often gangs are taken to save their state, for the price. Unset: every 1,800 seconds."""
+    restart_s: _builtins.int
+    """How long a gang is taken to restart, for the price. Unset: 300 seconds."""
+    def __init__(
+        self,
+        *,
+        hosts: _builtins.int = ...,
+        job: _builtins.str = ...,
+        apply: _builtins.bool = ...,
+        checkpoint_s: _builtins.int | None = ...,
+        restart_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "apply", b"apply", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__checkpoint_s: _TypeAlias = _typing.Literal["checkpoint_s"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_s: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s"]  # noqa: Y015
+    _WhichOneofReturnType__restart_s: _TypeAlias = _typing.Literal["restart_s"]  # noqa: Y015
+    _WhichOneofArgType__restart_s: _TypeAlias = _typing.Literal["_restart_s", b"_restart_s"]  # noqa: Y015
+    _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job"]  # noqa: Y015
+    _WhichOneofArgType_wanted: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_s) -> _WhichOneofReturnType__checkpoint_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restart_s) -> _WhichOneofReturnType__restart_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_wanted) -> _WhichOneofReturnType_wanted | None: ...
+
+Global___DefragmentRequest: _TypeAlias = DefragmentRequest  # noqa: Y015
+
+@_typing.final
+class DefragmentResponse(_message.Message):
+    """Answers Defragment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    WANTED_HOSTS_FIELD_NUMBER: _builtins.int
+    FREE_BEFORE_FIELD_NUMBER: _builtins.int
+    FREE_AFTER_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    sentence: _builtins.str
+    """What the moves buy and cost, or why there are none, in one sentence."""
+    domain: _builtins.str
+    """Domain in which the hosts are, or would be, free. Empty: in none."""
+    wanted_hosts: _builtins.int
+    """Hosts that are wanted."""
+    free_before: _builtins.int
+    """Hosts free in the domain before the moves."""
+    free_after: _builtins.int
+    """Hosts free in the domain after them."""
+    lost_gpu_hours: _builtins.float
+    """Price of all moves."""
+    applied: _builtins.bool
+    """Whether the moves were made."""
+    version: _builtins.int
+    """Version of the log on which the moves were found."""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.Relocation]:
+        """The moves. Empty when nothing is lacking, or nothing helps."""
+
+    def __init__(
+        self,
+        *,
+        sentence: _builtins.str = ...,
+        domain: _builtins.str = ...,
+        wanted_hosts: _builtins.int = ...,
+        free_before: _builtins.int = ...,
+        free_after: _builtins.int = ...,
+        moves: _abc.Iterable[_advice_pb2.Relocation] | None = ...,
+        lost_gpu_hours: _builtins.float = ...,
+        applied: _builtins.bool = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "domain", b"domain", "free_after", b"free_after", "free_before", b"free_before", "lost_gpu_hours", b"lost_gpu_hours", "moves", b"moves", "sentence", b"sentence", "version", b"version", "wanted_hosts", b"wanted_hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefragmentResponse: _TypeAlias = DefragmentResponse  # noqa: Y015
 
 @_typing.final
 class WatchJobsRequest(_message.Message):

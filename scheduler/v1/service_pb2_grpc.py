@@ -65,6 +65,16 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ExplainJobRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ExplainJobResponse.FromString,
                 _registered_method=True)
+        self.ListSlots = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListSlots',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.FromString,
+                _registered_method=True)
+        self.Defragment = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/Defragment',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/WatchJobs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
@@ -144,6 +154,21 @@ class SchedulerServiceServicer:
 
     def ExplainJob(self, request, context):
         """Says why a job waits, what would have to be freed, and when it starts at the latest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSlots(self, request, context):
+        """Counts how many jobs of some sizes would start now, in all and inside each domain.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Defragment(self, request, context):
+        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -231,6 +256,16 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ExplainJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ExplainJobRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ExplainJobResponse.SerializeToString,
+            ),
+            'ListSlots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSlots,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.SerializeToString,
+            ),
+            'Defragment': grpc.unary_unary_rpc_method_handler(
+                    servicer.Defragment,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.SerializeToString,
             ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
@@ -431,6 +466,60 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ExplainJob',
             scheduler_dot_v1_dot_service__pb2.ExplainJobRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ExplainJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSlots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListSlots',
+            scheduler_dot_v1_dot_service__pb2.ListSlotsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListSlotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Defragment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/Defragment',
+            scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,12 @@ class SchedulerServiceStub:
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
+    ListSlots: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]
+    """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+    Defragment: _grpc.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]
+    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
@@ -89,6 +95,12 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
+    ListSlots: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]  # type: ignore[assignment]
+    """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+    Defragment: _aio.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]  # type: ignore[assignment]
+    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
@@ -158,6 +170,24 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ExplainJobResponse, _abc.Awaitable[_service_pb2.ExplainJobResponse]]:
         """Says why a job waits, what would have to be freed, and when it starts at the latest."""
+
+    @_abc_1.abstractmethod
+    def ListSlots(
+        self,
+        request: _service_pb2.ListSlotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListSlotsResponse, _abc.Awaitable[_service_pb2.ListSlotsResponse]]:
+        """Counts how many jobs of some sizes would start now, in all and inside each domain."""
+
+    @_abc_1.abstractmethod
+    def Defragment(
+        self,
+        request: _service_pb2.DefragmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.DefragmentResponse, _abc.Awaitable[_service_pb2.DefragmentResponse]]:
+        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
+        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+        """
 
     @_abc_1.abstractmethod
     def WatchJobs(

@@ -87,7 +87,7 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
     file = job_file(folder, "life", 2)
     submitted = shell.asked("submit", file, "--request-id", "r-life")
     assert shell.asked("submit", file, "--request-id", "r-life")["uid"] == submitted["uid"]
-    assert "life is running" in shell.asked("explain", "life")["reason"]
+    assert "life is running" in shell.asked("explain", "life")["reason"]["sentence"]
     running = shell.asked("job", "life")
     assert (running["state"], running["attempt"]) == ("JOB_STATE_RUNNING", 1)
     held = shell.asked("hosts", "--job", "life")["hosts"]

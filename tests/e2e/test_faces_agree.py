@@ -24,15 +24,17 @@ import yaml
 
 from placement import hostset
 from placement.hostset import HostSet
-from placement.request import AUTO
+from placement.request import AUTO, Constraints
 from scheduler import writer
 from scheduler.cli import app
 from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.company import Company
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
+from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
@@ -326,6 +328,53 @@ async def test_so_they_do_with_tenants(
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
     assert live == simulated
     assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
+
+
+def choosy(command: Command, rng: random.Random) -> Command:
+    """A job with constraints of any kind; other commands as they are."""
+    if not isinstance(command, SubmitJob):
+        return command
+    avoid = rng.choice([(), (("rack", ("job-1*",)),), (("zone", ("job-2*", "job-3*")),)])
+    near = rng.choice(["", "job-0", "job-5"])
+    beside = Neighbours(rng.choice(["", "", "rack"]), avoid, near)
+    where = Constraints(rng.choice([0, 1, 2]), rng.choice(["", "", "zone", "rack"]))
+    request = replace(command.spec.request, where=where)
+    return replace(command, spec=replace(command.spec, request=request, neighbours=beside))
+
+
+@pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.CONSERVATIVE])
+async def test_so_they_do_with_constraints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    rng, limits = random.Random(3), Limits(policy=policy)
+    script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(3)]
+    simulated = run_script(FABRIC, script, limits)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
+    assert live == simulated
+    assert {"JobStarted", "JobEnded", "GangSwapped"} <= kinds(simulated).keys()
+
+
+def test_a_dry_run_keeps_the_same_constraints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each job starts when it comes; hosts beside exclusive ones are busy for a dry run."""
+    where = [Constraints(same="rack"), Constraints(max_zones=1), Constraints()]
+    script, state = [], State.empty()
+    for number, hosts in enumerate((2, 3, 2, 1, 3)):
+        beside = Neighbours(exclusive="rack" if number % 2 else "")
+        job = submit(f"j{number}", hosts, where=where[number % 3], neighbours=beside)
+        script.append((START_NS + number, arriving(job)))
+    started = 0
+    for event in run_script(FABRIC, script):
+        if isinstance(event, JobStarted):
+            started += 1
+            wants = state.jobs[event.name].spec.neighbours
+            closed = Company(state).closed(event.name, wants)
+            taken = hostset.full(FABRIC.host_count) & ~state.free | closed
+            answer = dry_run(tmp_path, state, event.name, taken, capsys)
+            assert answer["hosts"] == list(event.hosts)
+        state = replay([event], state)
+    assert started >= 4
 
 
 def test_a_dry_run_gives_what_was_given(

@@ -4,13 +4,15 @@ A script is a sequence of blocks: comments, commands, `----`, and the trace they
 up to a blank line. Times are 10s, 5m, 1h.
 
     fabric zones=2 racks=2 hosts=2      load a fabric and draw it
+           [gpu=h100:z0,a100:z1]        with GPU models
     policy fifo                         production, easy, fifo or conservative
     tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
     submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
-                [tenant=T] [class=C]
+                [tenant=T] [class=C] [max_zones=1] [same=rack] [exclusive=rack]
+                [avoid=zone:b] [near=b] [gpu=h100]
     cancel NAME, end NAME [failed] [attempt=1]
     fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
     wait 1h                             let time pass
@@ -19,6 +21,9 @@ up to a blank line. Times are 10s, 5m, 1h.
     commit                              commit the plan that was kept, on what is true now
     draw                                who holds which host
     explain NAME                        why it waits
+    slots SIZE,SIZE [tenant=T] [class=C] [limit=1h]    jobs of so many hosts that would start now
+    defrag HOSTS [apply]                the moves that free so many hosts of one zone
+    what-if NAME COND [+ COND ...]      what would become of it: `what-if a cordon z0 + cancel b`
 
 In a drawing a host shows the first letter of its job, in capitals when it is a spare,
 `.` when it is free, `x` failed, `-` cordoned and empty, `~` draining.
@@ -30,7 +35,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from placement.request import AUTO, TierCut
+from placement.request import AUTO, Constraints, TierCut
 from scheduler.core import (
     Conflict,
     HostState,
@@ -47,6 +52,7 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.defrag import Terms, propose
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -61,9 +67,12 @@ from scheduler.core.events import (
     TenantsLoaded,
 )
 from scheduler.core.job import SECOND_NS
+from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Requeue, Reserve, Start
+from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.whatif import what_if
 from tests.build import (
     cancel,
     cordon,
@@ -122,7 +131,9 @@ class Session:
             yield from self._send(COMMANDS[word](*names, **options))
 
     def _fabric(self, **sizes: str) -> Iterator[str]:
+        models = [pair.split(":") for pair in sizes.pop("gpu", "").split(",") if pair]
         spec = fabric_spec(**{tier: int(count) for tier, count in sizes.items()})
+        spec["labels"] = {place: {"gpu": model} for model, place in models}
         self.state, self.now_ns = replay([FabricLoaded(0, spec)]), 0
         self.tenants = Tenants(())
         yield from self._draw()
@@ -197,6 +208,34 @@ class Session:
         where = f" [reserved in {', '.join(reason.reserved_in)}]" if reason.reserved_in else ""
         yield f"{name}: {reason.sentence}{where}"
 
+    def _what_if(self, name: str, *words: str) -> Iterator[str]:
+        conditions = " ".join(words).split(" + ")
+        answer = what_if(self.state, name, conditions, self.now_ns, self.limits)
+        cut = f"; {cuts(answer.job.cuts)}" if answer.job.state is JobState.RUNNING else ""
+        also = f"; also starts {', '.join(answer.starts)}" if answer.starts else ""
+        yield f"{name}: if {', '.join(conditions)}: {answer.sentence}{cut}{also}"
+
+    def _slots(self, sizes: str, tenant: str = "", limit: str = "", **level: str) -> Iterator[str]:
+        """Sizes are in hosts."""
+        gpus = self.state.loaded_fabric.gpus_per_host
+        asker = Asker(tenant, level.get("class", ""), seconds(limit) if limit else None)
+        wanted = [int(size) * gpus for size in sizes.split(",")]
+        found = slots(self.state, self.now_ns, self.limits, asker, wanted)
+        for slot in found.counts:
+            inside = zip(found.domains, slot.by_domain, strict=True)
+            by_domain = ", ".join(f"{domain} {jobs}" for domain, jobs in inside)
+            yield f"{found.tenant}: {slot.in_all} of {slot.hosts} hosts ({by_domain})"
+
+    def _defrag(self, wanted: str, apply: str = "") -> Iterator[str]:
+        found = propose(self.state, int(wanted), self.now_ns, self.limits, Terms())
+        yield found.sentence
+        for move in found.moves:
+            hours = f"{move.lost_gpu_s / 3600:.1f} GPU-hours"
+            yield f"move {self._intent(move.swap).removeprefix('swap ')} ({hours})"
+        if apply:
+            self.plan = found.plan
+            yield from self._commit()
+
     def _draw(self) -> Iterator[str]:
         """One line a zone, one word a rack, one letter a host."""
         fabric = self.state.loaded_fabric
@@ -254,7 +293,7 @@ def _submit(
     spares: str = "0",
     request_id: str = "",
     tenant: str = "",
-    **level: str,
+    **rest: str,
 ) -> Command:
     return submit(
         name,
@@ -265,8 +304,21 @@ def _submit(
         spares=AUTO if spares == "auto" else exactly(int(spares)),
         request_id=request_id,
         tenant=tenant,
-        priority_class=level.get("class", ""),
+        priority_class=rest.get("class", ""),
+        where=_where(rest),
+        neighbours=_neighbours(rest),
     )
+
+
+def _where(options: dict[str, str]) -> Constraints:
+    labels = (("gpu", options["gpu"]),) if "gpu" in options else ()
+    return Constraints(int(options.get("max_zones", "0")), options.get("same", ""), labels)
+
+
+def _neighbours(options: dict[str, str]) -> Neighbours:
+    tier, _, names = options.get("avoid", "").partition(":")
+    avoid = ((tier, tuple(names.split(","))),) if names else ()
+    return Neighbours(options.get("exclusive", ""), avoid, options.get("near", ""))
 
 
 def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:

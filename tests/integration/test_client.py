@@ -12,7 +12,7 @@ import pytest
 from scheduler.client import Client, ServiceError
 from scheduler.core.commands import SubmitJob
 from scheduler.service import SchedulerServicer
-from scheduler.v1 import host_pb2, job_pb2, service_pb2
+from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving
 
@@ -22,7 +22,9 @@ async def test_every_call_has_a_method(tmp_path: Path) -> None:
         assert client.create_job(spec("a", 2)).name == "a"
         while client.get_job("a").state != RUNNING:
             pass
-        assert client.explain_job("a").cause == service_pb2.WAIT_CAUSE_NOT_WAITING
+        assert client.explain_job("a").reason.cause == advice_pb2.WAIT_CAUSE_NOT_WAITING
+        assert client.list_slots([8], tenant="default").largest_gpus == 48
+        assert client.defragment(hosts=4).sentence.startswith("nothing to move")
         assert client.dry_run(spec("b", 2)).placement.host_count == 2
         assert client.end_job("a", job_pb2.JOB_STATE_FAILED, 1, "nan").reason == "nan"
         assert client.create_job(spec("b")).attempt == 0

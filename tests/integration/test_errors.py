@@ -140,3 +140,10 @@ async def _submit_to(folder: Path, monkeypatch: pytest.MonkeyPatch, append: obje
         error = await refused(served.stub.CreateJob(create("a")))
         assert error.code is Code.UNAVAILABLE
         await served.task
+
+
+async def test_sizes_that_fill_no_hosts_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = service_pb2.ListSlotsRequest(sizes=[8, 12])
+        error = await refused(served.stub.ListSlots(request))
+    assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("sizes",))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
 import pytest
 
 from placement.request import Limits as PlaceLimits
 from scheduler.core import Limits
-from scheduler.v1 import job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import (
     CANCELLED,
@@ -62,10 +63,11 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     assert waiting.state == QUEUED
     assert not waiting.HasField("placement")
     assert "needs 4 hosts" in waiting.reason
-    assert answer.cause == service_pb2.WAIT_CAUSE_HOSTS
-    assert (answer.needed_hosts, answer.free_hosts) == (4, 0)
-    assert list(answer.waits_for) == ["big"]
-    assert answer.start_time.ToNanoseconds() > START_NS
+    reason = answer.reason
+    assert reason.cause == advice_pb2.WAIT_CAUSE_HOSTS
+    assert (reason.needed_hosts, reason.free_hosts, reason.missing_hosts) == (4, 0, 4)
+    assert list(reason.waits_for) == ["big"]
+    assert reason.start_time.ToNanoseconds() > START_NS
 
 
 async def test_the_end_of_a_job_starts_the_next(tmp_path: Path) -> None:
@@ -187,3 +189,24 @@ async def test_maps_of_the_specification_are_by_axis(tmp_path: Path, field: str)
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(request)
         assert getattr((await served.get("a")).spec, field) == getattr(request.spec, field)
+
+
+async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("big", 8))
+        await served.until("big", RUNNING)
+        await served.stub.CreateJob(create("next", 4))
+        asked = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "cordon z1"])
+        answer = await served.stub.ExplainJob(asked)
+        again = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
+        bad = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "burn z1"])
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.stub.ExplainJob(bad)
+    assert answer.what_if.sentence == "would start now on 4 hosts in z0"
+    assert answer.what_if.state == RUNNING
+    assert [host[:2] for host in answer.what_if.placement.hosts] == ["z0"] * 4
+    assert list(answer.what_if.stops) == ["big"]
+    assert again.version == answer.version
+    assert not again.HasField("what_if")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "suppose[1]" in (caught.value.details() or "")

@@ -10,7 +10,7 @@ import pytest
 from scheduler.convert import spec_to_proto
 from scheduler.core.tenants import Cell, PriorityClass, Tenant, Tenants
 from scheduler.store import StoreError
-from scheduler.v1 import job_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 from tests.build import spec
 from tests.serving import RUNNING, serving
 
@@ -40,9 +40,10 @@ async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
         await served.until("a", RUNNING)
         await served.stub.CreateJob(create("b", 4, "language"))
         job = (await served.stub.GetJob(service_pb2.GetJobRequest(name="b"))).job
-        assert job.reason == "needs 4 hosts; tenant research holds 3 of its limit of 5"
+        limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; a ends in 2"
+        assert job.reason.startswith(limited)
         why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
-        assert why.cause == service_pb2.WAIT_CAUSE_LIMIT
+        assert why.reason.cause == advice_pb2.WAIT_CAUSE_LIMIT
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         rows = {t.name: (t.parent, t.held_gpus, t.queued_gpus) for t in answer.tenants}
         assert rows == {

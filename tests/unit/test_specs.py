@@ -367,3 +367,49 @@ def test_unknown_busy_hosts_are_named_with_their_lines(tmp_path: Path) -> None:
     assert first.startswith(f"{path}:2: small has no host 'z9-r0-h0'; its hosts are named like z0-")
     assert f"{path}:3: small has no host 'z0-r2-h0' and 3 more" in second
     assert third == f"{path}:4: unbalanced brackets in 'z0-r[0'"
+
+
+# --- constraints ---------------------------------------------------------------
+
+
+CONSTRAINED = {
+    "name": "c",
+    "parallelism": {"tp": 8, "dp": 4},
+    "constraints": {
+        "max_zones": 2,
+        "same": "rack",
+        "exclusive": "rack",
+        "hosts": {"gpu": "h100", "disk": "nvme"},
+        "avoid": {"zone": ["serve-*", "b"], "rack": ["c"]},
+        "near": "data",
+    },
+}
+
+
+def test_constraints_arrive_and_are_written_back() -> None:
+    spec = job_from_mapping(CONSTRAINED)
+    where, beside = spec.request.where, spec.neighbours
+    assert (where.max_zones, where.same) == (2, "rack")
+    assert where.labels == (("disk", "nvme"), ("gpu", "h100"))
+    assert (beside.exclusive, beside.near) == ("rack", "data")
+    assert beside.avoid == (("zone", ("serve-*", "b")), ("rack", ("c",)))
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert job_to_mapping(spec)["constraints"] == CONSTRAINED["constraints"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "what"),
+    [
+        ("max_zones", 0, "constraints.max_zones", "must be at least 1"),
+        ("exlusive", "rack", "constraints.exlusive", "did you mean exclusive?"),
+        ("hosts", ["h100"], "constraints.hosts", "must map labels to values"),
+        ("hosts", {"gpu": 100}, "constraints.hosts", "must be a non-empty text"),
+        ("avoid", ["b"], "constraints.avoid", "must map tiers to job names"),
+        ("avoid", {"zone": "b"}, "constraints.avoid", "must be a list of job names"),
+        ("near", 3, "constraints.near", "must be a non-empty text"),
+    ],
+)
+def test_a_wrong_constraint_names_its_field(key: str, value: Any, field: str, what: str) -> None:
+    ((found, message),) = refusal({"parallelism": {"dp": 1}, "constraints": {key: value}})
+    assert found == field
+    assert what in message

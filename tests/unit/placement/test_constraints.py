@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 
 from placement import hostset
 from placement.check import violations
-from placement.constraints import Constraints, around, joinable, usable, zones_of
+from placement.constraints import around, joinable, usable, zones_of
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec
 from placement.hostset import HostSet
 from placement.place import place
-from placement.request import AUTO, Infeasible, Insufficient, Placement, Request, SpareRule
+from placement.request import (
+    AUTO,
+    Constraints,
+    Infeasible,
+    Insufficient,
+    Placement,
+    Request,
+    SpareRule,
+)
 from tests.build import everything, exactly, fabric, fabric_spec, gang, two_tiers
 
 MIXED = {**fabric_spec(zones=3, racks=2, hosts=2), "labels": {}}

@@ -13,6 +13,7 @@ from placement.request import (
     Answer,
     Batch,
     Collective,
+    Constraints,
     Infeasible,
     Insufficient,
     Objective,
@@ -21,6 +22,7 @@ from placement.request import (
 )
 from scheduler.convert import answer_to_proto, spec_from_proto, spec_to_proto
 from scheduler.core import JobSpec
+from scheduler.core.neighbours import Neighbours
 from scheduler.jobfile import parse_spares
 from scheduler.problems import InputError
 from scheduler.v1 import job_pb2, placement_pb2
@@ -118,3 +120,19 @@ def test_a_placement_names_its_hosts_in_block_order() -> None:
     assert list(placement.hosts) == ["z1-r0-h1", "z0-r0-h0"]
     assert list(placement.spares) == ["z0-r1-h0"]
     assert [(c.tier, c.bytes_per_step) for c in placement.cuts] == [("zone", 160), ("rack", 160)]
+
+
+def test_constraints_survive_the_wire() -> None:
+    where = Constraints(2, "rack", (("disk", "nvme"), ("gpu", "h100")))
+    avoid = (("zone", ("serve-*", "b")), ("rack", ("c",)))
+    neighbours = Neighbours("rack", avoid, "data")
+    job = JobSpec("a", replace(request(dp=4), where=where), neighbours=neighbours)
+    sent = spec_to_proto(job).SerializeToString()
+    assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job
+
+
+def test_a_negative_number_of_zones_is_refused() -> None:
+    message = spec_to_proto(spec("a", 4))
+    message.constraints.max_zones = -1
+    with pytest.raises(InputError, match=r"constraints\.max_zones: must be at least 1"):
+        spec_from_proto(message)

@@ -1,0 +1,92 @@
+"""`muster slots` and `muster defrag`: what free hosts are worth, and moves that mend it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(slots)
+    app.command()(defrag)
+
+
+def slots(
+    sizes: Annotated[
+        str,
+        typer.Option(help="In GPUs, separated by commas; 8,64,512,2048 if empty."),
+    ] = "",
+    tenant: Annotated[str, typer.Option(help="Whose jobs; the default tenant's if empty.")] = "",
+    priority_class: Annotated[
+        str, typer.Option("--class", help="Their priority class; none if empty.")
+    ] = "",
+    time_limit_s: Annotated[
+        int | None,
+        typer.Option("--limit", help="Their time limit in seconds; the assumed one if unset."),
+    ] = None,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Count how many jobs of each size would start now, in all and inside each zone.
+
+    They would be submitted behind all that wait, one after the other; quotas, kept shapes
+    and reservations are honoured. A column of a zone counts what it alone would hold.
+    """
+    from scheduler.cli.advicetext import slots_text
+
+    wanted = _sizes(sizes)
+    with connected(address) as client:
+        answer = client.list_slots(wanted, tenant, priority_class, time_limit_s)
+    write(answer, slots_text, output)
+
+
+def _sizes(text: str) -> list[int]:
+    if not text:
+        return []
+    words = [word.strip().replace("_", "") for word in text.split(",")]
+    if not all(word.isdecimal() and 0 < int(word) < 1 << 31 for word in words):
+        raise typer.BadParameter(f"{text!r} is no list of sizes in GPUs", param_hint="--sizes")
+    return [int(word) for word in words]
+
+
+def defrag(
+    hosts: Annotated[
+        int | None, typer.Option("--for-hosts", min=1, help="Hosts to be free in one zone.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--for", help="A waiting job: as many hosts as it needs.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Make the moves, all of them or none.")
+    ] = False,
+    checkpoint_s: Annotated[
+        int | None, typer.Option(min=0, help="Gangs save their state so often; 1800 if unset.")
+    ] = None,
+    restart_s: Annotated[
+        int | None, typer.Option(min=0, help="A gang restarts in so long; 300 if unset.")
+    ] = None,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Propose the cheapest moves of running gangs that free hosts of one zone.
+
+    A move stops a gang and starts it again with some blocks on other hosts; it costs the
+    work since the last checkpoint and a restart. No gang cuts more than before.
+    """
+    from scheduler.cli.advicetext import proposal_text
+
+    if (hosts is None) == (job is None):
+        raise typer.BadParameter("give one of the two", param_hint="--for-hosts or --for")
+    with connected(address) as client:
+        answer = client.defragment(
+            hosts=hosts or 0,
+            job=job or "",
+            apply=apply,
+            checkpoint_s=checkpoint_s,
+            restart_s=restart_s,
+        )
+    write(answer, proposal_text, output)

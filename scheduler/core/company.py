@@ -1,0 +1,135 @@
+"""The gangs that hold hosts while a decision is made, and what they leave a job.
+
+Everything that a job's constraints say about hosts comes together here: labels and shapes
+(placement.constraints) on the hosts that its neighbours leave open (neighbours).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from placement.constraints import around, room_text, tier_of, usable, wish_text
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from placement.request import ANYWHERE, Constraints, Placement, Request
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_by, matches
+from scheduler.core.state import State
+
+
+class Company:
+    """Mutable: told of each start. What is found is remembered until the next one, by what
+    jobs have in common: thousands that wait want few different things."""
+
+    def __init__(self, state: State) -> None:
+        self._fabric: Fabric = state.loaded_fabric
+        self._parties = {
+            job.name: Party(job.name, job.spec.neighbours, job.held)
+            for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        }
+        self._wanting = [name for name, p in self._parties.items() if p.wants != ANYBODY]
+        self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
+        self._closed: dict[tuple[Neighbours, tuple[bool, ...]], HostSet] = {}
+        self._avoided: tuple[tuple[str, ...], ...] | None = None
+
+    def took(self, job: Job, hosts: HostSet) -> None:
+        """`job` starts on these hosts."""
+        wants = job.spec.neighbours
+        self._parties[job.name] = Party(job.name, wants, hosts)
+        if wants != ANYBODY and job.name not in self._wanting:
+            self._wanting.append(job.name)
+        self._fitting.clear()
+        self._closed.clear()
+        self._avoided = None
+
+    def closed_by(self, name: str, wants: Neighbours) -> dict[str, HostSet]:
+        """Hosts that a job leaves alone, by the neighbour that closes them."""
+        names = self._wanting if wants == ANYBODY else self._parties
+        others = [self._parties[other] for other in names]
+        return closed_by(self._fabric, Party(name, wants), others)
+
+    def closed(self, name: str, wants: Neighbours) -> HostSet:
+        """Hosts that a job leaves alone because of its neighbours."""
+        if wants == ANYBODY and not self._wanting:
+            return 0
+        if name in self._parties:
+            return reduce(or_, self.closed_by(name, wants).values(), 0)
+        key = (wants, tuple(matches(patterns, name) for patterns in self._patterns()))
+        if key not in self._closed:
+            self._closed[key] = reduce(or_, self.closed_by(name, wants).values(), 0)
+        return self._closed[key]
+
+    def _patterns(self) -> tuple[tuple[str, ...], ...]:
+        """All that gangs avoid: jobs that the same of these name are closed out alike."""
+        if self._avoided is None:
+            everyone = [self._parties[name].wants.avoid for name in self._wanting]
+            self._avoided = tuple(dict.fromkeys(names for avoid in everyone for _, names in avoid))
+        return self._avoided
+
+    def room(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
+        hosts &= ~self.closed(job.name, job.spec.neighbours)
+        return self.fitting(job, hosts)
+
+    def fitting(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` on which the shape and labels that it wants can be had."""
+        where, needed = job.spec.request.where, job.needed
+        if where == ANYWHERE or hosts.bit_count() < needed:
+            return hosts
+        key = (where, needed, hosts)
+        if key not in self._fitting:
+            self._fitting[key] = usable(self._fabric, where, hosts, needed)
+        return self._fitting[key]
+
+    def room_text(self, job: Job, free: HostSet) -> str:
+        """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
+        which 4 lie beside jobs kept apart; at most 2 in one rack`."""
+        where = job.spec.request.where
+        closed = free & self.closed(job.name, job.spec.neighbours)
+        beside = f", {closed.bit_count():,} of them beside jobs kept apart" if closed else ""
+        room = room_text(self._fabric, where, free & ~closed)
+        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
+        return f"{said}, {room}" if room else said
+
+    def kept(self, job: Job, place: HostSet) -> HostSet:
+        """Hosts that others leave alone so that `job` can start on `place` and nowhere
+        else; none when it can start on any hosts."""
+        wants = job.spec.neighbours
+        if not is_bound(job.spec.request, wants):
+            return 0
+        return place | self.shadow(wants, place)
+
+    def shadow(self, wants: Neighbours, hosts: HostSet) -> HostSet:
+        """The domains around `hosts` that a job with these wishes cares about."""
+        names = [wants.exclusive] if wants.exclusive else []
+        found = 0
+        for name in (*names, *(tier for tier, _ in wants.avoid)):
+            found |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
+        return found
+
+    def near(self, wants: Neighbours) -> HostSet:
+        """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
+        party = self._parties.get(wants.near)
+        return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
+
+    def noted(self, wants: Neighbours, placement: Placement) -> Placement:
+        """The placement, saying how the wish to be near a job was met."""
+        if not wants.near:
+            return placement
+        hosts = (1 << host for host in placement.hosts)
+        near = self.near(wants)
+        if wants.near not in self._parties:
+            note = f"near {wants.near}: it holds no hosts, so its zones are not known"
+        elif near and all(host & near for host in hosts):
+            note = f"near {wants.near}: all hosts lie in its zones; the bound is over these"
+        else:
+            note = f"near {wants.near}: its zones have too little room"
+        return replace(placement, notes=(*placement.notes, note))
+
+
+def is_bound(request: Request, wants: Neighbours) -> bool:
+    """Whether some hosts will not do for such a job."""
+    return request.where != ANYWHERE or bool(wants.exclusive or wants.avoid)

@@ -1,0 +1,82 @@
+"""Which jobs a gang may lie beside: alone in its racks, away from some, near another.
+
+Both sides keep a wish: a gang that is alone in its racks is not joined, and a job that
+others avoid avoids them. What that leaves depends on the gangs that hold hosts at a moment,
+so the same functions serve decisions, reservations, commits and swaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from placement.constraints import around, tier_of
+from placement.errors import BadInput
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """`exclusive`: the tier whose domains are shared with no other job. `avoid`: by tier,
+    names of jobs, or patterns such as `eval-*`, that no domain is shared with. `near`: the
+    job whose zones are preferred."""
+
+    exclusive: str = ""
+    avoid: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    near: str = ""
+
+
+ANYBODY = Neighbours()
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A job as others see it: its name, what it wants of them, the hosts it holds."""
+
+    name: str
+    wants: Neighbours
+    hosts: HostSet = 0
+
+
+def check(fabric: Fabric, wants: Neighbours) -> None:
+    """Raises: BadInput when a tier does not exist, or what is near is also avoided."""
+    if wants.exclusive:
+        tier_of(fabric, wants.exclusive, "constraints.exclusive")
+    for tier, names in wants.avoid:
+        field = f"constraints.avoid.{tier}"
+        depth = tier_of(fabric, tier, field)
+        if wants.near and depth == 0 and matches(names, wants.near):
+            raise BadInput(field, f"{wants.near} cannot be avoided there and be near")
+
+
+def apart(fabric: Fabric, one: Party, other: Party) -> int | None:
+    """The outermost tier of which the two share no domain; None when they may share all."""
+    tiers = [
+        tier_of(fabric, tier, "constraints")
+        for a, b in ((one, other), (other, one))
+        for tier in _kept_apart(a.wants, b.name)
+    ]
+    return min(tiers, default=None)
+
+
+def _kept_apart(wants: Neighbours, name: str) -> Iterable[str]:
+    if wants.exclusive:
+        yield wants.exclusive
+    yield from (tier for tier, names in wants.avoid if matches(names, name))
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Whether `name` is one of these names or patterns."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def closed_by(fabric: Fabric, job: Party, others: Iterable[Party]) -> dict[str, HostSet]:
+    """Hosts that `job` leaves alone because of each of the `others`, by name. Cost:
+    O(others)."""
+    closed = {}
+    for other in others:
+        if other.name != job.name and (tier := apart(fabric, job, other)) is not None:
+            closed[other.name] = around(fabric, tier, other.hosts)
+    return closed

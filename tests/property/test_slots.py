@@ -1,0 +1,91 @@
+"""As many slots are counted as jobs of that size start when they are submitted."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.slots import Asker, slots
+from scheduler.core.tenants import DEFAULT, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.whatif import settled
+from tests.build import cordon, end, fabric, loaded, run, submit
+
+CLASSES = (PriorityClass("spot", -1, is_preemptible=True), PriorityClass("low", -1))
+TREES = st.sampled_from(
+    (
+        (Tenant("a"), Tenant("b")),
+        (Tenant("a", guaranteed_gpus=4 * 8), Tenant("b", limit_gpus=5 * 8)),
+        (Tenant("a", cells=(Cell("zone", 1, 3),)), Tenant("b", guaranteed_gpus=2 * 8)),
+        (Tenant("a", cells=(Cell("rack", 2),)), Tenant("b", cells=(Cell("zone", 1, 4),))),
+        (Tenant("p", limit_gpus=48), Tenant("a", "p", 16), Tenant("b", "p", 16, 24)),
+    )
+)
+HOSTS = loaded(fabric(2, 3, 2)).loaded_fabric.hosts
+COMMANDS = st.one_of(
+    st.builds(
+        lambda name, hosts, tenant, limit_s: submit(name, hosts, tenant=tenant, limit_s=limit_s),
+        st.sampled_from("stuvwxyz"),
+        st.integers(1, 8),
+        st.sampled_from(("a", "b", DEFAULT)),
+        st.sampled_from((None, 60, 3_600)),
+    ),
+    st.builds(end, st.sampled_from("stuvwxyz")),
+    st.builds(cordon, st.sampled_from(HOSTS)),
+)
+
+
+def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: Limits) -> State:
+    """Everything that can start has started."""
+    tenants = Tenants((*tree, Tenant(DEFAULT)), classes=CLASSES)
+    state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
+    for command in commands:
+        events = admit(state, command, 0)
+        if not isinstance(events, Rejected):
+            state = settled(replay(events, state), 0, limits)
+    return state
+
+
+def submitted(state: State, hosts: int, asker: Asker, limits: Limits) -> int:
+    """Jobs that start, submitted one after the other until one does not."""
+    for started in count():
+        job = submit(
+            f"probe-{started}",
+            hosts,
+            tenant=asker.tenant,
+            priority_class=asker.priority_class,
+            limit_s=asker.time_limit_s,
+        )
+        events = admit(state, job, 0)
+        if isinstance(events, Rejected):
+            return started
+        state = settled(replay(events, state), 0, limits)
+        if state.jobs[f"probe-{started}"].state is not JobState.RUNNING:
+            return started
+    raise AssertionError
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    TREES,
+    st.lists(COMMANDS, max_size=8),
+    st.builds(
+        Asker,
+        st.sampled_from(("a", "b", DEFAULT)),
+        st.sampled_from(("low", "spot")),
+        st.sampled_from((None, 60, 7_200)),
+    ),
+    st.sampled_from(Policy),
+)
+def test_slots_are_what_repeated_submits_start(
+    tree: tuple[Tenant, ...], commands: list[Command], asker: Asker, policy: Policy
+) -> None:
+    limits = Limits(policy=policy)
+    state = reached(tree, commands, limits)
+    found = slots(state, 0, limits, asker, (8, 16, 24, 40))
+    for slot in found.counts:
+        assert slot.in_all == submitted(state, slot.hosts, asker, limits), slot
+    assert found.room == found.counts[0].in_all

@@ -1,0 +1,84 @@
+"""A what-if leaves the state as it was, and says what doing it would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.errors import BadInput
+from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
+from scheduler.core.commands import Command
+from scheduler.core.whatif import settled, what_if
+from tests.build import cancel, cordon, drain, end, fabric, fail, loaded, submit, uncordon
+
+EMPTY = loaded(fabric(2, 2, 2))
+HOSTS = st.sampled_from(EMPTY.loaded_fabric.hosts)
+NAMES = st.sampled_from("abcdef")
+SUBMITS = st.builds(
+    submit,
+    NAMES,
+    st.sampled_from((1, 2, 3, 4, 6, 8)),
+    priority=st.integers(0, 2),
+    limit_s=st.sampled_from((None, 60, 3_600)),
+)
+COMMANDS = st.one_of(
+    SUBMITS,
+    SUBMITS,
+    st.builds(end, NAMES),
+    st.builds(fail, HOSTS),
+    st.builds(cordon, HOSTS),
+    st.builds(drain, HOSTS),
+)
+CONDITIONS = st.one_of(
+    st.tuples(st.sampled_from(("cordon", "drain", "uncordon", "fail")), HOSTS),
+    st.tuples(st.sampled_from(("cancel",)), NAMES),
+)
+IN_EARNEST: dict[str, Callable[[str], Command]] = {
+    "cordon": cordon,
+    "drain": drain,
+    "uncordon": uncordon,
+    "fail": lambda host: fail(host, "host-down"),
+    "cancel": cancel,
+}
+
+
+def reached(commands: list[Command], limits: Limits) -> State:
+    """Two thirds of the commands are decided on, the last third has only just come."""
+    state = EMPTY
+    for at, command in enumerate(commands):
+        events = admit(state, command, 0)
+        if not isinstance(events, Rejected):
+            state = replay(events, state)
+        if at < len(commands) * 2 // 3:
+            state = settled(state, 0, limits)
+    return state
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(COMMANDS, min_size=3, max_size=14),
+    st.lists(CONDITIONS, min_size=1, max_size=3),
+    st.sampled_from(Policy),
+)
+def test_it_changes_nothing_and_comes_true(
+    commands: list[Command], conditions: list[tuple[str, str]], policy: Policy
+) -> None:
+    limits = Limits(policy=policy)
+    state, again = reached(commands, limits), reached(commands, limits)
+    for name in state.jobs:
+        try:
+            answer = what_if(state, name, [f"{v} {what}" for v, what in conditions], 0, limits)
+        except BadInput:
+            assert state == again
+            continue
+        earnest = state
+        for verb, what in conditions:
+            events = admit(earnest, IN_EARNEST[verb](what), 0)
+            assert not isinstance(events, Rejected)
+            earnest = replay(events, earnest)
+        assert answer.job == settled(earnest, 0, limits).find(name)
+        assert state == again
+        is_running = answer.job.state is JobState.RUNNING
+        assert ("start now" in answer.sentence or "would run" in answer.sentence) == is_running

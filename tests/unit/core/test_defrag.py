@@ -1,0 +1,125 @@
+"""The cheapest moves, their price, and what commit checks again."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
+from scheduler.core.commands import LoadTenants
+from scheduler.core.defrag import Candidate, Proposal, Terms, cover, lost_gpu_s, propose
+from scheduler.core.job import SECOND_NS
+from scheduler.core.tenants import DEFAULT, Cell, Tenant
+from tests.build import committed, end, fabric, flat, loaded, run, running, schedule, submit
+
+HOUR_NS = 3_600 * SECOND_NS
+EMPTY = loaded(fabric(2, 2, 2))
+
+
+def asked(state: State, wanted: int) -> Proposal:
+    return propose(state, wanted, HOUR_NS, Limits(), Terms())
+
+
+def scattered() -> State:
+    """a and b in one rack of zone 0, e in one of zone 1: a rack free in each."""
+    state = EMPTY
+    for at, name in enumerate("abcd"):
+        state = schedule(run(state, submit(name, 1), now_ns=at), at)
+    state = schedule(run(state, submit("e", 2)))
+    return run(state, end("c"), end("d"))
+
+
+def test_the_cheaper_zone_is_freed_and_no_gang_too_many_is_moved() -> None:
+    state = scattered()
+    found = asked(state, 3)
+    assert [move.swap.name for move in found.moves] == ["a"]
+    assert (found.free_before, found.free_after) == (2, 3)
+    whole = asked(state, 4)
+    assert whole.sentence == "frees 4 hosts in z1 for 1 move, 1.3 GPU-hours"
+    assert [move.swap.name for move in whole.moves] == ["e"]
+
+
+def test_moves_let_the_job_start_that_needed_them() -> None:
+    state = scattered()
+    found = asked(state, 4)
+    after = replay(committed(state, found.plan, HOUR_NS), state)
+    assert after.jobs["e"].attempt == 2
+    started = schedule(run(after, submit("big", 4)), HOUR_NS)
+    assert started.jobs["big"].cuts[0].bytes_per_step == 0
+    assert running(started) == {"a", "b", "e", "big"}
+
+
+def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
+    job = schedule(run(EMPTY, submit("a", 2))).jobs["a"]
+    terms = Terms(checkpoint_s=1_000, restart_s=100)
+    assert lost_gpu_s(job, 8, 2_400 * SECOND_NS, terms) == (400 + 100) * 16
+    assert lost_gpu_s(job, 8, 2_400 * SECOND_NS, Terms(0, 100)) == 100 * 16
+
+
+def test_the_cover_of_least_price_is_found() -> None:
+    job = schedule(run(EMPTY, submit("a", 1))).jobs["a"]
+    gangs = [
+        Candidate(job, tuple(range(n)), price) for n, price in ((3, 9), (2, 4), (2, 4), (1, 3))
+    ]
+    assert cover(gangs, 4) == [gangs[1], gangs[2]]
+    assert cover(gangs, 3) == [gangs[1], gangs[3]]
+    assert cover(gangs, 8) == gangs
+    assert cover(gangs, 9) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        (2, "nothing to move: z0 has 2 hosts free"),
+        (5, "no zone has 5 hosts in service"),
+    ],
+)
+def test_when_no_move_is_called_for(wanted: int, sentence: str) -> None:
+    found = asked(scattered(), wanted)
+    assert (found.sentence, found.moves) == (sentence, ())
+
+
+def test_moves_make_no_hosts() -> None:
+    state = schedule(run(EMPTY, submit("a", 3), submit("b", 3)))
+    assert asked(state, 3).sentence == "only 2 hosts are free in all, and moves free no more"
+    assert asked(loaded(flat(3)), 1).sentence.startswith("nothing to move")
+
+
+def split() -> State:
+    """Two hosts free in different racks of zone 0, and one rack in zone 1 with e."""
+    state = EMPTY
+    for name in "abcd":
+        state = schedule(run(state, submit(name, 1)))
+    state = schedule(run(state, submit("e", 2)))
+    return run(state, end("b"), end("d"))
+
+
+def test_a_gang_whose_cut_would_grow_stays() -> None:
+    """e alone would be cheaper, but lies in one rack now and would lie in two."""
+    assert [move.swap.name for move in asked(split(), 4).moves] == ["a", "c"]
+
+
+def test_where_every_move_would_cut_more_none_is_proposed() -> None:
+    """z0 and z1 have a rack of two hosts busy, and one free host in each rack."""
+    state = loaded(fabric(2, 2, 3))
+    for name in ("a", "b", "c", "d"):
+        state = schedule(run(state, submit(name, 2)))
+    assert asked(state, 3).sentence == (
+        "no moves free 3 hosts in one zone without a larger cut for those that move"
+    )
+
+
+def test_hosts_kept_for_others_are_no_way_out() -> None:
+    state = scattered()
+    keeper = Tenant("keeper", cells=(Cell("rack", 2),))
+    state = run(state, LoadTenants(Tenants((keeper, Tenant(DEFAULT)))))
+    for move in asked(state, 4).moves:
+        assert move.swap.name not in {"e"}
+
+
+def test_what_changed_meanwhile_is_a_conflict() -> None:
+    state = scattered()
+    plan = asked(state, 4).plan
+    assert isinstance(commit(run(state, end("e")), plan, HOUR_NS), Conflict)
+    taken = schedule(run(state, submit("x", 4)))
+    assert taken.jobs["x"].state is JobState.RUNNING
+    assert isinstance(commit(taken, plan, HOUR_NS), Conflict)
