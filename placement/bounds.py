@@ -53,6 +53,10 @@ from placement.pricing import Pricer
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6
 QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
+# What makes a round of about 10 ms: states priced once, or entries of a linear program solved.
+STATES_A_ROUND = 1_000_000
+ENTRIES_A_ROUND = 30_000
+LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
 STAIRS = 9
 CLASSES = 8  # capacity classes that get a pattern each round
 SMALL = 160  # columns that a node starts with
@@ -128,7 +132,8 @@ class Prover:
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
         self.incumbent = 0
-        self.rounds_left = 0
+        self.rounds_left = 0.0
+        self.pricing = states * len(grid.slopes[0] if grid.slopes else ()) / STATES_A_ROUND
         self.last_prices: tuple[tuple[float, ...], Mapping[Counter, float]] = (
             (0.0,) * grid.rows,
             {},
@@ -155,6 +160,8 @@ class Prover:
 
     def prove(self, incumbent: int, rounds: int) -> int:
         """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
+
+        A round is an amount of work; large tables and programs take several at once.
 
         Best-first search; ties to the node made first. A node once begun is finished:
         half of its columns prove next to nothing.
@@ -190,7 +197,7 @@ class Prover:
         for _ in range(self.rounds_a_node):
             if solution is None:
                 break
-            self.rounds_left -= 1
+            self.rounds_left -= LEAST_WORK + self.pricing
             value, found = self._price(master, solution)
             proved = max(proved, attainable(self.grid, value))
             if proved >= self.incumbent:
@@ -206,7 +213,7 @@ class Prover:
     def _solved(self, master: Master) -> LpSolution | None:
         """The master over its columns and those of the pool that pay: cheaper than a
         pricing round, and most of what one would find has been met before."""
-        solution = master.solve()
+        solution = self._solve(master)
         for _ in range(SHORTCUTS):
             if solution is None:
                 break
@@ -215,8 +222,12 @@ class Prover:
             fresh = [pattern for pattern in paying if master.add(pattern)]
             if not fresh:
                 break
-            solution = master.solve()
+            solution = self._solve(master)
         return solution
+
+    def _solve(self, master: Master) -> LpSolution | None:
+        self.rounds_left -= master.entries / ENTRIES_A_ROUND
+        return master.solve()
 
     def _ceiling(self, solution: LpSolution) -> int:
         """What the node's bound can reach at most: the master's own cost."""

@@ -18,7 +18,7 @@ from placement.master import Pattern
 from placement.milp import INFINITY, IntegerProgram
 from placement.pricing import pattern_cost
 
-WORK = 0.3  # deterministic time of CP-SAT, about as many seconds
+WORK = 0.2  # deterministic time of CP-SAT, about as many seconds
 
 
 def cover_layout(

@@ -91,6 +91,11 @@ class Master:
         self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
         return True
 
+    @property
+    def entries(self) -> int:
+        """Rows times columns."""
+        return (self.grid.rows + len(self.ranges)) * len(self._patterns)
+
     def solve(self) -> LpSolution | None:
         return self._lp.solve()
 

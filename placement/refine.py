@@ -13,14 +13,14 @@ from placement.polish import multilevel, polished
 
 PER_BLOCK = 50  # proposals for each block and pass
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
-PASSES = 8  # of pieces put anew, at most
+PASSES = (2, 8)  # of pieces put anew: at least, at most
 PROMISING = 1.05  # times the best cost
 
 
 def refined(
     graph: PieceGraph, capacities: Sequence[int], start: Sequence[int], proposals: int, target: int
 ) -> list[int]:
-    """The best assignment found in at most so many proposals; stops at the cost `target`.
+    """The best assignment found in about so many proposals; stops at the cost `target`.
 
     `start`: the domain of each block, within the capacities.
     """
@@ -36,7 +36,8 @@ def refined(
         return found
 
     offer(polished(graph, capacities, best, each, seed))
-    for k in range(min(PASSES, proposals // (3 * each))):
+    least, most = PASSES
+    for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
         if cost <= target:
             break
         at = multilevel(graph, capacities, PER_BLOCK, LARGEST[k % len(LARGEST)], f"{k} {seed}")

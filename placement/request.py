@@ -138,7 +138,7 @@ class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
 
-    `rounds`: pricing rounds of the bound; `trees`: slicing trees tried; 0 of both
+    `rounds`: work on the bound, of some 10 ms each; `trees`: slicing trees tried; 0 of both
     forbids any search, and a request then ends *undecided*.
     """
 

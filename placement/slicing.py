@@ -217,6 +217,7 @@ def best_of_trees(
     target: float,
     rng: random.Random,
     axes: int = 2,
+    slack: float = SLACK,
 ) -> Layout:
     """Threshold accepting (Dueck and Scheuer 1990) from the best start: a neighbour is kept
     when it is not much worse than the current tree, and "much" shrinks to nothing."""
@@ -231,7 +232,7 @@ def best_of_trees(
         other = mutate(now, rng, axes)
         layout = build(other)
         other_cost = value(layout)
-        if other_cost <= cost * (1 + SLACK * (1 - step / tries) ** 2):
+        if other_cost <= cost * (1 + slack * (1 - step / tries) ** 2):
             now, cost = other, other_cost
         if other_cost < best_cost:
             best, best_cost = layout, other_cost

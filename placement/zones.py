@@ -77,7 +77,6 @@ def solve_zones(
         bound = max(bound, prover.prove(best.cost, 1))
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
-            best = _better(best, _covered(grid, capacities, prover, best))
             best, bound = _proved(grid, capacities, prover, best, limits)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
