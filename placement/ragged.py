@@ -24,7 +24,7 @@ from placement.bounds import Prover
 from placement.cells import Cells, cell_views
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
-from placement.grid import BlockGrid, block_grids
+from placement.grid import MUCH, BlockGrid, block_grids
 from placement.layout import counts
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
@@ -39,6 +39,7 @@ from placement.zones import PROPOSALS, ZoneStep, best_grid
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
 SWEPT = 3_000  # edges; larger graphs get fewer trees
+FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 QUICK_STATES = 2_000_000  # up to here a round costs what it does for other jobs
@@ -56,12 +57,32 @@ def solve_ragged(
         return grid, ZoneStep(layout[None, :], cost, cost)
     views = cell_views(request, gpus) if limits.rounds else []
     bound = max((_by_sizes(view, capacities) for view in views), default=0)
-    layout = _layout(request, gpus, capacities, limits, graph, bound)
-    cost = 2 * _bytes(request, gpus, layout)
+    best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
+    for share in (10, 1) if grid.size <= FEW_BLOCKS else (1,):  # of the work: often enough
+        if best.bound < best.cost:
+            part = Limits(limits.rounds // share, limits.trees // share)
+            best = _step(request, gpus, capacities, part, graph, views, best)
+    return grid, best
+
+
+def _step(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    limits: Limits,
+    graph: BlockGraph | None,
+    views: Sequence[Cells],
+    best: ZoneStep,
+) -> ZoneStep:
+    """A layout and a bound at least as good as `best`."""
+    layout = _layout(request, gpus, capacities, limits, graph, best.bound)
+    cost, bound = 2 * _bytes(request, gpus, layout), best.bound
+    if cost > best.cost:
+        layout, cost = best.layout[0], best.cost
     for view in views:
         if bound < cost:
             bound = max(bound, _view_bound(view, capacities, layout, cost, limits.rounds))
-    return grid, ZoneStep(layout[None, :], cost, min(cost, bound))
+    return ZoneStep(layout[None, :], cost, min(cost, bound))
 
 
 def _bytes(request: Request, gpus: int, zones: Ints) -> int:
