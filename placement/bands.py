@@ -20,14 +20,14 @@ def band_trees(grid: BlockGrid, capacities: Sequence[int]) -> list[Tree]:
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
     most = min(grid.rows, len(zones), MOST_BANDS)
     trees = [_bands(grid, capacities, zones, bands) for bands in range(1, most + 1)]
-    return [*trees, comb([Tree(zone=z) for z in zones], is_across_rows=True)]
+    return [*trees, comb([Tree(zone=z) for z in zones], axis=1)]
 
 
-def comb(children: Sequence[Tree], *, is_across_rows: bool) -> Tree:
+def comb(children: Sequence[Tree], axis: int, lean: int = 2) -> Tree:
     """One child after the other, each given as much as straight lines allow."""
     tree = children[-1]
     for child in reversed(children[:-1]):
-        tree = Tree(first=child, second=tree, axis=int(is_across_rows), lean=2)
+        tree = Tree(first=child, second=tree, axis=axis, lean=lean)
     return tree
 
 
@@ -43,8 +43,8 @@ def _bands(grid: BlockGrid, capacities: Sequence[int], zones: Sequence[int], ban
         members.append(chosen)
         left = [z for z in left if z not in chosen]
     members[-1] += left
-    rows = [comb([Tree(zone=z) for z in zones], is_across_rows=False) for zones in members]
-    return comb(rows, is_across_rows=True)
+    rows = [comb([Tree(zone=z) for z in zones], axis=0) for zones in members]
+    return comb(rows, axis=1)
 
 
 def _cover(

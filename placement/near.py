@@ -190,7 +190,7 @@ class Near:
         region = np.isin(layout, pair)
         room = [int(n) if z in pair else 0 for z, n in enumerate(self._room)]
         orders = [[Tree(zone=z) for z in order] for order in (pair, pair[::-1])]
-        starts = [comb(order, is_across_rows=turn) for order in orders for turn in (False, True)]
+        starts = [comb(order, axis) for order in orders for axis in (0, 1)]
         part = slice_grid(grid, room, starts, tries, 0, region)[1]
         return np.asarray(np.where(region, part, layout))
 

@@ -18,7 +18,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.bands import band_trees
+from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views
@@ -134,7 +134,7 @@ def _filled(request: Request, gpus: int, capacities: Sequence[int]) -> list[Ints
 def _swept(
     graph: BlockGraph, orders: Sequence[Ints], capacities: Sequence[int], trees: int, target: int
 ) -> Ints:
-    zones = _largest_first(capacities)
+    zones = [Tree(zone=z) for z in _largest_first(capacities)]
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
     sweeper = Sweeper(graph, capacities, orders)
     tries = max(1, trees * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
@@ -166,13 +166,6 @@ def _together(request: Request, gpus: int, capacities: Sequence[int], trees: int
             zone[grid.block] = layout
             return [np.repeat(zone, hosts)]
     return []
-
-
-def comb(zones: Sequence[int], axis: int, lean: int) -> Tree:
-    tree = Tree(zone=zones[-1])
-    for zone in reversed(zones[:-1]):
-        tree = Tree(first=Tree(zone=zone), second=tree, axis=axis, lean=lean)
-    return tree
 
 
 def _orders(request: Request, gpus: int) -> list[Ints]:
