@@ -41,7 +41,7 @@ def recover(
     now_ns = max(now_ns, recovered.last_ns)
     answer = admit(recovered.state, LoadTenants(tenants), now_ns)
     if isinstance(answer, Rejected):
-        raise StoreError(f"{store.path} does not go with these tenants: {answer.message}")
+        raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
     if not answer:
         return recovered
     store.append(recovered.state.version, answer)
@@ -54,7 +54,7 @@ def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: in
         _same_fabric(store, recovered.state, fabric_spec)
         return recovered
     if fabric_spec is None:
-        raise StoreError(f"{store.path} is new: name its fabric with --fabric")
+        raise StoreError(f"{store.name} is new: name its fabric with --fabric")
     loaded = FabricLoaded(now_ns, fabric_spec)
     state = apply(State.empty(), loaded)
     store.append(0, [loaded])
@@ -68,7 +68,7 @@ def _replayed(store: Store) -> Recovered:
             state, last_ns = apply(state, event), event.time_ns
         except (KeyError, IndexError, RuntimeError, BadInput) as error:
             what = f"version {version} does not follow from those before it ({error!r})"
-            raise StoreError(f"{store.path} is corrupt: {what}") from error
+            raise StoreError(f"{store.name} is corrupt: {what}") from error
     return Recovered(state, last_ns)
 
 
@@ -78,6 +78,6 @@ def _same_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | No
     given, logged = from_spec(fabric_spec), state.loaded_fabric
     if given != logged:
         raise StoreError(
-            f"{store.path} is for fabric {logged.name} ({logged.digest}), not {given.name}"
+            f"{store.name} is for fabric {logged.name} ({logged.digest}), not {given.name}"
             f" ({given.digest}); leave --fabric out, or begin a new store"
         )

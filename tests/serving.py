@@ -24,7 +24,8 @@ from grpc_status import rpc_status
 from scheduler.convert import spec_to_proto
 from scheduler.core.events import Event
 from scheduler.server import Ready, Settings, serve
-from scheduler.store import Store, open_store
+from scheduler.store import open_store
+from scheduler.store.sqlite import SqliteStore
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import fabric_spec, spec
 
@@ -100,14 +101,16 @@ def logged(folder: Path) -> list[Event]:
 def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[int]:
     """Delay every append; the list grows by the number of events of each."""
     sizes: list[int] = []
-    append = Store.append
+    append = SqliteStore.append
 
-    def slowly(self: Store, expected_version: int, events: Sequence[Event]) -> int:
+    def slowly(
+        self: SqliteStore, expected_version: int, events: Sequence[Event], term: int = 0
+    ) -> int:
         time.sleep(seconds)
         sizes.append(len(events))
-        return append(self, expected_version, events)
+        return append(self, expected_version, events, term)
 
-    monkeypatch.setattr(Store, "append", slowly)
+    monkeypatch.setattr(SqliteStore, "append", slowly)
     return sizes
 
 

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.events import Event, HostSignalled
-from scheduler.store import Store, StoreError, VersionMismatch, open_store
+from scheduler import store as stores
+from scheduler.store import Compacted, StoreError, VersionMismatch
+from scheduler.store.schema import SCHEMA
+from scheduler.store.sqlite import SqliteStore as Store
+from scheduler.store.sqlite import open_sqlite as open_store
 
 
 def note(n: int) -> Event:
@@ -107,8 +111,10 @@ def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
 
 def test_a_newer_store_is_refused(path: Path) -> None:
     written(path, 1)
-    change(path, "UPDATE meta SET value = '2' WHERE key = 'schema'")
-    assert refusal(path) == f"{path} was written by a newer muster: schema 2, this one reads 1"
+    change(path, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    assert (
+        refusal(path) == f"{path} was written by a newer muster: schema 99, this one reads {SCHEMA}"
+    )
 
 
 def test_a_damaged_page_is_refused(path: Path) -> None:
@@ -136,10 +142,69 @@ def test_a_damaged_record_is_named(path: Path, damage: str, message: str) -> Non
     store.close()
 
 
+def test_snapshots_come_newest_first(store: Store) -> None:
+    store.append(0, [note(n) for n in range(1, 10)])
+    for version in (3, 9, 6):
+        store.save_snapshot(version, b"%d" % version)
+    assert list(store.snapshots()) == [(9, b"9"), (6, b"6"), (3, b"3")]
+    assert [version for version, _ in store.snapshots(8)] == [6, 3]
+    store.drop_snapshots(keep=2)
+    assert [version for version, _ in store.snapshots()] == [9, 6]
+
+
+def test_what_a_snapshot_stands_for_can_be_dropped(store: Store) -> None:
+    store.append(0, [note(n) for n in range(1, 10)])
+    store.save_snapshot(6, b"six")
+    assert store.compact(5) == 4
+    assert (store.first_version(), store.last_version()) == (5, 9)
+    assert [version for version, _ in store.read(4)] == [5, 6, 7, 8, 9]
+    with pytest.raises(Compacted, match="keeps versions from 5 on"):
+        next(store.read(3))
+    assert store.compact(7) == 2
+    assert store.compact(3) == 0
+
+
+def test_what_no_snapshot_stands_for_is_kept(store: Store) -> None:
+    store.append(0, [note(n) for n in range(1, 10)])
+    store.save_snapshot(6, b"six")
+    with pytest.raises(StoreError, match="no snapshot of version 7"):
+        store.compact(8)
+    assert len(list(store.read())) == 9
+
+
+def test_a_log_that_is_all_dropped_goes_on_counting(store: Store) -> None:
+    store.append(0, [note(1), note(2)])
+    store.save_snapshot(2, b"two")
+    store.compact(3)
+    assert store.last_version() == 2
+    assert store.append(2, [note(3)]) == 3
+    assert [version for version, _ in store.read(2)] == [3]
+
+
+def test_a_time_has_a_version(store: Store) -> None:
+    store.append(0, [note(10), note(20), note(20), note(30)])
+    assert [store.version_at(time_ns) for time_ns in (0, 11, 20, 30, 31)] == [1, 2, 2, 4, 4]
+
+
+def test_an_older_store_is_migrated_and_a_copy_put_aside(path: Path) -> None:
+    written(path, 3)
+    change(path, "DROP TABLE snapshot")
+    change(path, "DELETE FROM meta WHERE key = 'first_version'")
+    change(path, "UPDATE meta SET value = '1' WHERE key = 'schema'")
+    store = open_store(f"sqlite:///{path}")
+    assert store.append(3, [note(4)]) == 4
+    store.save_snapshot(4, b"four")
+    store.close()
+    with closing(sqlite3.connect(path.with_name("log.db.schema-1"))) as aside:
+        assert aside.execute("SELECT COUNT(*) FROM log").fetchone() == (3,)
+        tables = aside.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        assert sorted(tables) == [("log",), ("meta",)]
+
+
 @pytest.mark.parametrize("url", ["postgresql://db/muster", "log.db", "sqlite:///", "sqlite://x"])
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(StoreError, match="give sqlite:///FILE"):
-        open_store(url)
+        stores.open_store(url)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

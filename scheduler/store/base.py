@@ -1,0 +1,79 @@
+"""What every store of the event log does, whatever keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from scheduler.core.events import Event
+
+
+class StoreError(Exception):
+    """The log cannot be used; the message is a sentence for the operator."""
+
+
+class VersionMismatch(StoreError):
+    """Somebody else appended meanwhile: what was checked no longer holds."""
+
+
+class Compacted(StoreError):
+    """Events this old are dropped. `first_version` is the oldest that is kept."""
+
+    def __init__(self, name: str, first_version: int) -> None:
+        super().__init__(f"{name} keeps versions from {first_version} on; older ones are dropped")
+        self.first_version = first_version
+
+
+class Store(Protocol):
+    """An open log with snapshots. Use what writes from one thread; what reads from any.
+
+    Versions are 1, 2, 3, ... without a gap. Snapshots are what codec writes of a state;
+    a store keeps bytes and knows nothing of them.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def append(self, expected_version: int, events: Sequence[Event], term: int = 0) -> int:
+        """Write `events` after `expected_version`, all or none; the new last version.
+
+        `term`: of the leader that writes; a store that several servers share refuses an
+        older one. When this returns the events are durable.
+
+        Raises: VersionMismatch when the log ends elsewhere, StoreError when they cannot
+        be written.
+        """
+
+    def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+        """(version, event) in order, of everything that is durable when it is called.
+
+        Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
+        """
+
+    def first_version(self) -> int:
+        """The oldest version that `read` has; 1 as long as nothing is dropped."""
+
+    def last_version(self) -> int:
+        """The newest durable version; 0 when the log is empty."""
+
+    def version_at(self, time_ns: int) -> int:
+        """The first kept version that is not before `time_ns`; else the last one."""
+
+    def save_snapshot(self, version: int, body: bytes) -> None:
+        """Keep the state at `version`. Raises: StoreError."""
+
+    def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """(version, body), newest first, none after `to_version`. Raises: StoreError."""
+
+    def drop_snapshots(self, keep: int) -> None:
+        """Keep the newest `keep` snapshots. Raises: StoreError."""
+
+    def compact(self, first_version: int) -> int:
+        """Drop the events before `first_version`; the number dropped.
+
+        Raises: StoreError, also when no snapshot stands for what would be dropped.
+        """
+
+    def close(self) -> None:
+        """Let another server have it."""

@@ -1,0 +1,227 @@
+"""The log in one SQLite file.
+
+`append` is one transaction in WAL mode with synchronous=FULL, so what it returned
+from survives kill -9 and power loss. One server writes at a time: it holds a lock
+that the operating system drops when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from scheduler.codec import UndecodableEvent, decode, encode
+from scheduler.core.events import Event
+from scheduler.store.base import Compacted, StoreError, VersionMismatch
+from scheduler.store.schema import SCHEMA, migrate, schema_of
+
+PREFIX = "sqlite:///"
+
+_LAST = """
+    SELECT MAX(
+        (SELECT COALESCE(MAX(version), 0) FROM log),
+        (SELECT COALESCE(MAX(version), 0) FROM snapshot)
+    )
+"""
+
+
+class SqliteStore:
+    """An open log; see Store."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: int) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = lock
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def append(self, expected_version: int, events: Sequence[Event], term: int = 0) -> int:
+        """As Store says. One server has the file, so there are no terms to compare."""
+        rows = [
+            (version, event.time_ns, *encode(event))
+            for version, event in enumerate(events, expected_version + 1)
+        ]
+        with self._transaction() as connection:
+            (last,) = connection.execute(_LAST).fetchone()
+            if last != expected_version:
+                raise VersionMismatch(
+                    f"{self.path} ends at version {last}, expected {expected_version}"
+                )
+            connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+        return expected_version + len(rows)
+
+    def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+        """As Store says, on a connection of its own."""
+        expected = after_version
+        query = "SELECT version, type, body FROM log WHERE version > ? ORDER BY version"
+        with self._reading() as connection:
+            if (first := _first(connection)) > after_version + 1:
+                raise Compacted(self.name, first)
+            for version, type_name, body in connection.execute(query, (after_version,)):
+                expected += 1
+                if version != expected:
+                    raise StoreError(f"{self.path} is corrupt: version {expected} is missing")
+                try:
+                    yield version, decode(type_name, body)
+                except UndecodableEvent as error:
+                    what = f"version {version}: {error}"
+                    raise StoreError(f"{self.path} is corrupt: {what}") from None
+
+    def first_version(self) -> int:
+        with self._reading() as connection:
+            return _first(connection)
+
+    def last_version(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute(_LAST).fetchone()[0])
+
+    def version_at(self, time_ns: int) -> int:
+        """As Store says. Cost: walks the events before."""
+        query = "SELECT version FROM log WHERE time_ns >= ? ORDER BY version LIMIT 1"
+        with self._reading() as connection:
+            found = connection.execute(query, (time_ns,)).fetchone()
+            return int((found or connection.execute(_LAST).fetchone())[0])
+
+    def save_snapshot(self, version: int, body: bytes) -> None:
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", (version, body))
+
+    def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """As Store says, on a connection of its own."""
+        query = "SELECT version, body FROM snapshot WHERE version <= ? ORDER BY version DESC"
+        with self._reading() as connection:
+            last = connection.execute(_LAST).fetchone()[0] if to_version is None else to_version
+            yield from connection.execute(query, (last,))
+
+    def drop_snapshots(self, keep: int) -> None:
+        newest = "SELECT version FROM snapshot ORDER BY version DESC LIMIT ?"
+        with self._transaction() as connection:
+            connection.execute(f"DELETE FROM snapshot WHERE version NOT IN ({newest})", (keep,))
+
+    def compact(self, first_version: int) -> int:
+        """As Store says. The file keeps its size: later events fill the room."""
+        covered = "SELECT COALESCE(MAX(version), 0) FROM snapshot"
+        with self._transaction() as connection:
+            (last,) = connection.execute(covered).fetchone()
+            if first_version > last + 1:
+                raise StoreError(f"{self.path} has no snapshot of version {first_version - 1}")
+            if first_version <= _first(connection):
+                return 0
+            dropped = connection.execute("DELETE FROM log WHERE version < ?", (first_version,))
+            kept = "INSERT OR REPLACE INTO meta VALUES ('first_version', ?)"
+            connection.execute(kept, (str(first_version),))
+            return dropped.rowcount
+
+    def close(self) -> None:
+        """Fold the WAL into the file and let another server have it."""
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot write to {self.path}: {error}") from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(_connect(self.path)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} is corrupt: {error}") from error
+
+
+def open_sqlite(url: str) -> SqliteStore:
+    """Open the log at `sqlite:///FILE`, or make it. Raises: StoreError."""
+    path = _path(url)
+    lock = _locked(path)
+    try:
+        connection = _checked(path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return SqliteStore(path, connection, lock)
+
+
+def _path(url: str) -> Path:
+    if not url.startswith(PREFIX) or len(url) == len(PREFIX):
+        raise StoreError(f"store {url!r} is not supported; give {PREFIX}FILE")
+    path = Path(url.removeprefix(PREFIX)).expanduser()
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a store")
+    if not path.parent.is_dir():
+        raise StoreError(f"cannot make {path}: there is no folder {path.parent}")
+    return path
+
+
+def _locked(path: Path) -> int:
+    """A lock beside the file, held until the process ends."""
+    beside = path.with_name(path.name + ".lock")
+    try:
+        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"cannot make {beside}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise StoreError(f"{path} is in use by another server") from None
+    return lock
+
+
+def _checked(path: Path) -> sqlite3.Connection:
+    """A connection to a log that is whole and of this version."""
+    try:
+        connection = _connect(path)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot open {path}: {error}") from None
+    try:
+        schema = schema_of(str(path), connection)
+        _check_whole(path, connection)
+        if schema < SCHEMA:
+            if schema:
+                _copy(path, connection, schema)
+            migrate(connection, schema)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Transactions are begun by hand: the module would begin them too late.
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+
+
+def _copy(path: Path, connection: sqlite3.Connection, schema: int) -> None:
+    """Put the store aside as it was before a migration."""
+    with closing(sqlite3.connect(path.with_name(f"{path.name}.schema-{schema}"))) as copy:
+        connection.backup(copy)
+
+
+def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(f"{path} is corrupt: {verdict}")
+
+
+def _first(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("SELECT value FROM meta WHERE key = 'first_version'").fetchone()
+    return int(found)
