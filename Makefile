@@ -75,7 +75,7 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --generate-hashes pyproject.toml -o requirements.lock
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
