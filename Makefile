@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TRACES ?=
+BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift validate bench bench-routing bench-placement lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-routing bench-placement lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -43,11 +44,16 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
-stubs: $(READY) ## regenerate scheduler/v1 from proto/
+stubs: $(READY) ## regenerate scheduler/v1 and docs/api.md from proto/
 	$(BIN)/python scripts/stubs.py
 
 stub-drift: $(READY)
 	$(BIN)/python scripts/stubs.py --check
+
+# buf is one binary: `npm pack @bufbuild/buf-linux-x64` has it, or https://buf.build/docs/cli/installation
+lint-proto: ## lint proto/ with buf, where there is one (BUF=path)
+	@if command -v $(BUF) > /dev/null; then cd proto && $(BUF) lint && echo "buf lint: clean"; \
+	else echo "skipped: no buf on PATH"; fi
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"

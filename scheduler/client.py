@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
 from scheduler.convert import spec_to_proto
@@ -57,8 +57,9 @@ Message = TypeVar("Message")
 class ServiceError(Exception):
     """What the server refused, or that there was none.
 
-    `code`: name of the gRPC code. `reason`: the server's word to switch on, "" when
-    it did not answer. `violations`: (field, message) of each field at fault.
+    `code`: name of the gRPC code. `reason`: the server's word to switch on, one of
+    ErrorReason without its prefix, "" when it did not answer. `violations`: (field,
+    message) of each field at fault. `retry_s`: the same call may succeed so much later.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class ServiceError(Exception):
         message: str,
         reason: str = "",
         violations: tuple[tuple[str, str], ...] = (),
+        retry_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.reason = reason
         self.violations = violations
+        self.retry_s = retry_s
 
 
 class Client:
@@ -254,15 +257,18 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
     code = error.code()
     message, reason = error.details() or code.name, ""
     violations: list[tuple[str, str]] = []
+    retry_s: float | None = None
     status = rpc_status.from_call(error)
     for detail in status.details if status else ():
-        info, bad = ErrorInfo(), BadRequest()
+        info, bad, retry = ErrorInfo(), BadRequest(), RetryInfo()
         if detail.Unpack(info):
             reason = info.reason
         elif detail.Unpack(bad):
             violations += [(v.field, v.description) for v in bad.field_violations]
+        elif detail.Unpack(retry):
+            retry_s = retry.retry_delay.ToMilliseconds() / 1_000
     if not reason and code is grpc.StatusCode.UNAVAILABLE:
         message = f"no server answers at {address}"
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
-    return ServiceError(code.name, message, reason, tuple(violations))
+    return ServiceError(code.name, message, reason, tuple(violations), retry_s)

@@ -1,14 +1,19 @@
-"""How the service says no: gRPC codes, and details for a program to switch on."""
+"""How the service says no: gRPC codes, and details for a program to switch on.
+
+The reasons are a closed list, ErrorReason in error.proto. What each comes as stands in
+RULES, and every refusal is made here.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import grpc
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, ResourceInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
@@ -16,47 +21,97 @@ from scheduler.core import Code, Rejected
 from scheduler.feed import Closed, FellBehind
 from scheduler.problems import InputError
 from scheduler.store import StoreError
+from scheduler.v1 import error_pb2
 from scheduler.writer import Stopped
 
 DOMAIN = "muster"
+PREFIX = "ERROR_REASON_"
+
+Reason: TypeAlias = "error_pb2.ErrorReason.ValueType"
 
 log = logging.getLogger("muster.service")
 
-_CODES = {
-    Code.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-    Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    Code.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    Code.PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
-    Code.INFEASIBLE: grpc.StatusCode.FAILED_PRECONDITION,
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a reason comes as. `retry_s`: the same call may succeed so much later."""
+
+    code: grpc.StatusCode
+    retry_s: float | None = None
+
+
+_Status = grpc.StatusCode
+
+RULES: Final[dict[Reason, Rule]] = {
+    error_pb2.ERROR_REASON_INVALID: Rule(_Status.INVALID_ARGUMENT),
+    error_pb2.ERROR_REASON_NOT_FOUND: Rule(_Status.NOT_FOUND),
+    error_pb2.ERROR_REASON_ALREADY_EXISTS: Rule(_Status.ALREADY_EXISTS),
+    error_pb2.ERROR_REASON_WRONG_STATE: Rule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_INFEASIBLE: Rule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_CONFLICT: Rule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_WATCH_BEHIND: Rule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_STARTING: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STOPPING: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STORE_FAILED: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_INTERNAL: Rule(_Status.INTERNAL),
+}
+
+_REASONS: Final[dict[Code, Reason]] = {
+    Code.INVALID: error_pb2.ERROR_REASON_INVALID,
+    Code.NOT_FOUND: error_pb2.ERROR_REASON_NOT_FOUND,
+    Code.ALREADY_EXISTS: error_pb2.ERROR_REASON_ALREADY_EXISTS,
+    Code.PRECONDITION: error_pb2.ERROR_REASON_WRONG_STATE,
+    Code.INFEASIBLE: error_pb2.ERROR_REASON_INFEASIBLE,
 }
 
 
+def word(reason: Reason) -> str:
+    """The reason as ErrorInfo has it."""
+    return error_pb2.ErrorReason.Name(reason).removeprefix(PREFIX)
+
+
 class Refused(Exception):
-    """A call that ends in an error: its code, a sentence, and the fields at fault."""
+    """A call that ends in an error: why, in one sentence, and what it is about.
+
+    `violations`: (path in the request, what is wrong). `resource`: kind and name of what
+    was not found.
+    """
 
     def __init__(
         self,
-        code: grpc.StatusCode,
-        reason: str,
+        reason: Reason,
         message: str,
         violations: Iterable[tuple[str, str]] = (),
+        resource: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.code = code
         self.reason = reason
         self.message = message
         self.violations = tuple(violations)
+        self.resource = resource
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        return RULES[self.reason].code
 
     def status(self) -> Status:
         """The same as google.rpc.Status."""
         status = Status(code=self.code.value[0], message=self.message)
-        status.details.add().Pack(ErrorInfo(reason=self.reason, domain=DOMAIN))
+        status.details.add().Pack(ErrorInfo(reason=word(self.reason), domain=DOMAIN))
         if self.violations:
             fields = [
                 BadRequest.FieldViolation(field=field, description=text)
                 for field, text in self.violations
             ]
             status.details.add().Pack(BadRequest(field_violations=fields))
+        if self.resource:
+            kind, name = self.resource
+            what = ResourceInfo(resource_type=kind, resource_name=name, description=self.message)
+            status.details.add().Pack(what)
+        if (retry_s := RULES[self.reason].retry_s) is not None:
+            info = RetryInfo()
+            info.retry_delay.FromMilliseconds(round(retry_s * 1_000))
+            status.details.add().Pack(info)
         return status
 
 
@@ -66,49 +121,68 @@ def rejected(answer: Rejected, prefix: str = "") -> Refused:
         (v.field if v.field == "request_id" else prefix + v.field, v.message)
         for v in answer.violations
     ]
-    return Refused(_CODES[answer.code], answer.code.value, answer.message, violations)
+    return Refused(_REASONS[answer.code], answer.message, violations, answer.missing)
 
 
 def invalid(field: str, message: str) -> Refused:
     """One field of a request at fault."""
     text = f"{field}: {message}"
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, Code.INVALID.value, text, [(field, message)])
+    return Refused(error_pb2.ERROR_REASON_INVALID, text, [(field, message)])
 
 
 def invalid_input(error: InputError, prefix: str) -> Refused:
     """Everything at fault in a specification."""
     found = [(prefix + field, message) for field, message in error.problems]
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, Code.INVALID.value, str(error), found)
+    return Refused(error_pb2.ERROR_REASON_INVALID, str(error), found)
 
 
-def not_found(message: str) -> Refused:
-    return Refused(grpc.StatusCode.NOT_FOUND, Code.NOT_FOUND.value, message)
+def not_found(kind: str, name: str) -> Refused:
+    """`kind`: job, host and so on."""
+    message = f"no {kind} {name!r}"
+    return Refused(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
 
 
 def conflict(message: str) -> Refused:
-    return Refused(grpc.StatusCode.ABORTED, "conflict", message)
+    return Refused(error_pb2.ERROR_REASON_CONFLICT, message)
 
 
-def unavailable(message: str) -> Refused:
-    return Refused(grpc.StatusCode.UNAVAILABLE, "unavailable", message)
+def starting(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_STARTING, message)
+
+
+_STOPPING = Refused(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")
+_BEHIND = Refused(
+    error_pb2.ERROR_REASON_WATCH_BEHIND,
+    "the watch fell behind; resume from the last version you saw",
+)
+_STORE_FAILED = Refused(
+    error_pb2.ERROR_REASON_STORE_FAILED, "the store failed; whether it was written is not known"
+)
+_INTERNAL = Refused(error_pb2.ERROR_REASON_INTERNAL, "a fault of the server; its log says more")
 
 
 @asynccontextmanager
 async def refusals(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """End the call with the right code, whatever expected thing is raised inside."""
+    """End the call with the right code, whatever is raised inside."""
     try:
         yield
-    except Refused as refused:
-        await _abort(context, refused)
-    except (Stopped, Closed):
-        await _abort(context, unavailable("the server is stopping"))
-    except FellBehind:
-        message = "the watch fell behind; resume from the last version you saw"
-        await _abort(context, conflict(message))
-    except StoreError as error:
-        log.error("the store failed: %s", error)
-        await _abort(context, unavailable("the store failed; whether it was written is not known"))
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        await context.abort_with_status(rpc_status.to_status(_refused(error).status()))
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> None:
-    await context.abort_with_status(rpc_status.to_status(refused.status()))
+def _refused(error: Exception) -> Refused:
+    """The refusal that an exception ends a call with; a bug goes to the log."""
+    match error:
+        case Refused():
+            return error
+        case Stopped() | Closed():
+            return _STOPPING
+        case FellBehind():
+            return _BEHIND
+        case StoreError():
+            log.error("the store failed: %s", error)
+            return _STORE_FAILED
+    log.error("a call failed", exc_info=error)
+    return _INTERNAL

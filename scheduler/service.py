@@ -27,7 +27,7 @@ from scheduler.refusal import (
     not_found,
     refusals,
     rejected,
-    unavailable,
+    starting,
 )
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
@@ -53,7 +53,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     @property
     def _writer(self) -> Writer:
         if self._attached is None:
-            raise unavailable("the server is starting: it is replaying its log")
+            raise starting("the server is starting: it is replaying its log")
         return self._attached
 
     async def CreateJob(
@@ -274,7 +274,7 @@ def _list_slots(
 def _job(state: State, name: str) -> Job:
     job = state.find(name)
     if job is None:
-        raise not_found(f"no job {name!r}")
+        raise not_found("job", name)
     return job
 
 

@@ -1,4 +1,7 @@
-"""Generate scheduler/v1 from proto/; with --check, fail when the committed stubs differ."""
+"""Generate scheduler/v1 and docs/api.md from proto/.
+
+With --check, fail when the committed ones differ.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,17 @@ def drift() -> list[str]:
 def main(arguments: list[str]) -> int:
     if arguments != ["--check"]:
         generate(ROOT)
-        return 0
+        return docs()
     differing = drift()
     if differing:
         print("stubs differ from proto/; run `make stubs`:", *differing, sep="\n  ")
-    return 1 if differing else 0
+    return 1 if differing else docs("--check")
+
+
+def docs(*arguments: str) -> int:
+    """The page about the API, by a process of its own: it loads the stubs."""
+    command = [sys.executable, "-m", "scripts.apidocs", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
 
 
 if __name__ == "__main__":

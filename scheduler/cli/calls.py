@@ -82,7 +82,7 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
         found = [(field.removeprefix("spec."), text) for field, text in error.violations]
         return file.document.error(*found)
     code = BAD_INPUT if error.code == "INVALID_ARGUMENT" else FAILED
-    return end(error.message, INFEASIBLE if error.reason == "infeasible" else code)
+    return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else code)
 
 
 def end(message: str, code: int) -> typer.Exit:

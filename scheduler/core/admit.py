@@ -73,11 +73,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A command that changes nothing."""
+    """A command that changes nothing. `missing`: kind and name of what was not found."""
 
     code: Code
     message: str
     violations: tuple[Violation, ...] = ()
+    missing: tuple[str, str] | None = None
 
 
 def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
@@ -271,8 +272,8 @@ def _invalid(field: str, message: str) -> Rejected:
 
 
 def _no_job(name: str) -> Rejected:
-    return Rejected(Code.NOT_FOUND, f"no job {name!r}")
+    return Rejected(Code.NOT_FOUND, f"no job {name!r}", missing=("job", name))
 
 
 def _no_host(name: str) -> Rejected:
-    return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric")
+    return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric", missing=("host", name))

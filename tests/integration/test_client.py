@@ -13,6 +13,7 @@ from scheduler.client import Client, ServiceError
 from scheduler.core.commands import SubmitJob
 from scheduler.service import SchedulerServicer
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
+from scheduler.writer import Stopped
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving
 
@@ -58,7 +59,7 @@ async def test_a_refusal_carries_its_reason_and_fields(tmp_path: Path) -> None:
         with client, pytest.raises(ServiceError, match="must be 1 to 128") as caught:
             await asyncio.to_thread(client.create_job, spec("no spaces"))
     error = caught.value
-    assert (error.code, error.reason) == ("INVALID_ARGUMENT", "invalid")
+    assert (error.code, error.reason) == ("INVALID_ARGUMENT", "INVALID")
     assert [field for field, _ in error.violations] == ["spec.name"]
 
 
@@ -73,9 +74,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
         await real(self, command, prefix)  # type: ignore[arg-type]
         if isinstance(command, SubmitJob) and not lost:
             lost.append(command.uid)
-            from scheduler.refusal import unavailable
-
-            raise unavailable("the line broke")
+            raise Stopped
 
     monkeypatch.setattr(SchedulerServicer, "_done", losing)
     async with serving(tmp_path) as served:

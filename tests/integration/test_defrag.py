@@ -47,6 +47,6 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
         )
     assert (answer.wanted_hosts, answer.applied) == (5, False)
     assert answer.sentence == "no zone has 5 hosts in service"
-    assert nobody.reason == "not_found"
+    assert nobody.reason == "NOT_FOUND"
     assert nothing.fields == ("hosts",)
     assert negative.fields == ("restart_s",)

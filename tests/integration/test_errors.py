@@ -21,7 +21,7 @@ async def test_all_faults_of_a_specification_are_named_at_once(tmp_path: Path) -
     request.spec.collectives["tp"] = 99
     async with serving(tmp_path) as served:
         error = await refused(served.stub.CreateJob(request))
-    assert (error.code, error.reason, error.domain) == (Code.INVALID_ARGUMENT, "invalid", "muster")
+    assert (error.code, error.reason, error.domain) == (Code.INVALID_ARGUMENT, "INVALID", "muster")
     assert set(error.fields) == {"spec.parallelism.dp", "spec.spares", "spec.collectives.tp"}
 
 
@@ -42,7 +42,7 @@ async def test_a_name_in_use_exists_already(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))
         error = await refused(served.stub.CreateJob(create("a")))
-    assert (error.code, error.reason) == (Code.ALREADY_EXISTS, "already_exists")
+    assert (error.code, error.reason) == (Code.ALREADY_EXISTS, "ALREADY_EXISTS")
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
@@ -59,7 +59,7 @@ async def test_a_taken_name_is_refused_in_a_dry_run_too(
 async def test_a_job_larger_than_the_fabric_is_infeasible(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         error = await refused(served.stub.CreateJob(create("huge", 9)))
-    assert (error.code, error.reason) == (Code.FAILED_PRECONDITION, "infeasible")
+    assert (error.code, error.reason) == (Code.FAILED_PRECONDITION, "INFEASIBLE")
     assert "9 hosts" in error.message
 
 
@@ -79,7 +79,7 @@ async def test_names_that_nobody_has_are_not_found(tmp_path: Path) -> None:
         ]
         for call in calls:
             error = await refused(call)
-            assert (error.code, error.reason) == (Code.NOT_FOUND, "not_found")
+            assert (error.code, error.reason) == (Code.NOT_FOUND, "NOT_FOUND")
 
 
 async def test_the_wrong_moment_is_a_failed_precondition(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ async def test_the_wrong_moment_is_a_failed_precondition(tmp_path: Path) -> None
         await stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
         late = service_pb2.EndJobRequest(name="a", outcome=COMPLETED, attempt=2)
-        assert (await refused(stub.EndJob(late))).reason == "precondition"
+        assert (await refused(stub.EndJob(late))).reason == "WRONG_STATE"
         await stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
         over = await refused(stub.CancelJob(service_pb2.CancelJobRequest(name="a")))
         await stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="host-down"))
         down = await refused(stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0")))
-    assert (over.code, over.reason) == (Code.FAILED_PRECONDITION, "precondition")
-    assert (down.code, down.reason) == (Code.FAILED_PRECONDITION, "precondition")
+    assert (over.code, over.reason) == (Code.FAILED_PRECONDITION, "WRONG_STATE")
+    assert (down.code, down.reason) == (Code.FAILED_PRECONDITION, "WRONG_STATE")
     assert "repaired" in down.message
 
 

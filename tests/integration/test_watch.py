@@ -141,7 +141,7 @@ async def test_a_watcher_that_falls_behind_is_told_to_resume(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await asyncio.wait_for(_drained(stream), 5)
     error = error_of(caught.value)
-    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "conflict")
+    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "WATCH_BEHIND")
 
 
 async def test_a_stopping_server_ends_its_watches_as_unavailable(tmp_path: Path) -> None:

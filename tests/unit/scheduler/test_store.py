@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.events import Event, HostSignalled
 from scheduler import store as stores
+from scheduler.core.events import Event, HostSignalled
 from scheduler.store import Compacted, StoreError, VersionMismatch
 from scheduler.store.schema import SCHEMA
 from scheduler.store.sqlite import SqliteStore as Store

@@ -1,0 +1,162 @@
+"""The closed list of reasons: each one is produced by a real call, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
+from grpc_status import rpc_status
+
+from scheduler import refusal
+from scheduler.core import Code, Conflict
+from scheduler.feed import FellBehind
+from scheduler.refusal import RULES, word
+from scheduler.store import StoreError
+from scheduler.v1 import error_pb2, service_pb2
+from scheduler.writer import Stopped
+from tests.serving import RUNNING, Served, create, serving
+
+Patch = pytest.MonkeyPatch
+Producer = Callable[[Served, Patch], Awaitable[object]]
+SOURCES = Path(refusal.__file__).parent
+
+
+def raising(error: Exception) -> Callable[..., Awaitable[None]]:
+    async def instead(*_: object, **__: object) -> None:
+        raise error
+
+    return instead
+
+
+async def invalid(served: Served, _: Patch) -> object:
+    return await served.stub.CreateJob(create("no spaces"))
+
+
+async def not_found(served: Served, _: Patch) -> object:
+    return await served.stub.GetJob(service_pb2.GetJobRequest(name="nobody"))
+
+
+async def already_exists(served: Served, _: Patch) -> object:
+    await served.stub.CreateJob(create("a"))
+    return await served.stub.CreateJob(create("a"))
+
+
+async def wrong_state(served: Served, _: Patch) -> object:
+    host = "z0-r0-h0"
+    await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="host-down"))
+    return await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
+
+
+async def infeasible(served: Served, _: Patch) -> object:
+    return await served.stub.CreateJob(create("huge", 9))
+
+
+async def conflict(served: Served, patch: Patch) -> object:
+    for name in ("a", "b", "c", "d", "e"):
+        await served.stub.CreateJob(create(name))
+        await served.until(name, RUNNING)
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    patch.setattr("scheduler.writer.commit", lambda *_: Conflict(("something moved",)))
+    return await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4, apply=True))
+
+
+async def watch_behind(served: Served, patch: Patch) -> object:
+    async def behind(*_: object) -> object:
+        raise FellBehind
+        yield
+
+    patch.setattr("scheduler.writer.Writer.watch", behind)
+    return await served.stub.WatchJobs(service_pb2.WatchJobsRequest()).read()
+
+
+async def starting(served: Served, patch: Patch) -> object:
+    patch.setattr(
+        "scheduler.service.SchedulerServicer._writer",
+        property(lambda _: (_ for _ in ()).throw(refusal.starting("replaying"))),
+    )
+    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
+
+
+async def stopping(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.writer.Writer.submit", raising(Stopped()))
+    return await served.stub.CreateJob(create("a"))
+
+
+async def store_failed(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.writer.Writer.submit", raising(StoreError("disk full")))
+    return await served.stub.CreateJob(create("a"))
+
+
+async def internal(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.writer.Writer.submit", raising(ZeroDivisionError()))
+    return await served.stub.CreateJob(create("a"))
+
+
+PRODUCERS: dict[str, Producer] = {
+    producer.__name__.upper(): producer
+    for producer in (
+        *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
+        *(watch_behind, starting, stopping, store_failed, internal),
+    )
+}
+
+
+@pytest.mark.parametrize("reason", sorted(PRODUCERS))
+async def test_a_reason_comes_with_its_code_and_its_details(
+    tmp_path: Path, monkeypatch: Patch, reason: str
+) -> None:
+    async with serving(tmp_path) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught, monkeypatch.context() as patch:
+            await PRODUCERS[reason](served, patch)
+    rule = RULES[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
+    info, retry = ErrorInfo(), RetryInfo()
+    status = rpc_status.from_call(caught.value)
+    for detail in status.details if status else ():
+        _ = detail.Unpack(info) or detail.Unpack(retry)
+    assert (info.reason, info.domain) == (reason, "muster")
+    assert caught.value.code() is rule.code
+    assert retry.retry_delay.ToMilliseconds() == round((rule.retry_s or 0) * 1_000)
+    assert caught.value.details()
+
+
+def test_every_reason_of_the_list_is_produced_above_and_has_a_rule() -> None:
+    listed = {word(number) for number in error_pb2.ErrorReason.values() if number}
+    assert listed == set(PRODUCERS)
+    assert listed == {word(reason) for reason in RULES}
+
+
+def test_every_code_of_the_core_has_a_reason() -> None:
+    assert set(refusal._REASONS) == set(Code)
+
+
+def test_nothing_but_the_list_ends_a_call() -> None:
+    """Only refusal.py ends calls, and it names reasons by the enum."""
+    ends = re.compile(r"abort\(|abort_with_status|ErrorInfo\(\s*reason")
+    elsewhere = [
+        path.name
+        for path in SOURCES.glob("*.py")
+        if path.name not in ("refusal.py", "client.py") and ends.search(path.read_text())
+    ]
+    assert elsewhere == []
+
+
+async def test_what_was_not_found_is_named_for_a_program(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        found = []
+        for call in (
+            served.stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
+            served.stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
+            served.stub.GetJob(service_pb2.GetJobRequest(name="x")),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            what = ResourceInfo()
+            status = rpc_status.from_call(caught.value)
+            assert status is not None
+            assert any(detail.Unpack(what) for detail in status.details)
+            found.append((what.resource_type, what.resource_name))
+    assert found == [("job", "x"), ("host", "x"), ("job", "x")]
