@@ -8,6 +8,7 @@ from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric import from_spec
+from scheduler.access.caller import SERVER
 from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.apply import apply
 from scheduler.core.commands import LoadTenants
@@ -44,7 +45,7 @@ def recover(
         raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
     if not answer:
         return recovered
-    store.append(recovered.state.version, answer)
+    store.append(recovered.state.version, answer, actors=[SERVER] * len(answer))
     return Recovered(replay(answer, recovered.state), now_ns)
 
 
@@ -57,7 +58,7 @@ def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: in
         raise StoreError(f"{store.name} is new: name its fabric with --fabric")
     loaded = FabricLoaded(now_ns, fabric_spec)
     state = apply(State.empty(), loaded)
-    store.append(0, [loaded])
+    store.append(0, [loaded], actors=[SERVER])
     return Recovered(state, now_ns)
 
 

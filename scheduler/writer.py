@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
+from scheduler.access.caller import actor
 from scheduler.changes import Change, follow, history
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
@@ -43,10 +44,11 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """One thing to check and write: a command or a plan."""
+    """One thing to check and write, a command or a plan, and who asked for it."""
 
     check: Callable[[State, int], Answer]
     answer: asyncio.Future[Answer]
+    actor: str
 
     def resolve(self, answer: Answer | Exception) -> None:
         if self.answer.done():  # the caller has gone away
@@ -153,7 +155,7 @@ class Writer:
         if self._is_stopping:
             raise Stopped
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Entry(check, answer))
+        self._queue.append(_Entry(check, answer, actor()))
         self._arrived.set()
         return await answer
 
@@ -164,6 +166,7 @@ class Writer:
         """Check entries one after the other, append at once, then answer."""
         state, now_ns = self._state, self.now_ns()
         events: list[Event] = []
+        actors: list[str] = []
         changes: list[Change] = []
         answers: list[Answer | Exception] = []
         for entry in batch:
@@ -172,13 +175,14 @@ class Writer:
                 if isinstance(answer, tuple):
                     state, changed = _follow_all(state, answer)
                     events += answer
+                    actors += [entry.actor] * len(answer)
                     changes += changed
                 answers.append(answer)
             except Exception as error:  # a bug in one command must not take down the rest
                 log.exception("a command failed")
                 answers.append(error)
         if events:
-            await self._append(batch, events)
+            await self._append(batch, events, actors)
             self._state, self._last_ns = state, now_ns
             self._moved.set()
         for entry, result in zip(batch, answers, strict=True):
@@ -186,11 +190,11 @@ class Writer:
         for change in changes:
             self.feed.publish(change)
 
-    async def _append(self, batch: list[_Entry], events: list[Event]) -> None:
+    async def _append(self, batch: list[_Entry], events: list[Event], actors: list[str]) -> None:
         loop = asyncio.get_running_loop()
         version = self._state.version
         try:
-            await loop.run_in_executor(self._disk, self._store.append, version, events)
+            await loop.run_in_executor(self._disk, self._store.append, version, events, 0, actors)
         except Exception as error:
             # Whether the disk has it is unknown: only a replay can tell.
             for entry in batch:

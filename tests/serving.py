@@ -104,11 +104,15 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[in
     append = SqliteStore.append
 
     def slowly(
-        self: SqliteStore, expected_version: int, events: Sequence[Event], term: int = 0
+        self: SqliteStore,
+        expected_version: int,
+        events: Sequence[Event],
+        term: int = 0,
+        actors: Sequence[str] = (),
     ) -> int:
         time.sleep(seconds)
         sizes.append(len(events))
-        return append(self, expected_version, events, term)
+        return append(self, expected_version, events, term, actors)
 
     monkeypatch.setattr(SqliteStore, "append", slowly)
     return sizes

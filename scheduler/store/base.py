@@ -35,9 +35,16 @@ class Store(Protocol):
     def name(self) -> str:
         """What messages call it."""
 
-    def append(self, expected_version: int, events: Sequence[Event], term: int = 0) -> int:
+    def append(
+        self,
+        expected_version: int,
+        events: Sequence[Event],
+        term: int = 0,
+        actors: Sequence[str] = (),
+    ) -> int:
         """Write `events` after `expected_version`, all or none; the new last version.
 
+        `actors`: who asked for each; none given: the scheduler did it by itself.
         `term`: of the leader that writes; a store that several servers share refuses an
         older one. When this returns the events are durable.
 

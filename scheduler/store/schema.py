@@ -37,7 +37,12 @@ def _snapshots(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO meta VALUES ('first_version', '1')")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_log, _snapshots)
+def _actors(connection: sqlite3.Connection) -> None:
+    """Who asked for each event; empty: the scheduler did it by itself."""
+    connection.execute("ALTER TABLE log ADD COLUMN actor TEXT NOT NULL DEFAULT ''")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_log, _snapshots, _actors)
 SCHEMA = len(MIGRATIONS)
 
 

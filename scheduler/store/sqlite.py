@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import repeat
 from pathlib import Path
 
 from scheduler.codec import UndecodableEvent, decode, encode
@@ -41,11 +42,18 @@ class SqliteStore:
     def name(self) -> str:
         return str(self.path)
 
-    def append(self, expected_version: int, events: Sequence[Event], term: int = 0) -> int:
+    def append(
+        self,
+        expected_version: int,
+        events: Sequence[Event],
+        term: int = 0,
+        actors: Sequence[str] = (),
+    ) -> int:
         """As Store says. One server has the file, so there are no terms to compare."""
+        by = zip(events, actors or repeat("", len(events)), strict=True)
         rows = [
-            (version, event.time_ns, *encode(event))
-            for version, event in enumerate(events, expected_version + 1)
+            (version, event.time_ns, *encode(event), actor)
+            for version, (event, actor) in enumerate(by, expected_version + 1)
         ]
         with self._transaction() as connection:
             (last,) = connection.execute(_LAST).fetchone()
@@ -53,7 +61,7 @@ class SqliteStore:
                 raise VersionMismatch(
                     f"{self.path} ends at version {last}, expected {expected_version}"
                 )
-            connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
         return expected_version + len(rows)
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:

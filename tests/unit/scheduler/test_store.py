@@ -189,6 +189,7 @@ def test_a_time_has_a_version(store: Store) -> None:
 def test_an_older_store_is_migrated_and_a_copy_put_aside(path: Path) -> None:
     written(path, 3)
     change(path, "DROP TABLE snapshot")
+    change(path, "ALTER TABLE log DROP COLUMN actor")
     change(path, "DELETE FROM meta WHERE key = 'first_version'")
     change(path, "UPDATE meta SET value = '1' WHERE key = 'schema'")
     store = open_store(f"sqlite:///{path}")
@@ -210,3 +211,14 @@ def test_other_urls_are_refused(url: str) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert f"there is no folder {tmp_path / 'no'}" in refusal(tmp_path / "no" / "log.db")
     assert "is a folder" in refusal(tmp_path)
+
+
+def actors(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [actor for (actor,) in connection.execute("SELECT actor FROM log ORDER BY version")]
+
+
+def test_the_log_says_who_asked(store: Store) -> None:
+    store.append(0, [note(1), note(2)], actors=["ada", ""])
+    store.append(2, [note(3)])
+    assert actors(store.path) == ["ada", "", ""]

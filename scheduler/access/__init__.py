@@ -1,0 +1,1 @@
+"""Who may do what: callers and their roles, tokens, certificates, limits."""
