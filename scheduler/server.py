@@ -23,7 +23,6 @@ from scheduler.store import Store, open_store
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
-GRACE_S = 5.0
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
 # Two servers on one port would share its connections at random.
@@ -39,7 +38,8 @@ class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
     `tenants` None: those that the store has.
 
-    `watch_depth`: changes by which a slow watcher may lag before it is cut off.
+    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
+    how long calls may take to finish once the server stops.
     """
 
     store: str
@@ -49,6 +49,7 @@ class Settings:
     clock: Callable[[], int] = time.time_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
+    drain_s: float = 5.0
     tenants: Tenants | None = None
 
 
@@ -83,7 +84,7 @@ async def serve(
             await _set_health(checks, is_ready=True)
             on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
             await _first(stop.wait(), writing)
-            await _stop(server, checks, writer)
+            await _stop(server, checks, writer, settings.drain_s)
             await writing
         finally:
             await server.stop(None)
@@ -140,9 +141,11 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
         await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
 
 
-async def _stop(server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer) -> None:
+async def _stop(
+    server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
+) -> None:
     """Turn new calls away, end watches, let the rest finish, then write what is queued."""
     await checks.enter_graceful_shutdown()
     writer.feed.close()
-    await server.stop(GRACE_S)
+    await server.stop(drain_s)
     writer.stop()

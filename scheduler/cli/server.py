@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from scheduler.cli import capacity, hosts, jobs, quotas
-from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, end, quiet_grpc
+from scheduler.cli.calls import FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
     from scheduler.server import Ready, Settings
+    from scheduler.serverfile import ServerKeys
 
 
 def register(app: typer.Typer) -> None:
@@ -24,46 +25,80 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
+    config: Annotated[
+        str | None,
+        typer.Option(help="A server file (docs/operations.md); options given here override it."),
+    ] = None,
     fabric: Annotated[
         str | None,
         typer.Option(help="A preset or a fabric file; a store that has one needs none."),
     ] = None,
     store: Annotated[
-        str, typer.Option(help="Where the log is kept, sqlite:///FILE.")
-    ] = "sqlite:///muster.db",
+        str | None,
+        typer.Option(help="Where the log is kept.  [default: sqlite:///muster.db]"),
+    ] = None,
     listen: Annotated[
-        str,
-        typer.Option(help="HOST:PORT; port 0 takes a free one. Callers are not authenticated."),
-    ] = DEFAULT_ADDRESS,
+        str | None,
+        typer.Option(help="HOST:PORT; port 0 takes a free one.  [default: 127.0.0.1:7443]"),
+    ] = None,
     policy: Annotated[
-        Literal["production", "easy", "fifo", "conservative"],
-        typer.Option(help="How the queue is ordered and whether later jobs may overtake."),
-    ] = "production",
+        Literal["production", "easy", "fifo", "conservative"] | None,
+        typer.Option(
+            help="How the queue is ordered and whether later jobs may overtake."
+            "  [default: production]"
+        ),
+    ] = None,
     tenants: Annotated[
         str | None,
         typer.Option(help="A tenants file: quotas, shares, priority classes. Default: as before."),
     ] = None,
     assumed_limit_h: Annotated[
-        float, typer.Option(min=0.01, max=87_600, help="Time limit of jobs that state none.")
-    ] = 24.0,
+        float | None,
+        typer.Option(
+            min=0.01, max=87_600, help="Time limit of jobs that state none.  [default: 24]"
+        ),
+    ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
     import logging
 
     quiet_grpc()
-    from scheduler.core import Limits, Policy
+    from scheduler.core import Policy
+    from scheduler.serverfile import ServerKeys, load_server_file
+
+    keys = load_server_file(config) if config is not None else ServerKeys()
+    given = {
+        "fabric": fabric,
+        "store": store,
+        "listen": listen,
+        "policy": Policy(policy) if policy else None,
+        "tenants": tenants,
+        "assumed_limit_h": assumed_limit_h,
+    }
+    keys = keys.model_copy(update={key: value for key, value in given.items() if value is not None})
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _serve(_settings(keys))
+
+
+def _settings(keys: ServerKeys) -> Settings:
+    """What the server file and the options ask for. Raises: InputError."""
+    from scheduler.core import Limits
     from scheduler.server import Settings
     from scheduler.specs import load_fabric
     from scheduler.tenantsfile import load_tenants
 
-    described = load_fabric(fabric) if fabric is not None else None
-    file = load_tenants(tenants) if tenants is not None else None
+    described = load_fabric(keys.fabric) if keys.fabric is not None else None
+    file = load_tenants(keys.tenants) if keys.tenants is not None else None
     if file and described:
         file.check(described)
-    limits = Limits(policy=Policy(policy), assumed_limit_s=max(1, round(assumed_limit_h * 3600)))
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    spec = described.spec if described else None
-    _serve(Settings(store, listen, spec, limits, tenants=file.tenants if file else None))
+    return Settings(
+        keys.store,
+        keys.listen,
+        described.spec if described else None,
+        Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
+        tenants=file.tenants if file else None,
+        drain_s=keys.drain_s,
+    )
 
 
 def _serve(settings: Settings) -> None:

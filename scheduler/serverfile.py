@@ -1,0 +1,110 @@
+"""The file of `muster serve --config`: where the server listens, what it keeps, whom it lets in.
+
+    listen: 0.0.0.0:7443
+    store: sqlite:////var/lib/muster/muster.db
+    fabric: fabric.yaml
+    tenants: tenants.yaml
+
+Every key is optional. Files are looked for beside the file that names them. A new
+section is a class of keys here and a line in `_SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from reprlib import repr as short
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ValidationError, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from placement.fabric import PRESETS
+from scheduler.core import Policy
+from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
+from scheduler.strictyaml import load
+
+DEFAULT_LISTEN = "127.0.0.1:7443"
+DEFAULT_STORE = "sqlite:///muster.db"
+_FILE_URL = "sqlite:///"
+_MOST_HOURS = 87_600
+
+
+def _refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError("muster", "{message}", {"message": message})
+
+
+def _beside(value: Any, info: ValidationInfo) -> str:
+    """A path as seen from the file that names it."""
+    if not isinstance(value, str) or not value:
+        raise _refusal(f"must be the path of a file, not {short(value)}")
+    folder = (info.context or {}).get("folder", Path())
+    return str(folder / Path(value).expanduser())
+
+
+def _fabric(value: Any, info: ValidationInfo) -> str:
+    return value if isinstance(value, str) and value in PRESETS else _beside(value, info)
+
+
+def _store(value: Any, info: ValidationInfo) -> str:
+    if not isinstance(value, str) or "://" not in value:
+        raise _refusal(f"must be a URL such as {DEFAULT_STORE}, not {short(value)}")
+    if not value.startswith(_FILE_URL) or value == _FILE_URL:
+        return value
+    return _FILE_URL + _beside(value.removeprefix(_FILE_URL), info)
+
+
+def _hours(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _MOST_HOURS:
+        raise _refusal(f"must be hours, above 0 and up to {_MOST_HOURS:,}, not {short(value)}")
+    return float(value)
+
+
+def _given(value: Any) -> Any:
+    """An empty `auth:` must not pass for one that is left out."""
+    if value is None:
+        raise _refusal("is empty: give its keys, or leave it out")
+    return value
+
+
+FilePath = Annotated[str, BeforeValidator(_beside)]
+
+
+class ServerKeys(Keys):
+    """Everything that `muster serve` can be told; its defaults are those without a file.
+
+    `drain_s`: how long calls may take to finish once the server is told to stop.
+    """
+
+    listen: Text = DEFAULT_LISTEN
+    store: Annotated[str, BeforeValidator(_store)] = DEFAULT_STORE
+    fabric: Annotated[str, BeforeValidator(_fabric)] | None = None
+    tenants: FilePath | None = None
+    policy: Policy = Policy.PRODUCTION
+    assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
+    drain_s: Count = 5
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": ServerKeys,
+}
+
+
+def load_server_file(path: str) -> ServerKeys:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    folder = {"folder": Path(path).parent}
+    try:
+        return ServerKeys.model_validate(document.mapping(), context=folder)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        found = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
+        raise document.error(*found) from None
+
+
+def keys() -> Iterator[str]:
+    """The dotted path of every key, in order."""
+    for section, known in _SECTIONS.items():
+        inner = f"{section}." if section else ""
+        yield from (inner + name for name in known.model_fields if name not in _SECTIONS)

@@ -1,0 +1,66 @@
+"""The server file: every fault with its file, line and field; paths beside the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import Policy
+from scheduler.problems import InputError
+from scheduler.serverfile import ServerKeys, load_server_file
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "muster.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load_server_file(write(folder, text))
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_what_a_file_leaves_out_is_as_without_a_file(tmp_path: Path) -> None:
+    assert load_server_file(write(tmp_path, "policy: easy\n")) == ServerKeys(policy=Policy.EASY)
+
+
+def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) -> None:
+    text = "store: sqlite:///log.db\nfabric: own.yaml\ntenants: /etc/tenants.yaml\n"
+    keys = load_server_file(write(tmp_path, text))
+    assert keys.store == f"sqlite:///{tmp_path / 'log.db'}"
+    assert keys.fabric == str(tmp_path / "own.yaml")
+    assert keys.tenants == "/etc/tenants.yaml"
+
+
+@pytest.mark.parametrize("line", ["store: sqlite:////var/log.db", "store: postgresql://db/muster"])
+def test_a_store_that_stands_nowhere_beside_is_taken_as_it_is(tmp_path: Path, line: str) -> None:
+    assert load_server_file(write(tmp_path, line)).store == line.removeprefix("store: ")
+
+
+def test_a_preset_is_no_file(tmp_path: Path) -> None:
+    assert load_server_file(write(tmp_path, "fabric: roce-24k")).fabric == "roce-24k"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("lisen: a:1\n", "muster.yaml:1: lisen: unknown key 'lisen', did you mean listen?"),
+        ("listen: 7443\n", "muster.yaml:1: listen: must be a non-empty text, not 7443"),
+        ("store: muster.db\n", "muster.yaml:1: store: must be a URL such as sqlite:///muster.db"),
+        ("policy: fast\n", "muster.yaml:1: policy: must be 'production', 'easy'"),
+        ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
+        ("\n\ndrain_s: 1.5\n", "muster.yaml:3: drain_s: must be a whole number, not 1.5"),
+        ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),
+        ("- listen\n", "muster.yaml: must be a mapping of keys to values, is a list"),
+    ],
+)
+def test_a_fault_names_its_line_and_field(tmp_path: Path, text: str, expected: str) -> None:
+    assert refusal(tmp_path, text).startswith(expected)
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    found = refusal(tmp_path, "listen: 1\npolicy: x\ndrain_s: 0\n")
+    assert [line.split(": ")[1] for line in found.splitlines()] == ["listen", "policy", "drain_s"]
