@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from tests.postgres import Cluster, NoPostgres, cluster
 
 # On a desk every run tries new examples; in CI a failure must be the change's own.
 settings.register_profile("desk", deadline=None)
@@ -20,3 +23,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write what the golden scripts printed into them; commit a changed trace"
         " only when its cause is understood and wanted",
     )
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A real PostgreSQL; tests that need one are skipped, saying so, where none is."""
+    try:
+        with cluster() as running:
+            yield running
+    except NoPostgres as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def database(postgres: Cluster) -> Iterator[str]:
+    """The URL of an empty database."""
+    url = postgres.new_database()
+    yield url
+    postgres.drop_database(url)

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from scheduler.store.base import Compacted, Store, StoreError, VersionMismatch
+from scheduler.store.base import (
+    Compacted,
+    Deposed,
+    Leader,
+    SharedStore,
+    Store,
+    StoreError,
+    Unreachable,
+    VersionMismatch,
+)
 from scheduler.store.sqlite import open_sqlite
 
-__all__ = ["Compacted", "Store", "StoreError", "VersionMismatch", "open_store"]
-
-_OPENERS = {"sqlite": open_sqlite}
+__all__ = [
+    "Compacted",
+    "Deposed",
+    "Leader",
+    "SharedStore",
+    "Store",
+    "StoreError",
+    "Unreachable",
+    "VersionMismatch",
+    "open_store",
+]
 
 
 def open_store(url: str) -> Store:
-    """Open the log at `sqlite:///FILE`, or make it.
+    """Open the log at `sqlite:///FILE` or `postgresql://...`, or make it.
 
     Raises: StoreError on another kind of URL, a folder that is not there, a file that
-    is no muster log, is newer than this program, is corrupt, or is in use.
+    is no muster log, is newer than this program, is corrupt, or is in use; likewise for
+    a database, or one that does not answer.
     """
     scheme, _, _ = url.partition("://")
-    if scheme not in _OPENERS:
-        raise StoreError(f"store {url!r} is not supported; give sqlite:///FILE")
-    return _OPENERS[scheme](url)
+    if scheme == "sqlite":
+        return open_sqlite(url)
+    if scheme in ("postgresql", "postgres"):
+        from scheduler.store.postgres import open_postgres  # loads libpq
+
+        return open_postgres(url)
+    raise StoreError(
+        f"store {url!r} is not supported; give sqlite:///FILE or postgresql://HOST/DATABASE"
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from scheduler.core.events import Event
 
@@ -14,6 +15,15 @@ class StoreError(Exception):
 
 class VersionMismatch(StoreError):
     """Somebody else appended meanwhile: what was checked no longer holds."""
+
+
+class Unreachable(StoreError):
+    """The database does not answer, or no longer: whether the last append is there is
+    not known."""
+
+
+class Deposed(StoreError):
+    """Another server leads by now: nothing was written."""
 
 
 class Compacted(StoreError):
@@ -84,3 +94,41 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let another server have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who may append. `term` counts leaders from 1; `address` is where it listens."""
+
+    term: int
+    address: str
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store that several servers have open; one of them leads, and appends.
+
+    A session with the database stands for the server: who leads loses the lead with it,
+    at the latest `lease_s` after it was last heard of. That frees the lead; what keeps an
+    old leader from writing is the term, which every append compares.
+
+    Raises, all of them: Unreachable.
+    """
+
+    def try_lead(self, address: str, lease_s: float) -> int | None:
+        """The term of this server, if nobody leads; from then on no older term appends."""
+
+    def keep_lead(self, term: int) -> None:
+        """Be heard of. Raises: Deposed."""
+
+    def resign(self) -> None:
+        """Free the lead at once, if it is held. Raises nothing."""
+
+    def leader(self) -> Leader:
+        """Who led last."""
+
+    def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
+        """The next events, in order; waits for one for up to `wait_s`. Raises: Compacted."""
+
+    def cut(self) -> None:
+        """Drop every connection: what hangs ends as Unreachable. From any thread."""

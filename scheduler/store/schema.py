@@ -7,7 +7,7 @@ a copy of it was put aside. So a migrated store and a new one cannot differ.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from scheduler.store.base import StoreError
 
@@ -65,14 +65,22 @@ def schema_of(name: str, connection: sqlite3.Connection) -> int:
     Raises: StoreError when it is no muster store, or a newer one.
     """
     tables = table_names(connection)
+    meta = dict(connection.execute("SELECT * FROM meta")) if {"meta", "log"} <= tables else {}
+    return schema_in(name, tables, meta, SCHEMA)
+
+
+def schema_in(name: str, tables: Collection[str], meta: Mapping[str, str], newest: int) -> int:
+    """The schema of a database with these tables, 0 when there are none.
+
+    Raises: StoreError when it is no muster store, or newer than `newest`.
+    """
     if not tables:
         return 0
-    meta = dict(connection.execute("SELECT * FROM meta")) if {"meta", "log"} <= tables else {}
     if meta.get("format") != FORMAT or not meta.get("schema", "").isdigit():
         raise StoreError(f"{name} is a database, but no muster store")
     schema = int(meta["schema"])
-    if schema > SCHEMA:
+    if schema > newest:
         raise StoreError(
-            f"{name} was written by a newer muster: schema {schema}, this one reads {SCHEMA}"
+            f"{name} was written by a newer muster: schema {schema}, this one reads {newest}"
         )
     return schema

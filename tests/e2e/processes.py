@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,9 @@ from pathlib import Path
 import yaml
 
 from tests.build import fabric_spec
+from tests.ports import free_port
 
 MUSTER = str(Path(sys.executable).with_name("muster"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ServerProcess:

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from scheduler.cli import main
-from tests.e2e.processes import MUSTER, ServerProcess, free_port, muster
+from tests.e2e.processes import MUSTER, ServerProcess, muster
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")

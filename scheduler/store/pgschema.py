@@ -1,0 +1,71 @@
+"""The tables of a PostgreSQL store: those of SQLite, and who leads.
+
+Servers may start at the same time on an empty database, so all of it happens under a
+lock; DDL is transactional here, so a migration happens whole or not at all.
+"""
+
+from __future__ import annotations
+
+from scheduler.store.base import StoreError
+from scheduler.store.pglink import Connection
+from scheduler.store.schema import FORMAT, schema_in
+
+LOCK = 0x6D757374  # "must": first half of every advisory lock here
+_CREATION = 0  # second half, while tables are made; who leads takes the log's own number
+
+_TABLES = f"""
+    CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
+    CREATE TABLE log (
+        version bigint PRIMARY KEY,  -- 1, 2, 3, ... without a gap
+        time_ns bigint NOT NULL,
+        type    text NOT NULL,
+        body    text NOT NULL,       -- JSON
+        actor   text NOT NULL,       -- who asked for it; empty: nobody, the scheduler did it
+        term    bigint NOT NULL      -- of the leader that wrote it
+    );
+    CREATE TABLE snapshot (
+        version bigint PRIMARY KEY,  -- of the last event in it
+        body    bytea NOT NULL
+    );
+    CREATE TABLE leader (
+        is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+        term    bigint NOT NULL,     -- how often the lead was taken
+        address text NOT NULL,
+        since   timestamptz NOT NULL DEFAULT now()
+    );
+    INSERT INTO leader (term, address) VALUES (0, '');
+    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('first_version', '1');
+"""
+
+MIGRATIONS = (_TABLES,)
+SCHEMA = len(MIGRATIONS)
+
+
+def prepare(name: str, connection: Connection) -> None:
+    """Make or migrate the tables. Raises: StoreError when the database is not ours."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, _CREATION))
+        schema = _schema(name, connection)
+        for step in MIGRATIONS[schema:]:
+            connection.execute(step.encode())
+        if schema < SCHEMA:
+            connection.execute(
+                "INSERT INTO meta VALUES ('schema', %s)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(SCHEMA),),
+            )
+
+
+def _schema(name: str, connection: Connection) -> int:
+    where = connection.execute("SELECT current_schema()").fetchone()
+    if where is None or where[0] is None:
+        raise StoreError(f"{name} has no such schema as its search_path names")
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+        " AND relkind IN ('r', 'p', 'v', 'm')"
+    )
+    tables = {str(relname) for (relname,) in found}
+    meta = {}
+    if {"meta", "log", "leader"} <= tables:
+        meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
+    return schema_in(name, tables, meta, SCHEMA)

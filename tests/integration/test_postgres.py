@@ -1,0 +1,292 @@
+"""The log in a real PostgreSQL: as durable as the file, and for one leader at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from scheduler.core.events import Event, HostSignalled
+from scheduler.store import (
+    Compacted,
+    Deposed,
+    SharedStore,
+    StoreError,
+    Unreachable,
+    VersionMismatch,
+    open_store,
+)
+from scheduler.store.postgres import PostgresStore, open_postgres
+from tests.ports import free_port
+from tests.postgres import Cluster
+
+LEASE_S = 1.0
+
+
+def note(n: int) -> Event:
+    return HostSignalled(n, f"h{n}", "link-flap")
+
+
+Opener = Callable[[], PostgresStore]
+
+
+@pytest.fixture
+def opened(database: str) -> Iterator[Opener]:
+    """Opens the store once more, as another server would."""
+    stores = []
+
+    def once_more() -> PostgresStore:
+        stores.append(open_postgres(database))
+        return stores[-1]
+
+    yield once_more
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Opener) -> PostgresStore:
+    """A store that leads in term 1."""
+    store = opened()
+    assert store.try_lead("a:1", LEASE_S) == 1
+    return store
+
+
+def change(database: str, statement: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def refusal(database: str) -> str:
+    with pytest.raises(StoreError) as caught:
+        open_store(database)
+    return str(caught.value)
+
+
+def test_events_come_back_with_their_versions(store: PostgresStore) -> None:
+    assert store.append(0, [note(1), note(2)], 1) == 2
+    assert store.append(2, [note(3)], 1) == 3
+    assert list(store.read()) == [(n, note(n)) for n in (1, 2, 3)]
+    assert list(store.read(2)) == [(3, note(3))]
+    assert store.last_version() == 3
+    assert store.version_at(2) == 2
+    assert store.version_at(99) == 3
+
+
+def test_it_is_a_store_that_servers_share(store: PostgresStore) -> None:
+    assert isinstance(store, SharedStore)
+
+
+def test_an_append_on_a_stale_version_writes_nothing(store: PostgresStore) -> None:
+    store.append(0, [note(1)], 1)
+    with pytest.raises(VersionMismatch, match="ends at version 1, expected 0"):
+        store.append(0, [note(2), note(3)], 1)
+    assert [version for version, _ in store.read()] == [1]
+    assert store.append(1, [note(2)], 1) == 2
+
+
+def test_the_log_says_who_asked_and_in_which_term(database: str, store: PostgresStore) -> None:
+    store.append(0, [note(1), note(2)], 1, ["ada", ""])
+    store.append(2, [note(3)], 1)
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT version, actor, term FROM log ORDER BY version")
+        assert rows.fetchall() == [(1, "ada", 1), (2, "", 1), (3, "", 1)]
+
+
+def test_commits_are_durable_even_where_the_database_says_otherwise(
+    database: str, opened: Opener
+) -> None:
+    change(database, f"ALTER DATABASE {database.rsplit('/', 1)[1]} SET synchronous_commit = off")
+    store = opened()
+    with store._listening() as session:
+        assert session.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_one_leads_and_the_others_wait(store: PostgresStore, opened: Opener) -> None:
+    other = opened()
+    assert other.try_lead("b:1", LEASE_S) is None
+    assert other.leader().address == "a:1"
+    store.resign()
+    assert other.try_lead("b:1", LEASE_S) == 2
+    assert (store.leader().term, store.leader().address) == (2, "b:1")
+
+
+def test_an_old_leader_writes_nothing_though_it_has_the_lock(
+    database: str, store: PostgresStore
+) -> None:
+    """As when the database forgot the lock, or a proxy mixed up the sessions."""
+    store.append(0, [note(1)], 1)
+    change(database, "UPDATE leader SET term = term + 1")
+    with pytest.raises(Deposed, match="at term 2, this server led in term 1"):
+        store.append(1, [note(2)], 1)
+    with pytest.raises(Deposed):
+        store.keep_lead(1)
+    assert store.last_version() == 1
+
+
+def test_an_append_that_waits_while_the_term_is_raised_is_refused(
+    database: str, store: PostgresStore
+) -> None:
+    with psycopg.connect(database) as successor, ThreadPoolExecutor(1) as pool:
+        successor.execute("UPDATE leader SET term = term + 1")
+        late = pool.submit(store.append, 0, [note(1)], 1)
+        time.sleep(0.1)
+        assert not late.done()  # it waits for the row that says who leads
+        successor.commit()
+        with pytest.raises(Deposed):
+            late.result(10)
+    assert store.last_version() == 0
+
+
+def test_a_silent_leader_is_replaced_after_its_lease(store: PostgresStore, opened: Opener) -> None:
+    other, began = opened(), time.monotonic()
+    while other.try_lead("b:1", LEASE_S) is None:
+        assert time.monotonic() - began < 5 * LEASE_S
+        time.sleep(0.02)
+    assert time.monotonic() - began > 0.5 * LEASE_S
+    with pytest.raises(StoreError):
+        store.append(0, [note(1)], 1)
+    assert other.append(0, [note(2)], 2) == 1
+
+
+def test_a_leader_that_is_heard_of_stays(store: PostgresStore, opened: Opener) -> None:
+    other = opened()
+    for _ in range(10):
+        time.sleep(LEASE_S / 5)
+        store.keep_lead(1)
+        assert other.try_lead("b:1", LEASE_S) is None
+
+
+def test_a_follower_hears_of_an_append_at_once(store: PostgresStore, opened: Opener) -> None:
+    other = opened()
+    assert other.poll(0, 0.0) == []
+    with ThreadPoolExecutor(1) as pool:
+        polling = pool.submit(other.poll, 0, 10.0)
+        time.sleep(0.1)
+        began = time.monotonic()
+        store.append(0, [note(1)], 1)
+        assert polling.result() == [(1, note(1))]
+    assert time.monotonic() - began < 2
+
+
+def test_a_cut_ends_what_hangs(store: PostgresStore, opened: Opener) -> None:
+    other = opened()
+    other.poll(0, 0.0)
+    with ThreadPoolExecutor(1) as pool:
+        polling = pool.submit(other.poll, 0, 60.0)
+        time.sleep(0.1)
+        other.cut()
+        with pytest.raises(Unreachable):
+            polling.result(5)
+    assert other.poll(0, 0.0) == []  # on a new session
+
+
+def test_a_killed_backend_ends_the_lead(
+    postgres: Cluster, database: str, store: PostgresStore, opened: Opener
+) -> None:
+    store.append(0, [note(1)], 1)
+    postgres.terminate_backends(database)
+    with pytest.raises(Unreachable):
+        store.append(1, [note(2)], 1)
+    with pytest.raises(Unreachable, match="the session with"):
+        store.append(1, [note(2)], 1)
+    other = opened()
+    assert other.try_lead("b:1", LEASE_S) == 2
+    assert other.append(1, [note(3)], 2) == 2
+
+
+def test_snapshots_stand_for_what_is_dropped(store: PostgresStore) -> None:
+    store.append(0, [note(n) for n in range(1, 11)], 1)
+    store.save_snapshot(4, b"four")
+    store.save_snapshot(8, b"eight")
+    assert list(store.snapshots()) == [(8, b"eight"), (4, b"four")]
+    assert list(store.snapshots(7)) == [(4, b"four")]
+    with pytest.raises(StoreError, match="no snapshot of version 9"):
+        store.compact(10)
+    assert store.compact(5) == 4
+    assert store.first_version() == 5
+    with pytest.raises(Compacted, match="keeps versions from 5 on"):
+        next(store.read(3))
+    with pytest.raises(Compacted):
+        store.poll(0, 0.0)
+    assert [version for version, _ in store.read(4)] == [5, 6, 7, 8, 9, 10]
+    store.drop_snapshots(1)
+    assert list(store.snapshots()) == [(8, b"eight")]
+
+
+def test_a_missing_record_is_no_log(database: str, store: PostgresStore) -> None:
+    store.append(0, [note(1), note(2), note(3)], 1)
+    change(database, "DELETE FROM log WHERE version = 2")
+    with pytest.raises(StoreError, match="is corrupt: version 2 is missing"):
+        list(store.read())
+
+
+def test_an_unreadable_record_is_named(database: str, store: PostgresStore) -> None:
+    store.append(0, [note(1)], 1)
+    change(database, "UPDATE log SET body = '{}'")
+    with pytest.raises(StoreError, match=r"is corrupt: version 1: HostSignalled"):
+        list(store.read())
+
+
+def test_two_that_start_at_once_make_the_tables_once(database: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: open_postgres(database), range(4)))
+    for store in stores:
+        assert store.leader().term == 0
+        store.close()
+
+
+def test_anothers_database_is_refused_and_left_alone(database: str) -> None:
+    change(database, "CREATE TABLE users (name text)")
+    assert refusal(database).endswith("is a database, but no muster store")
+    with psycopg.connect(database) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        assert tables.fetchall() == [("users",)]
+
+
+def test_a_newer_store_is_refused(database: str) -> None:
+    open_postgres(database).close()
+    change(database, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    assert "was written by a newer muster: schema 99, this one reads" in refusal(database)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = refusal(f"postgresql://me:secret@{address}/db")
+    assert said.startswith(f"cannot connect to postgresql://{address}/db: ")
+    assert "secret" not in said
+
+
+def test_a_database_that_is_not_there_is_named(postgres: Cluster) -> None:
+    assert 'database "nowhere" does not exist' in refusal(postgres.url_of("nowhere"))
+
+
+def test_a_schema_that_is_not_there_is_named(database: str) -> None:
+    assert "no such schema" in refusal(f"{database}?options=-csearch_path%3Dnowhere")
+
+
+def test_a_user_without_rights_is_told(database: str, postgres: Cluster) -> None:
+    with suppress(psycopg.errors.DuplicateObject):
+        change(database, "CREATE ROLE guest LOGIN")
+    change(database, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    name = database.rsplit("/", 1)[1]
+    assert "permission denied" in refusal(postgres.url_of(name, user="guest"))
+
+
+def test_schemas_of_one_database_have_leaders_of_their_own(database: str) -> None:
+    change(database, "CREATE SCHEMA east")
+    change(database, "CREATE SCHEMA west")
+    stores = [
+        open_postgres(f"{database}?options=-csearch_path%3D{name}") for name in ("east", "west")
+    ]
+    assert [store.try_lead("a:1", LEASE_S) for store in stores] == [1, 1]
+    for store in stores:
+        store.close()
+
+
+def test_a_url_that_cannot_be_read_is_refused() -> None:
+    assert "URL cannot be read" in refusal("postgresql://host/db?nonsense=1")
