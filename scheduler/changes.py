@@ -76,13 +76,14 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
     return after, Change(after.version, event.time_ns, kind, job, after.loaded_fabric)
 
 
-def history(events: Iterable[tuple[int, Event]], after_version: int) -> Iterator[Change]:
-    """Changes after `after_version`, from a log read from its beginning.
+def history(
+    state: State, events: Iterable[tuple[int, Event]], after_version: int
+) -> Iterator[Change]:
+    """Changes after `after_version`, from the events that follow `state`.
 
-    Cost: the fold of the whole log, some 50 us an event, since a change shows its job
-    as it was then.
+    Cost: the fold of all those events, some 50 us each, since a change shows its job as
+    it was then.
     """
-    state = State.empty()
     for _, event in events:
         state, change = follow(state, event)
         if change is not None and change.version > after_version:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric import from_spec
+from scheduler import snapshot
 from scheduler.access.caller import SERVER
 from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.apply import apply
@@ -15,13 +17,17 @@ from scheduler.core.commands import LoadTenants
 from scheduler.core.events import FabricLoaded
 from scheduler.store import Store, StoreError
 
+log = logging.getLogger("muster.store")
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The state at the end of a log, and the time of its last event."""
+    """The state at the end of a log, the time of its last event, and the version of the
+    snapshot it was built on, 0 for none."""
 
     state: State
     last_ns: int
+    saved: int = 0
 
 
 def recover(
@@ -46,7 +52,7 @@ def recover(
     if not answer:
         return recovered
     store.append(recovered.state.version, answer, actors=[SERVER] * len(answer))
-    return Recovered(replay(answer, recovered.state), now_ns)
+    return Recovered(replay(answer, recovered.state), now_ns, recovered.saved)
 
 
 def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: int) -> Recovered:
@@ -63,14 +69,40 @@ def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: in
 
 
 def _replayed(store: Store) -> Recovered:
-    state, last_ns = State.empty(), 0
-    for version, event in store.read():
+    """The newest snapshot that can be read, and the events after it."""
+    base = newest_snapshot(store)
+    state, last_ns = base.state, base.last_ns
+    if state.version + 1 < (first := store.first_version()):
+        raise StoreError(
+            f"{store.name} keeps events from version {first} on, and no snapshot can be read"
+            " to begin with: restore a backup"
+        )
+    for version, event in store.read(state.version):
         try:
             state, last_ns = apply(state, event), event.time_ns
         except (KeyError, IndexError, RuntimeError, BadInput) as error:
             what = f"version {version} does not follow from those before it ({error!r})"
             raise StoreError(f"{store.name} is corrupt: {what}") from error
-    return Recovered(state, last_ns)
+    return Recovered(state, last_ns, base.state.version)
+
+
+def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
+    """The newest readable snapshot, none after `to_version`; else the empty state.
+
+    Raises: StoreError.
+    """
+    for version, body in store.snapshots(to_version):
+        try:
+            state, last_ns = snapshot.decode(body)
+            if state.version != version:
+                raise snapshot.BadSnapshot(f"is of version {state.version}")
+        except snapshot.BadSnapshot as error:
+            log.warning(
+                "%s: the snapshot of version %d is left out: %s", store.name, version, error
+            )
+        else:
+            return Recovered(state, last_ns, version)
+    return Recovered(State.empty(), 0)
 
 
 def _same_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:

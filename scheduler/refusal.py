@@ -20,7 +20,7 @@ from grpc_status import rpc_status
 from scheduler.core import Code, Rejected
 from scheduler.feed import Closed, FellBehind
 from scheduler.problems import InputError
-from scheduler.store import StoreError
+from scheduler.store import Compacted, StoreError
 from scheduler.v1 import error_pb2
 from scheduler.writer import Stopped
 
@@ -50,6 +50,7 @@ RULES: Final[dict[Reason, Rule]] = {
     error_pb2.ERROR_REASON_INFEASIBLE: Rule(_Status.FAILED_PRECONDITION),
     error_pb2.ERROR_REASON_CONFLICT: Rule(_Status.ABORTED, 0.1),
     error_pb2.ERROR_REASON_WATCH_BEHIND: Rule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_COMPACTED: Rule(_Status.OUT_OF_RANGE),
     error_pb2.ERROR_REASON_STARTING: Rule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_STOPPING: Rule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_STORE_FAILED: Rule(_Status.UNAVAILABLE, 1),
@@ -181,6 +182,8 @@ def _refused(error: Exception) -> Refused:
             return _STOPPING
         case FellBehind():
             return _BEHIND
+        case Compacted():
+            return Refused(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case StoreError():
             log.error("the store failed: %s", error)
             return _STORE_FAILED

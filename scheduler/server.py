@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from placement.fabric import Fabric
 from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
+from scheduler.keeper import Retention
 from scheduler.recovery import recover
 from scheduler.service import SchedulerServicer
 from scheduler.store import Store, open_store
@@ -51,6 +52,7 @@ class Settings:
     watch_depth: int = 10_000
     drain_s: float = 5.0
     tenants: Tenants | None = None
+    retention: Retention = field(default_factory=Retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ async def _recovered_writer(store: Store, settings: Settings) -> Writer:
     recovered = await asyncio.to_thread(
         recover, store, settings.fabric_spec, settings.clock(), settings.tenants
     )
-    return Writer(store, recovered, settings.clock, settings.limits, Feed(settings.watch_depth))
+    feed = Feed(settings.watch_depth)
+    return Writer(store, recovered, settings.clock, settings.limits, feed, settings.retention)
 
 
 async def _first(stopped: Coroutine[Any, Any, Any], writing: asyncio.Task[None]) -> None:

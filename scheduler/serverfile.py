@@ -75,6 +75,7 @@ class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
     `drain_s`: how long calls may take to finish once the server is told to stop.
+    `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
     """
 
     listen: Text = DEFAULT_LISTEN
@@ -84,6 +85,8 @@ class ServerKeys(Keys):
     policy: Policy = Policy.PRODUCTION
     assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
     drain_s: Count = 5
+    snapshot_every: Count = 10_000
+    keep_log_days: Count | None = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {

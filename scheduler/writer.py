@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -27,8 +27,9 @@ from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commi
 from scheduler.core.commands import Command
 from scheduler.core.events import Event
 from scheduler.feed import Feed
-from scheduler.recovery import Recovered
-from scheduler.store import Store, StoreError
+from scheduler.keeper import Keeper, Retention
+from scheduler.recovery import Recovered, newest_snapshot
+from scheduler.store import Compacted, Store, StoreError
 
 BATCH = 256  # entries of one append at most
 _PAGE = 500  # changes read from the log at once
@@ -69,6 +70,7 @@ class Writer:
         clock: Callable[[], int],
         limits: Limits,
         feed: Feed,
+        retention: Retention,
     ) -> None:
         self.limits = limits
         self.feed = feed
@@ -82,6 +84,7 @@ class Writer:
         self._is_stopping = False
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._mind = ThreadPoolExecutor(1, "muster-decide")
+        self._keeper = Keeper(store, self._disk, retention, recovered.saved)
 
     @property
     def state(self) -> State:
@@ -113,7 +116,7 @@ class Writer:
     async def watch(self, after_version: int) -> AsyncGenerator[Change, None]:
         """Every change after `after_version`, for ever.
 
-        Raises: FellBehind, Closed (see feed).
+        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
         """
         # From here on the feed has every later change, the log every earlier one.
         subscription = self.feed.subscribe()
@@ -137,9 +140,11 @@ class Writer:
                 self._arrived.clear()
                 while self._queue:
                     await self._write(self._batch())
+            await self._keeper.finish(self._state, self._last_ns)
         finally:
             self._is_stopping = True
             decider.cancel()
+            self._keeper.abandon()
             for entry in self._batch(len(self._queue)):
                 entry.resolve(Stopped())
             self.feed.close()
@@ -185,6 +190,7 @@ class Writer:
             await self._append(batch, events, actors)
             self._state, self._last_ns = state, now_ns
             self._moved.set()
+            self._keeper.offer(state, now_ns)
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(result)
         for change in changes:
@@ -230,12 +236,20 @@ class Writer:
 
     async def _recorded(self, after_version: int, to_version: int) -> AsyncGenerator[Change, None]:
         """Changes from the log, read page by page in a thread."""
-        changes = history(self._store.read(), after_version)
+        changes = await asyncio.to_thread(_history, self._store, after_version)
         while page := await asyncio.to_thread(lambda: list(islice(changes, _PAGE))):
             for change in page:
                 if change.version > to_version:
                     return
                 yield change
+
+
+def _history(store: Store, after_version: int) -> Iterator[Change]:
+    """Changes after a version, from the snapshot before it. Raises: StoreError."""
+    if after_version + 1 < (first := store.first_version()):
+        raise Compacted(first)
+    base = newest_snapshot(store, after_version).state
+    return history(base, store.read(base.version), after_version)
 
 
 def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:

@@ -58,6 +58,14 @@ def serve(
             min=0.01, max=87_600, help="Time limit of jobs that state none.  [default: 24]"
         ),
     ] = None,
+    snapshot_every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Events between two snapshots of the state.  [default: 10000]"),
+    ] = None,
+    keep_log_days: Annotated[
+        int | None,
+        typer.Option(min=1, help="Days for which events are kept; without it, for ever."),
+    ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
     import logging
@@ -74,6 +82,8 @@ def serve(
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
         "assumed_limit_h": assumed_limit_h,
+        "snapshot_every": snapshot_every,
+        "keep_log_days": keep_log_days,
     }
     keys = keys.model_copy(update={key: value for key, value in given.items() if value is not None})
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -83,6 +93,7 @@ def serve(
 def _settings(keys: ServerKeys) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import Limits
+    from scheduler.keeper import DAY_S, Retention
     from scheduler.server import Settings
     from scheduler.specs import load_fabric
     from scheduler.tenantsfile import load_tenants
@@ -91,6 +102,7 @@ def _settings(keys: ServerKeys) -> Settings:
     file = load_tenants(keys.tenants) if keys.tenants is not None else None
     if file and described:
         file.check(described)
+    log_s = None if keys.keep_log_days is None else keys.keep_log_days * DAY_S
     return Settings(
         keys.store,
         keys.listen,
@@ -98,6 +110,7 @@ def _settings(keys: ServerKeys) -> Settings:
         Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
         tenants=file.tenants if file else None,
         drain_s=keys.drain_s,
+        retention=Retention(keys.snapshot_every, log_s),
     )
 
 

@@ -29,8 +29,8 @@ class Deposed(StoreError):
 class Compacted(StoreError):
     """Events this old are dropped. `first_version` is the oldest that is kept."""
 
-    def __init__(self, name: str, first_version: int) -> None:
-        super().__init__(f"{name} keeps versions from {first_version} on; older ones are dropped")
+    def __init__(self, first_version: int) -> None:
+        super().__init__(f"events are kept from version {first_version:,} on, older ones are not")
         self.first_version = first_version
 
 
@@ -83,13 +83,11 @@ class Store(Protocol):
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
         """(version, body), newest first, none after `to_version`. Raises: StoreError."""
 
-    def drop_snapshots(self, keep: int) -> None:
-        """Keep the newest `keep` snapshots. Raises: StoreError."""
+    def compact(self, to_version: int) -> int:
+        """Drop the events up to `to_version`, and the snapshots before that one; how many
+        events were dropped. The snapshot at `to_version` now stands for them.
 
-    def compact(self, first_version: int) -> int:
-        """Drop the events before `first_version`; the number dropped.
-
-        Raises: StoreError, also when no snapshot stands for what would be dropped.
+        Raises: StoreError, also when there is no such snapshot.
         """
 
     def close(self) -> None:

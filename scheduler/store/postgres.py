@@ -113,22 +113,16 @@ class PostgresStore:
                 (version, body),
             )
 
-    def drop_snapshots(self, keep: int) -> None:
-        newest = "SELECT version FROM snapshot ORDER BY version DESC LIMIT %s"
-        with self._writing() as connection:
-            connection.execute(f"DELETE FROM snapshot WHERE version NOT IN ({newest})", (keep,))
-
-    def compact(self, first_version: int) -> int:
+    def compact(self, to_version: int) -> int:
         """As Store says. Autovacuum gives the room back to later events."""
         with self._writing() as connection, connection.transaction():
-            covered = _number(connection, "SELECT COALESCE(MAX(version), 0) FROM snapshot")
-            if first_version > covered + 1:
-                raise StoreError(f"{self.name} has no snapshot of version {first_version - 1}")
-            if first_version <= _number(connection, _FIRST):
-                return 0
+            there = "SELECT COUNT(*) FROM snapshot WHERE version = %s"
+            if not _number(connection, there, (to_version,)):
+                raise StoreError(f"{self.name} has no snapshot of version {to_version}")
             kept = "UPDATE meta SET value = %s WHERE key = 'first_version'"
-            connection.execute(kept, (str(first_version),))
-            gone = connection.execute("DELETE FROM log WHERE version < %s", (first_version,))
+            connection.execute(kept, (str(to_version + 1),))
+            connection.execute("DELETE FROM snapshot WHERE version < %s", (to_version,))
+            gone = connection.execute("DELETE FROM log WHERE version <= %s", (to_version,))
             return gone.rowcount
 
     # Reading, from any thread
@@ -265,7 +259,7 @@ class PostgresStore:
     def _check_kept(self, connection: Connection, after_version: int) -> None:
         first = _number(connection, _FIRST)
         if first > after_version + 1:
-            raise Compacted(self.name, first)
+            raise Compacted(first)
 
     def _decoded(
         self, rows: Iterator[tuple[Any, ...]] | psycopg.Cursor[tuple[Any, ...]], after_version: int
@@ -282,7 +276,7 @@ class PostgresStore:
         """Dropped since this read began, or lost."""
         first = self.first_version()
         if first > version:
-            return Compacted(self.name, first)
+            return Compacted(first)
         return StoreError(f"{self.name} is corrupt: version {version} is missing")
 
     def _why_not(self, session: Connection, expected: int, term: int) -> StoreError:

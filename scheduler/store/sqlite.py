@@ -70,7 +70,7 @@ class SqliteStore:
         query = "SELECT version, type, body FROM log WHERE version > ? ORDER BY version"
         with self._reading() as connection:
             if (first := _first(connection)) > after_version + 1:
-                raise Compacted(self.name, first)
+                raise Compacted(first)
             for version, type_name, body in connection.execute(query, (after_version,)):
                 expected += 1
                 if version != expected:
@@ -107,23 +107,16 @@ class SqliteStore:
             last = connection.execute(_LAST).fetchone()[0] if to_version is None else to_version
             yield from connection.execute(query, (last,))
 
-    def drop_snapshots(self, keep: int) -> None:
-        newest = "SELECT version FROM snapshot ORDER BY version DESC LIMIT ?"
-        with self._transaction() as connection:
-            connection.execute(f"DELETE FROM snapshot WHERE version NOT IN ({newest})", (keep,))
-
-    def compact(self, first_version: int) -> int:
+    def compact(self, to_version: int) -> int:
         """As Store says. The file keeps its size: later events fill the room."""
-        covered = "SELECT COALESCE(MAX(version), 0) FROM snapshot"
         with self._transaction() as connection:
-            (last,) = connection.execute(covered).fetchone()
-            if first_version > last + 1:
-                raise StoreError(f"{self.path} has no snapshot of version {first_version - 1}")
-            if first_version <= _first(connection):
-                return 0
-            dropped = connection.execute("DELETE FROM log WHERE version < ?", (first_version,))
+            found = connection.execute("SELECT 1 FROM snapshot WHERE version = ?", (to_version,))
+            if found.fetchone() is None:
+                raise StoreError(f"{self.path} has no snapshot of version {to_version}")
+            dropped = connection.execute("DELETE FROM log WHERE version <= ?", (to_version,))
+            connection.execute("DELETE FROM snapshot WHERE version < ?", (to_version,))
             kept = "INSERT OR REPLACE INTO meta VALUES ('first_version', ?)"
-            connection.execute(kept, (str(first_version),))
+            connection.execute(kept, (str(to_version + 1),))
             return dropped.rowcount
 
     def close(self) -> None:

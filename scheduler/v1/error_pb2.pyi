@@ -48,6 +48,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 11
     """A fault of the server itself, which is in its log. Nothing was changed."""
+    ERROR_REASON_COMPACTED: _ErrorReason.ValueType  # 12
+    """The events after this version are no longer kept: list, then watch from the list's version."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. An error carries google.rpc.ErrorInfo with the domain "muster" and, as
@@ -84,4 +86,6 @@ call with the same request_id.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 11
 """A fault of the server itself, which is in its log. Nothing was changed."""
+ERROR_REASON_COMPACTED: ErrorReason.ValueType  # 12
+"""The events after this version are no longer kept: list, then watch from the list's version."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -73,6 +73,11 @@ async def watch_behind(served: Served, patch: Patch) -> object:
     return await served.stub.WatchJobs(service_pb2.WatchJobsRequest()).read()
 
 
+async def compacted(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.store.sqlite.SqliteStore.first_version", lambda _: 9)
+    return await served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0)).read()
+
+
 async def starting(served: Served, patch: Patch) -> object:
     patch.setattr(
         "scheduler.service.SchedulerServicer._writer",
@@ -100,7 +105,7 @@ PRODUCERS: dict[str, Producer] = {
     producer.__name__.upper(): producer
     for producer in (
         *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
-        *(watch_behind, starting, stopping, store_failed, internal),
+        *(watch_behind, compacted, starting, stopping, store_failed, internal),
     )
 }
 

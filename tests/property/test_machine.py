@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from placement import hostset
 from placement.cut import cut
 from placement.request import AUTO, SpareRule
+from scheduler import snapshot
 from scheduler.core import (
     Conflict,
     HostState,
@@ -137,6 +138,9 @@ class Cluster:
         again = replay(self.log)
         assert again == self.state
         assert decide(again, self.now_ns, self.limits) == self.plan()
+        middle = len(self.log) // 2
+        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
 
     def check_reasons(self) -> None:
         for name in self.state.queue:

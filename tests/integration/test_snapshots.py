@@ -1,0 +1,155 @@
+"""A server starts from its newest sound snapshot, and drops what is old."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.core import replay
+from scheduler.keeper import Retention
+from scheduler.recovery import recover
+from scheduler.store import StoreError, open_store
+from scheduler.v1 import service_pb2
+from tests.serving import RUNNING, Served, create, logged, refused, serving, url
+
+OFTEN = Retention(snapshot_events=5, log_s=None)
+SHORT = Retention(snapshot_events=5, log_s=0)
+
+
+async def _live(served: Served, count: int, prefix: str = "j") -> None:
+    for i in range(count):
+        await served.stub.CreateJob(create(f"{prefix}{i}", 2))
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name=f"{prefix}{i}"))
+
+
+def _versions(folder: Path, table: str = "snapshot") -> list[int]:
+    with closing(sqlite3.connect(folder / "muster.db")) as connection:
+        query = f"SELECT version FROM {table} ORDER BY version"
+        return [version for (version,) in connection.execute(query)]
+
+
+def _change(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "muster.db")) as connection, connection:
+        connection.execute(statement)
+
+
+def _recovered(folder: Path) -> Any:
+    store = open_store(url(folder))
+    try:
+        return recover(store, None, 0)
+    finally:
+        store.close()
+
+
+async def test_snapshots_are_taken_on_the_way_and_at_the_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 10)
+        version = (await served.get("j9")).version
+    versions = _versions(tmp_path)
+    assert len(versions) >= 3
+    assert versions[-1] == version
+
+
+async def test_a_start_from_a_snapshot_is_the_replay_of_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 6)
+        await served.stub.CreateJob(create("runs", 3))
+        await served.until("runs", RUNNING)
+    events = logged(tmp_path)
+    recovered = _recovered(tmp_path)
+    assert recovered.state == replay(events)
+    assert (recovered.last_ns, recovered.saved) == (events[-1].time_ns, len(events))
+    _change(tmp_path, f"DELETE FROM snapshot WHERE version > {len(events) - 3}")
+    assert _recovered(tmp_path).state == recovered.state  # snapshot and tail
+
+
+async def test_a_bad_snapshot_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 10)
+    state, versions = replay(logged(tmp_path)), _versions(tmp_path)
+    _change(tmp_path, f"UPDATE snapshot SET body = x'00' WHERE version = {versions[-1]}")
+    with caplog.at_level(logging.WARNING):
+        recovered = _recovered(tmp_path)
+    assert recovered.state == state
+    assert recovered.saved == versions[-2]
+    assert f"snapshot of version {versions[-1]} is left out" in caplog.text
+    _change(tmp_path, "UPDATE snapshot SET body = x'00'")
+    assert _recovered(tmp_path).saved == 0
+    assert _recovered(tmp_path).state == state
+
+
+async def test_old_events_are_dropped_and_the_server_comes_back(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=SHORT) as served:
+        await _live(served, 20)
+        await served.stub.CreateJob(create("runs", 3))
+        before = await served.until("runs", RUNNING)
+    assert _versions(tmp_path, "log")[0] > 5
+    async with serving(tmp_path, retention=SHORT, fabric_spec=None) as served:
+        assert await served.get("runs") == before
+        await _live(served, 5, "more")
+        assert (await served.get("runs")).placement == before.placement
+
+
+async def test_no_usable_snapshot_and_no_old_events_is_said_plainly(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=SHORT) as served:
+        await _live(served, 20)
+    _change(tmp_path, "UPDATE snapshot SET body = x'00'")
+    with pytest.raises(StoreError, match=r"no snapshot can be read .* restore a backup"):
+        _recovered(tmp_path)
+
+
+async def test_a_watch_from_what_is_dropped_is_out_of_range(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=SHORT) as served:
+        await _live(served, 20)
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 2)
+        first = _versions(tmp_path, "log")[0]
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=first - 2))
+        error = await refused(anext(aiter(stream)))
+        assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "COMPACTED")
+        assert f"kept from version {first} on" in error.message
+        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=first - 1))
+        assert (await anext(aiter(stream))).version >= first
+        stream.cancel()
+
+
+async def test_a_watch_resumes_from_a_snapshot_without_gap_or_repeat(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 10)
+        newest = (await served.get("j9")).version
+        seen = []
+        async for change in served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=12)):
+            seen.append(change.version)
+            if change.version == newest:
+                break
+    assert seen == list(range(13, newest + 1))
+
+
+async def test_commands_are_answered_while_a_snapshot_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    go, begun = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> bytes:
+        begun.set()
+        assert go.wait(5)
+        return b""
+
+    async with serving(tmp_path, retention=OFTEN) as served:
+        with monkeypatch.context() as patched:
+            patched.setattr("scheduler.keeper.snapshot.encode", slowly)
+            await _live(served, 10)
+            assert begun.is_set()
+            go.set()
+        await asyncio.sleep(0)

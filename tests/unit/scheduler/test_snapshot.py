@@ -1,0 +1,115 @@
+"""A state survives its bytes; anything else is refused in words."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import fields
+
+import pytest
+
+from placement.fabric import PRESETS
+from scheduler import snapshot
+from scheduler.core import JobState, State, replay
+from scheduler.core.events import (
+    FabricLoaded,
+    HostMoved,
+    JobEnded,
+    JobsReserved,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.lifecycle import HostMove
+from scheduler.snapshot import BadSnapshot, decode, encode
+from tests.build import fabric_spec, spec
+
+HOSTS = ("z0-r0-h0", "z0-r0-h1")
+
+
+def a_life() -> State:
+    """Something in every field that events fill."""
+    return replay(
+        [
+            FabricLoaded(1, fabric_spec()),
+            JobSubmitted(2, "u1", spec("runs", 2), "r1"),
+            JobSubmitted(3, "u2", spec("wäits\t", 8, priority=3, limit_s=9), "r2"),
+            JobSubmitted(4, "u3", spec("gone"), "r3"),
+            JobStarted(5, "runs", 1, HOSTS, ("z0-r1-h0",), (), 7, ("a\nnote",)),
+            JobEnded(6, "gone", JobState.CANCELLED, "typo"),
+            HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost"),
+            JobsReserved(8, (("wäits\t", 2**60),)),
+        ]
+    )
+
+
+def same(a: State, b: State) -> bool:
+    """Equal, and every map in the same order."""
+    maps = [f.name for f in fields(State) if hasattr(getattr(a, f.name), "keys")]
+    return a == b and all(list(getattr(a, m)) == list(getattr(b, m)) for m in maps)
+
+
+@pytest.mark.parametrize("state", [State.empty(), a_life()], ids=["empty", "a life"])
+def test_a_state_survives(state: State) -> None:
+    again, last_ns = decode(encode(state, 2**62))
+    assert same(again, state)
+    assert last_ns == 2**62
+    assert encode(again, last_ns) == encode(state, 2**62)
+
+
+def test_a_fold_goes_on_from_a_snapshot_as_from_the_state() -> None:
+    state = a_life()
+    again, _ = decode(encode(state, 8))
+    rest = [HostMoved(9, "z1-r0-h0", HostMove.CORDON), JobEnded(10, "runs", JobState.FAILED)]
+    assert same(replay(rest, again), replay(rest, state))
+
+
+def test_a_set_of_many_hosts_survives() -> None:
+    """More decimal digits than Python turns into a number."""
+    held = (1 << 100_000) - 1
+    assert decode(encode(State(held=held), 0))[0].held == held
+
+
+def test_a_preset_is_the_same_fabric() -> None:
+    state = replay([FabricLoaded(0, PRESETS["ib-24k"])])
+    assert decode(encode(state, 0))[0].loaded_fabric == state.fabric
+
+
+def test_pauses_come_often() -> None:
+    pauses = []
+    submitted = [JobSubmitted(1, f"u{n}", spec(f"j{n}")) for n in range(1_000)]
+    state = replay([FabricLoaded(0, fabric_spec()), *submitted])
+    body = encode(state, 0, lambda: pauses.append("encode"))
+    decode(body, lambda: pauses.append("decode"))
+    assert (pauses.count("encode"), pauses.count("decode")) == (10, 10)
+
+
+def changed(old: bytes, new: bytes) -> bytes:
+    text = zlib.decompress(encode(a_life(), 0))
+    assert old in text
+    return zlib.compress(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "incomplete"),
+        (b"junk", "incorrect header"),
+        (encode(a_life(), 0)[:-1], "incomplete"),
+        (encode(a_life(), 0)[:-2] + b"xx", "incorrect data check"),
+        (changed(b"snapshot 1", b"snapshot 2"), "is 'muster snapshot 2'"),
+        (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
+        (changed(b'"attempt":1', b'"attempt":"1"'), "valid integer"),
+        (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
+        (zlib.compress(b""), "not enough values"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(body: bytes, message: str) -> None:
+    with pytest.raises(BadSnapshot, match=message):
+        decode(body)
+
+
+def test_every_field_of_the_state_is_written() -> None:
+    names = {
+        line.split(b"\t")[0].decode() for line in zlib.decompress(encode(a_life(), 0)).split(b"\n")
+    }
+    assert names >= {field.name for field in fields(State)}
+    assert snapshot.FORMAT in names
