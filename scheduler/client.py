@@ -210,6 +210,11 @@ class Client:
         """Quotas, and what each tenant holds and has used, parents before children."""
         return self._call(self._stub.ListTenants, service_pb2.ListTenantsRequest())
 
+    def get_status(self, gangs: int = 0, incidents: int = 0) -> service_pb2.GetStatusResponse:
+        """The cluster on one screen. 0: as many as the server thinks fit."""
+        request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
+        return self._call(self._stub.GetStatus, request)
+
     def list_hosts(
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = ""
     ) -> list[host_pb2.Host]:

@@ -18,6 +18,8 @@ from placement.fabric import Fabric
 from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
 from scheduler.keeper import Retention
+from scheduler.observe.incidents import look_back
+from scheduler.observe.instruments import Instruments
 from scheduler.recovery import recover
 from scheduler.service import SchedulerServicer
 from scheduler.store import Store, open_store
@@ -75,7 +77,10 @@ async def serve(
     store = open_store(settings.store)
     try:
         server = grpc.aio.server(options=_OPTIONS)
-        servicer, checks = SchedulerServicer(settings.new_uid), health.aio.HealthServicer()
+        servicer, checks = (
+            SchedulerServicer(settings.new_uid, settings.clock()),
+            health.aio.HealthServicer(),
+        )
         address = _bind(server, servicer, checks, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
@@ -100,7 +105,11 @@ async def _recovered_writer(store: Store, settings: Settings) -> Writer:
         recover, store, settings.fabric_spec, settings.clock(), settings.tenants
     )
     feed = Feed(settings.watch_depth)
-    return Writer(store, recovered, settings.clock, settings.limits, feed, settings.retention)
+    incidents = await asyncio.to_thread(look_back, store, recovered.state.version)
+    instruments = Instruments(incidents=incidents)
+    return Writer(
+        store, recovered, settings.clock, settings.limits, feed, settings.retention, instruments
+    )
 
 
 async def _first(stopped: Coroutine[Any, Any, Any], writing: asyncio.Task[None]) -> None:

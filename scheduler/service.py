@@ -19,6 +19,9 @@ from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.whatif import what_if
+from scheduler.observe import census
+from scheduler.observe.incidents import KEPT
+from scheduler.observe.status import Server, status
 from scheduler.problems import InputError
 from scheduler.refusal import (
     conflict,
@@ -37,13 +40,15 @@ Member = TypeVar("Member")
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+GANGS, INCIDENTS = 20, 10
 
 
 class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
-    def __init__(self, new_uid: Callable[[], str]) -> None:
+    def __init__(self, new_uid: Callable[[], str], started_ns: int = 0) -> None:
         self._new_uid = new_uid
+        self._started_ns = started_ns
         self._attached: Writer | None = None
         self._reasons = advice.ReasonCache()
 
@@ -201,6 +206,14 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             host = _host_message(self._writer.state, request.name)
             return service_pb2.ReportHostResponse(host=host)
 
+    async def GetStatus(
+        self, request: service_pb2.GetStatusRequest, context: Context
+    ) -> service_pb2.GetStatusResponse:
+        async with refusals(context):
+            writer = self._writer
+            server = Server(self._started_ns, writer.last_ns, writer.now_ns())
+            return await asyncio.to_thread(_status, writer, self._reasons, request, server)
+
     def _reason(self, writer: Writer, state: State, name: str) -> Reason:
         return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
 
@@ -342,6 +355,20 @@ def _list_hosts(
     )
 
 
+def _status(
+    writer: Writer,
+    reasons: advice.ReasonCache,
+    request: service_pb2.GetStatusRequest,
+    server: Server,
+) -> service_pb2.GetStatusResponse:
+    state = writer.state
+    gangs = _size(request.gangs, GANGS, MOST_JOBS, "gangs")
+    incidents = _size(request.incidents, INCIDENTS, KEPT, "incidents")
+    oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
+    why = reasons.explain(state, oldest, writer.now_ns(), writer.limits)
+    return status(state, server, why, writer.instruments.incidents.newest(incidents), gangs)
+
+
 def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> set[Member]:
     found = set()
     for number in numbers:
@@ -352,7 +379,7 @@ def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -
     return found
 
 
-def _size(asked: int, default: int, most: int) -> int:
+def _size(asked: int, default: int, most: int, field: str = "page_size") -> int:
     if asked < 0:
-        raise invalid("page_size", "must not be negative")
+        raise invalid(field, "must not be negative")
     return min(asked or default, most)

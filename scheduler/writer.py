@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 
@@ -25,9 +26,11 @@ from scheduler.access.caller import actor
 from scheduler.changes import Change, follow, history
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
+from scheduler.core.decide import placing
 from scheduler.core.events import Event
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
+from scheduler.observe.instruments import Instruments, Mark, Stage, Step
 from scheduler.recovery import Recovered, newest_snapshot
 from scheduler.store import Compacted, Store, StoreError
 
@@ -45,11 +48,13 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """One thing to check and write, a command or a plan, and who asked for it."""
+    """One thing to check and write, a command or a plan, who asked for it, and when."""
 
+    stage: Stage
     check: Callable[[State, int], Answer]
     answer: asyncio.Future[Answer]
     actor: str
+    mark: Mark
 
     def resolve(self, answer: Answer | Exception) -> None:
         if self.answer.done():  # the caller has gone away
@@ -71,9 +76,11 @@ class Writer:
         limits: Limits,
         feed: Feed,
         retention: Retention,
+        instruments: Instruments | None = None,
     ) -> None:
         self.limits = limits
         self.feed = feed
+        self.instruments = instruments or Instruments()
         self._store = store
         self._state = recovered.state
         self._clock = clock
@@ -91,6 +98,16 @@ class Writer:
         """The newest durable state."""
         return self._state
 
+    @property
+    def last_ns(self) -> int:
+        """The time of the log's last event."""
+        return self._last_ns
+
+    @property
+    def waiting(self) -> int:
+        """Commands and plans that nobody has looked at yet."""
+        return len(self._queue)
+
     def now_ns(self) -> int:
         """The time, except that it is never before the last event of the log."""
         return max(self._last_ns, self._clock())
@@ -100,7 +117,7 @@ class Writer:
 
         Raises: Stopped when the server is stopping, StoreError when the disk refuses.
         """
-        answer = await self._enter(lambda state, now_ns: admit(state, command, now_ns))
+        answer = await self._enter(Stage.ADMIT, lambda state, now_ns: admit(state, command, now_ns))
         assert not isinstance(answer, Conflict)
         return answer
 
@@ -109,7 +126,7 @@ class Writer:
 
         Raises: as `submit`.
         """
-        answer = await self._enter(lambda state, now_ns: _whole(state, plan, now_ns))
+        answer = await self._enter(Stage.COMMIT, lambda state, now_ns: _whole(state, plan, now_ns))
         assert not isinstance(answer, Rejected)
         return answer
 
@@ -156,11 +173,12 @@ class Writer:
         self._is_stopping = True
         self._arrived.set()
 
-    async def _enter(self, check: Callable[[State, int], Answer]) -> Answer:
+    async def _enter(self, stage: Stage, check: Callable[[State, int], Answer]) -> Answer:
         if self._is_stopping:
             raise Stopped
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Entry(check, answer, actor()))
+        mark = self.instruments.mark()
+        self._queue.append(_Entry(stage, check, answer, actor(), mark))
         self._arrived.set()
         return await answer
 
@@ -170,37 +188,48 @@ class Writer:
     async def _write(self, batch: list[_Entry]) -> None:
         """Check entries one after the other, append at once, then answer."""
         state, now_ns = self._state, self.now_ns()
-        events: list[Event] = []
-        actors: list[str] = []
-        changes: list[Change] = []
+        steps: list[Step] = []
         answers: list[Answer | Exception] = []
         for entry in batch:
-            try:
-                answer = entry.check(state, now_ns)
-                if isinstance(answer, tuple):
-                    state, changed = _follow_all(state, answer)
-                    events += answer
-                    actors += [entry.actor] * len(answer)
-                    changes += changed
-                answers.append(answer)
-            except Exception as error:  # a bug in one command must not take down the rest
-                log.exception("a command failed")
-                answers.append(error)
-        if events:
-            await self._append(batch, events, actors)
+            answer, done = self._checked(entry, state, now_ns)
+            answers.append(answer)
+            if done:
+                steps += done
+                state = done[-1].after
+        if steps:
+            await self._append(batch, steps)
             self._state, self._last_ns = state, now_ns
+            self.instruments.wrote(steps)
             self._moved.set()
             self._keeper.offer(state, now_ns)
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(result)
-        for change in changes:
-            self.feed.publish(change)
+        for step in steps:
+            if step.change is not None:
+                self.feed.publish(step.change)
 
-    async def _append(self, batch: list[_Entry], events: list[Event], actors: list[str]) -> None:
+    def _checked(
+        self, entry: _Entry, state: State, now_ns: int
+    ) -> tuple[Answer | Exception, list[Step]]:
+        """The answer to one entry, and what it changes."""
+        self.instruments.passed(Stage.QUEUE, entry.mark)
+        try:
+            with self.instruments.timed(entry.stage, (entry.mark,)):
+                answer = entry.check(state, now_ns)
+            return answer, _followed(state, answer, entry.actor)
+        except Exception as error:  # a bug in one command must not take down the rest
+            log.exception("a command failed")
+            return error, []
+
+    async def _append(self, batch: list[_Entry], steps: list[Step]) -> None:
         loop = asyncio.get_running_loop()
         version = self._state.version
+        events, actors = [step.event for step in steps], [step.actor for step in steps]
         try:
-            await loop.run_in_executor(self._disk, self._store.append, version, events, 0, actors)
+            with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
+                await loop.run_in_executor(
+                    self._disk, self._store.append, version, events, 0, actors
+                )
         except Exception as error:
             # Whether the disk has it is unknown: only a replay can tell.
             for entry in batch:
@@ -212,7 +241,8 @@ class Writer:
             await self._moved.wait()
             self._moved.clear()
             try:
-                await self._decide_once(self._state)
+                with self.instruments.deciding():
+                    await self._decide_once(self._state)
             except (Stopped, StoreError):
                 return
             except Exception:  # a bug in placement; the next change tries again
@@ -220,14 +250,23 @@ class Writer:
 
     async def _decide_once(self, state: State) -> None:
         loop = asyncio.get_running_loop()
-        plan = await loop.run_in_executor(self._mind, decide, state, self.now_ns(), self.limits)
+        inside = copy_context()
+        plan = await loop.run_in_executor(self._mind, inside.run, self._plan, state, self.now_ns())
         if not plan.actions:
             return
-        answer = await self._enter(lambda newest, now_ns: commit(newest, plan, now_ns))
+        answer = await self._enter(
+            Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
+        )
         if isinstance(answer, Conflict):
             self._conflicted(plan, answer)
 
+    def _plan(self, state: State, now_ns: int) -> Plan:
+        find = self.instruments.finding(placing(state, self.limits))
+        with self.instruments.inside(Stage.DECIDE):
+            return decide(state, now_ns, self.limits, find)
+
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
+        self.instruments.conflicted()
         log.info("plan on version %d fell: %s", plan.version, "; ".join(conflict.reasons))
         if self._state.version != plan.version:
             self._moved.set()
@@ -260,10 +299,11 @@ def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     return answer
 
 
-def _follow_all(state: State, events: tuple[Event, ...]) -> tuple[State, list[Change]]:
-    changes = []
-    for event in events:
-        state, change = follow(state, event)
-        if change is not None:
-            changes.append(change)
-    return state, changes
+def _followed(state: State, answer: Answer, actor: str) -> list[Step]:
+    """What the events of an answer do, one after the other."""
+    steps = []
+    for event in answer if isinstance(answer, tuple) else ():
+        after, change = follow(state, event)
+        steps.append(Step(state, event, after, actor, change))
+        state = after
+    return steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scheduler.cli import capacity, hosts, jobs, quotas
+from scheduler.cli import capacity, hosts, jobs, quotas, status
 from scheduler.cli.calls import FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     hosts.register(app)
     quotas.register(app)
     capacity.register(app)
+    status.register(app)
 
 
 def serve(

@@ -63,10 +63,11 @@ class Verdict:
     passes_ns: int | None = None
 
 
-def decide(state: State, now_ns: int, limits: Limits) -> Plan:
+def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
     """What to do now. The same arguments give the same plan.
 
     A requeued gang may be first in the queue, so nothing starts before it is there.
+    `find`: `placing` unless somebody looks on while it works.
     """
     first = restarts(state)
     if any(isinstance(action, Requeue) for action in first):
@@ -75,7 +76,7 @@ def decide(state: State, now_ns: int, limits: Limits) -> Plan:
     for action in first:
         if isinstance(action, Swap):
             free &= ~hostset.of(move.joined for move in action.moves)
-    desk = Desk(state, now_ns, limits, free, placing(state, limits))
+    desk = Desk(state, now_ns, limits, free, find or placing(state, limits))
     starts: list[Action] = [Start(job.name, placement) for job, placement in desk.starts()]
     return Plan(state.version, (*first, *starts, *desk.promises()), desk.rule.reservations)
 

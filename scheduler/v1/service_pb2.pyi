@@ -13,6 +13,7 @@ from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
+from scheduler.v1 import status_pb2 as _status_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
@@ -1013,3 +1014,85 @@ class ReportHostResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportHostResponse: _TypeAlias = ReportHostResponse  # noqa: Y015
+
+@_typing.final
+class GetStatusRequest(_message.Message):
+    """Asks for the state of the cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANGS_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    gangs: _builtins.int
+    """Gangs to return at most, up to 1000. 0 means 20."""
+    incidents: _builtins.int
+    """Incidents to return at most, up to 100. 0 means 10."""
+    def __init__(
+        self,
+        *,
+        gangs: _builtins.int = ...,
+        incidents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs", "incidents", b"incidents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
+
+@_typing.final
+class GetStatusResponse(_message.Message):
+    """Answers GetStatus."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
+    GANGS_FIELD_NUMBER: _builtins.int
+    GANG_COUNT_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    gang_count: _builtins.int
+    """All gangs that hold hosts."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def server(self) -> _status_pb2.ServerStatus:
+        """The server that answers."""
+
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.DomainStatus]:
+        """Outermost domains in the order of the fabric."""
+
+    @_builtins.property
+    def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.TenantStatus]:
+        """Tenants that may have jobs, by name."""
+
+    @_builtins.property
+    def gangs(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.GangStatus]:
+        """The largest gangs, by hosts."""
+
+    @_builtins.property
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Incident]:
+        """What has gone wrong of late, newest first."""
+
+    def __init__(
+        self,
+        *,
+        server: _status_pb2.ServerStatus | None = ...,
+        domains: _abc.Iterable[_status_pb2.DomainStatus] | None = ...,
+        tenants: _abc.Iterable[_status_pb2.TenantStatus] | None = ...,
+        gangs: _abc.Iterable[_status_pb2.GangStatus] | None = ...,
+        gang_count: _builtins.int = ...,
+        incidents: _abc.Iterable[_status_pb2.Incident] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gang_count", b"gang_count", "gangs", b"gangs", "incidents", b"incidents", "server", b"server", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015

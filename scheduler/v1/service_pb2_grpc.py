@@ -110,6 +110,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostResponse.FromString,
                 _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/GetStatus',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer:
@@ -224,6 +229,14 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStatus(self, request, context):
+        """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
+        their cuts, and what has gone wrong of late.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -301,6 +314,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ReportHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostResponse.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -709,6 +727,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ReportHost',
             scheduler_dot_v1_dot_service__pb2.ReportHostRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ReportHostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/GetStatus',
+            scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

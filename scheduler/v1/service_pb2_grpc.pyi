@@ -69,6 +69,10 @@ class SchedulerServiceStub:
     """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
     are written down.
     """
+    GetStatus: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]
+    """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
+    their cuts, and what has gone wrong of late.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -110,6 +114,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ReportHost: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]  # type: ignore[assignment]
     """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
     are written down.
+    """
+    GetStatus: _aio.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]  # type: ignore[assignment]
+    """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
+    their cuts, and what has gone wrong of late.
     """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -239,6 +247,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_service_pb2.ReportHostResponse, _abc.Awaitable[_service_pb2.ReportHostResponse]]:
         """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
         are written down.
+        """
+
+    @_abc_1.abstractmethod
+    def GetStatus(
+        self,
+        request: _service_pb2.GetStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.GetStatusResponse, _abc.Awaitable[_service_pb2.GetStatusResponse]]:
+        """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
+        their cuts, and what has gone wrong of late.
         """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.core import Limits, Plan, State, decide
 from scheduler.core.commands import CancelJob, SubmitJob
+from scheduler.core.decide import Find
 from scheduler.core.events import JobStarted
 from scheduler.core.plan import Start
 from scheduler.v1 import service_pb2
@@ -36,11 +37,11 @@ class _Held:
         self.count = 0
         monkeypatch.setattr("scheduler.writer.decide", self)
 
-    def __call__(self, state: State, now_ns: int, limits: Limits) -> Plan:
+    def __call__(self, state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         self.count += 1
         self.begun.release()
         assert self.go.acquire(timeout=5)
-        return decide(state, now_ns, limits)
+        return decide(state, now_ns, limits, find)
 
     async def next_begun(self) -> None:
         assert await asyncio.to_thread(self.begun.acquire, timeout=5)
@@ -96,7 +97,7 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 ) -> None:
     calls = []
 
-    def bad(state: State, now_ns: int, limits: Limits) -> Plan:
+    def bad(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         calls.append(state.version)
         return Plan(state.version, (Start("nobody", on(fabric(), spec("x").request, 0)),))
 
@@ -111,10 +112,10 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 async def test_a_bug_in_a_decision_leaves_the_service_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(state: State, now_ns: int, limits: Limits) -> Plan:
+    def broken(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         if "poison" in state.jobs:
             raise ZeroDivisionError
-        return decide(state, now_ns, limits)
+        return decide(state, now_ns, limits, find)
 
     monkeypatch.setattr("scheduler.writer.decide", broken)
     async with serving(tmp_path) as served:

@@ -1,0 +1,148 @@
+"""What is where at one version: hosts and GPUs by domain, jobs by tenant, cuts by tier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+
+from placement import hostset
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from scheduler.core import HostState, Job, JobState, State
+from scheduler.core.lifecycle import LIVE
+from scheduler.observe.proof import Proof, proof
+
+MOST_DOMAINS = 256  # outermost domains that are told apart
+EVERYTHING = "all"
+
+Key = TypeVar("Key")
+
+
+class Use(StrEnum):
+    """What a host is used for; every host has one use."""
+
+    RUNNING = "running"  # ranks of a gang run on it
+    STOPPED = "stopped"  # of a gang that a failure stopped
+    SPARE = "spare"  # healthy, held as a spare
+    FREE = "free"  # healthy, held by nobody
+    OUT = "out"  # not healthy, and no gang's
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Hosts of one outermost domain, by health and by use."""
+
+    name: str
+    by_state: Mapping[HostState, int]
+    by_use: Mapping[Use, int]
+
+
+@dataclass(slots=True)
+class Queue:
+    """Live jobs of one tenant. `oldest`: the queued job that was submitted first."""
+
+    jobs: Counter[JobState] = field(default_factory=Counter)
+    queued_hosts: int = 0
+    held_hosts: int = 0
+    oldest: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Of the gangs that run: bytes per step by tier, outermost first, the lower bounds of
+    the outermost tier together, and gangs by what is proved of them."""
+
+    by_tier: Mapping[str, int]
+    lower_bound: int
+    by_proof: Mapping[Proof, int]
+
+
+def domains(state: State) -> tuple[Domain, ...]:
+    """Outermost domains in the order of the fabric; one of all hosts when they are too many."""
+    uses, states = _by_use(state), _by_state(state)
+    return tuple(
+        Domain(name, _inside(hosts, states), _inside(hosts, uses))
+        for name, hosts in _outermost(state.loaded_fabric)
+    )
+
+
+def queues(state: State) -> dict[str, Queue]:
+    """By tenant that may have jobs or has any, in the order of names."""
+    parents = {tenant.parent for tenant in state.tenants.tenants}
+    leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
+    found = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
+    for job in state.in_state(*LIVE):
+        queue = found.setdefault(job.tenant, Queue())
+        queue.jobs[job.state] += 1
+        queue.held_hosts += len(job.hosts) + len(job.spares)
+        if job.state is JobState.QUEUED:
+            queue.queued_hosts += job.needed
+            if queue.oldest is None or job.submit_ns < queue.oldest.submit_ns:
+                queue.oldest = job
+    return dict(sorted(found.items()))
+
+
+def cuts(state: State) -> Cuts:
+    """Tiers without any gang count 0."""
+    by_tier = {tier.name: 0 for tier in state.loaded_fabric.tiers}
+    by_proof = dict.fromkeys(Proof, 0)
+    bound = 0
+    for job in state.in_state(JobState.RUNNING):
+        for cut in job.cuts:
+            by_tier[cut.tier] += cut.bytes_per_step
+        bound += job.lower_bound
+        by_proof[proof(job.cuts, job.lower_bound)] += 1
+    return Cuts(by_tier, bound, by_proof)
+
+
+def gangs(state: State, most: int) -> tuple[Job, ...]:
+    """The largest that hold hosts, by hosts, then by name."""
+    held = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+    return tuple(sorted(held, key=lambda job: (-len(job.hosts), job.name))[:most])
+
+
+def _by_use(state: State) -> dict[Use, HostSet]:
+    running = _hosts(state.in_state(JobState.RUNNING))
+    stopped = _hosts(state.in_state(JobState.INTERRUPTED))
+    gang = running | stopped
+    return {
+        Use.RUNNING: running,
+        Use.STOPPED: stopped,
+        Use.SPARE: state.held & ~gang & ~state.unhealthy,
+        Use.FREE: state.free,
+        Use.OUT: state.unhealthy & ~gang,
+    }
+
+
+def _hosts(jobs: Iterable[Job]) -> HostSet:
+    found: HostSet = 0
+    for job in jobs:
+        found |= hostset.of(job.hosts)
+    return found
+
+
+def _by_state(state: State) -> dict[HostState, HostSet]:
+    found = dict.fromkeys(HostState, 0)
+    for index, host in state.hosts.items():
+        found[host.state] |= 1 << index
+    found[HostState.HEALTHY] = hostset.full(state.loaded_fabric.host_count) & ~state.unhealthy
+    return found
+
+
+def _inside(hosts: HostSet, sets: Mapping[Key, HostSet]) -> dict[Key, int]:
+    return {key: (hosts & some).bit_count() for key, some in sets.items()}
+
+
+@lru_cache(maxsize=4)
+def _outermost(fabric: Fabric) -> tuple[tuple[str, HostSet], ...]:
+    """Hosts of each outermost domain; of all together where telling them apart says little."""
+    tier = fabric.tiers[0] if fabric.tiers else None
+    if tier is None or len(tier.domains) > MOST_DOMAINS:
+        return ((EVERYTHING, hostset.full(fabric.host_count)),)
+    return tuple(
+        (name, hostset.from_mask(tier.domain_by_host == at)) for at, name in enumerate(tier.domains)
+    )

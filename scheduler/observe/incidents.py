@@ -1,0 +1,80 @@
+"""What has gone wrong of late: a fold over events that keeps the newest few."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.core import JobState
+from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued
+from scheduler.core.lifecycle import HostMove
+from scheduler.store import Compacted, Store
+
+KEPT = 100
+LOOKED_BACK = 2_000  # events read at the start for those that went before
+
+
+class IncidentKind(StrEnum):
+    """What can go wrong, or be put right."""
+
+    HOST_FAILED = "host_failed"
+    GANG_SWAPPED = "gang_swapped"
+    GANG_REQUEUED = "gang_requeued"
+    JOB_FAILED = "job_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """`subject`: the host or the job."""
+
+    version: int
+    time_ns: int
+    kind: IncidentKind
+    subject: str
+    detail: str
+
+
+class Incidents:
+    """Feed it events in order; read it from any thread."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Incident] = deque(maxlen=KEPT)
+
+    def feed(self, version: int, event: Event) -> None:
+        found = _incident(event)
+        if found is not None:
+            self._kept.append(Incident(version, event.time_ns, *found))
+
+    def newest(self, most: int) -> list[Incident]:
+        """Newest first."""
+        return list(self._kept)[::-1][:most]
+
+
+def look_back(store: Store, version: int) -> Incidents:
+    """What the last events before `version` tell, so that a restart forgets nothing of late.
+
+    Raises: StoreError.
+    """
+    found, after = Incidents(), max(0, version - LOOKED_BACK)
+    try:
+        for number, event in store.read(max(after, store.first_version() - 1)):
+            found.feed(number, event)
+    except Compacted:  # pragma: no cover - only when the log is compacted in this moment
+        return Incidents()
+    return found
+
+
+def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
+    match event:
+        case HostMoved(move=HostMove.FAIL):
+            return IncidentKind.HOST_FAILED, event.host, event.reason
+        case GangSwapped():
+            swaps = (f"{swap.left} by {swap.joined}" for swap in event.swaps)
+            return IncidentKind.GANG_SWAPPED, event.name, ", ".join(swaps) or "started again"
+        case JobRequeued():
+            return IncidentKind.GANG_REQUEUED, event.name, event.reason
+        case JobEnded(outcome=JobState.FAILED):
+            return IncidentKind.JOB_FAILED, event.name, event.reason
+        case _:
+            return None

@@ -1,0 +1,137 @@
+"""What has happened: a fold over events, each with the state that it found.
+
+Counts begin at zero with the process, as counters of Prometheus do; fed a whole log they
+are the totals of that log, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.core import Job, JobState, State
+from scheduler.core.apply import apply
+from scheduler.core.events import (
+    Event,
+    GangSwapped,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import SIGNALS, HostMove
+from scheduler.observe.numbers import Counts, Histograms
+from scheduler.observe.proof import gap, proof
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+WAIT_BOUNDS_S = (
+    *(1, 10, 30, MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, HOUR_S, 4 * HOUR_S),
+    *(12 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S),
+)
+GAP_BOUNDS = (0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+SIZES = (8, 64, 512, 2_048, 8_192)  # largest GPUs of each class but the last
+
+
+class Tally:
+    """Feed it events in order; read it from any thread."""
+
+    def __init__(self) -> None:
+        self.events = Counts()  # by type
+        self.submitted = Counts()  # by tenant
+        self.ended = Counts()  # by tenant and outcome
+        self.placements = Counts()  # by proof
+        self.restarts = Counts()  # by how
+        self.requeues = Counts()  # by cause
+        self.swaps = Counts()  # by cause
+        self.swapped_hosts = Counts()  # by source
+        self.failures = Counts()  # by signal
+        self.repairs = Counts()
+        self.notes = Counts()  # signals on record, by signal
+        self.waits_s = Histograms(WAIT_BOUNDS_S)  # by class of size
+        self.gaps = Histograms(GAP_BOUNDS)
+
+    def feed(self, state: State, event: Event) -> None:
+        """Count one event. `state`: before it. Cost: 2 us."""
+        self.events[type(event).__name__,] += 1
+        match event:
+            case JobSubmitted():
+                self.submitted[_tenant(state, event),] += 1
+            case JobStarted():
+                self._started(state, event)
+            case GangSwapped():
+                self._swapped(state.jobs[event.name], state, event)
+            case JobRequeued():
+                self.requeues[_why_requeued(state.jobs[event.name]),] += 1
+            case JobEnded():
+                self.ended[state.jobs[event.name].tenant, event.outcome.value] += 1
+            case HostMoved(move=HostMove.FAIL):
+                self.failures[_signal(event.reason),] += 1
+            case HostMoved(move=HostMove.REPAIR):
+                self.repairs[()] += 1
+            case HostSignalled():
+                self.notes[_signal(event.signal),] += 1
+            case _:
+                pass
+
+    def _started(self, state: State, event: JobStarted) -> None:
+        job = state.jobs[event.name]
+        self.placements[proof(event.cuts, event.lower_bound).value,] += 1
+        self.gaps[()].add(gap(event.cuts, event.lower_bound))
+        if event.attempt > 1:
+            self.restarts["queue",] += 1
+            return
+        gpus = job.gang_hosts * state.loaded_fabric.gpus_per_host
+        wait_s = (event.time_ns - job.submit_ns) / SECOND_NS
+        self.waits_s[size_class(gpus),].add(wait_s)
+
+    def _swapped(self, job: Job, state: State, event: GangSwapped) -> None:
+        index = state.loaded_fabric.index_by_name
+        self.restarts["swap",] += 1
+        self.swaps[_why_swapped(job, state, event),] += 1
+        for swap in event.swaps:
+            source = "spare" if index[swap.joined] in job.spares else "free"
+            self.swapped_hosts[source,] += 1
+
+
+def tally(log: Iterable[Event]) -> Tally:
+    """The totals of a whole log, from its first event."""
+    state, found = State.empty(), Tally()
+    for event in log:
+        found.feed(state, event)
+        state = apply(state, event)
+    return found
+
+
+def size_class(gpus: int) -> str:
+    """`1-8`, `9-64`, ..., `8193+`."""
+    below = 0
+    for most in SIZES:
+        if gpus <= most:
+            return f"{below + 1}-{most}"
+        below = most
+    return f"{below + 1}+"
+
+
+def _tenant(state: State, event: JobSubmitted) -> str:
+    return event.spec.tenant or state.tenants.default
+
+
+def _signal(text: str) -> str:
+    """The signal at the head of a reason; others together, for anybody may write one."""
+    found = text.partition(":")[0]
+    return found if found in SIGNALS else "other"
+
+
+def _why_swapped(job: Job, state: State, event: GangSwapped) -> str:
+    """A gang that stood still had failed; one that runs leaves hosts, or is moved."""
+    if job.state is JobState.INTERRUPTED:
+        return "failure"
+    index = state.loaded_fabric.index_by_name
+    leaves = any(state.unhealthy >> index[swap.left] & 1 for swap in event.swaps)
+    return "drain" if leaves else "move"
+
+
+def _why_requeued(job: Job) -> str:
+    return "failure" if job.state is JobState.INTERRUPTED else "preempted"

@@ -1,0 +1,75 @@
+"""The cluster on one screen, over the wire and as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.cli.statustext import status_text
+from scheduler.v1 import service_pb2, status_pb2
+from tests.build import exactly
+from tests.serving import RUNNING, Served, create, refused, serving
+
+
+async def _status(served: Served, **request: int) -> service_pb2.GetStatusResponse:
+    return await served.stub.GetStatus(service_pb2.GetStatusRequest(**request))
+
+
+async def test_status_counts_hosts_queue_and_gangs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+        await served.until("a", RUNNING)
+        await served.stub.CreateJob(create("b", 8))
+        answer = await _status(served)
+        assert sum(d.running_gpus for d in answer.domains) == 24
+        assert sum(d.spare_hosts for d in answer.domains) == 1
+        assert sum(d.free_gpus for d in answer.domains) == 32
+        (tenant,) = answer.tenants
+        assert (tenant.tenant, tenant.queued_jobs, tenant.oldest_job) == ("default", 1, "b")
+        why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
+        assert tenant.oldest_reason == why.reason.sentence
+        assert (tenant.queued_gpus, tenant.held_gpus) == (64, 32)
+        (gang,) = answer.gangs
+        assert (gang.job, gang.hosts, gang.spares, gang.gap) == ("a", 3, 1, 0.0)
+        assert answer.server.leader
+        assert answer.version == (await served.get("b")).version
+
+
+async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+        job = await served.until("a", RUNNING)
+        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
+        await served.stub.ReportHost(report)
+        while (await served.get("a")).attempt == 1:
+            pass
+        before = await _status(served)
+    async with serving(tmp_path) as served:
+        after = await _status(served)
+    assert list(after.incidents) == list(before.incidents)
+    kinds = [one.kind for one in after.incidents]
+    assert kinds == [
+        status_pb2.INCIDENT_KIND_GANG_SWAPPED,
+        status_pb2.INCIDENT_KIND_HOST_FAILED,
+    ]
+    left, joined = job.placement.hosts[0], job.placement.spares[0]
+    assert f"gang swapped  a         {left} by {joined}" in status_text(after)
+
+
+async def test_only_so_many_gangs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name, hosts in (("a", 1), ("b", 2), ("c", 2)):
+            await served.stub.CreateJob(create(name, hosts))
+            await served.until(name, RUNNING)
+        answer = await _status(served, gangs=1)
+        assert ([gang.job for gang in answer.gangs], answer.gang_count) == (["b"], 3)
+        assert "and 2 smaller gangs" in status_text(answer)
+
+
+@pytest.mark.parametrize("field", ["gangs", "incidents"])
+async def test_fewer_than_none_is_refused(tmp_path: Path, field: str) -> None:
+    async with serving(tmp_path) as served:
+        error = await refused(_status(served, **{field: -1}))
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))

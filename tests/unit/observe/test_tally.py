@@ -1,0 +1,184 @@
+"""Counts of what has happened, as a fold over events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement.request import TierCut
+from scheduler.core import JobState, State, replay
+from scheduler.core.commands import Command, ReportHost
+from scheduler.core.decide import decide
+from scheduler.core.events import Event, FabricLoaded
+from scheduler.core.job import SECOND_NS
+from scheduler.core.policy import Limits
+from scheduler.observe.instruments import Instruments
+from scheduler.observe.numbers import Histogram
+from scheduler.observe.proof import Proof, gap, proof
+from scheduler.observe.tally import size_class, tally
+from scheduler.store import open_store
+from simulator.metrics import Metrics
+from simulator.run import run_script
+from simulator.work import Costs
+from tests.build import (
+    HOUR_NS,
+    admitted,
+    cancel,
+    committed,
+    drain,
+    end,
+    exactly,
+    fabric,
+    fail,
+    repair,
+    submit,
+)
+from tests.serving import RUNNING, create, serving, url
+
+SMALL = fabric()
+
+
+def _log(*steps: Command | None, step_ns: int = SECOND_NS) -> list[Event]:
+    """Commands a second apart; None decides."""
+    log: list[Event] = [FabricLoaded(0, SMALL.spec)]
+    state, now_ns = replay(log), 0
+    for step in steps:
+        now_ns += step_ns
+        events = (
+            admitted(state, step, now_ns)
+            if step is not None
+            else committed(state, decide(state, now_ns, Limits()), now_ns)
+        )
+        state = replay(events, state)
+        log += events
+    return log
+
+
+def _host(state: State, name: str, block: int = 0) -> str:
+    return state.loaded_fabric.hosts[state.jobs[name].hosts[block]]
+
+
+def test_waits_are_those_of_first_starts_by_size() -> None:
+    log = _log(submit("a", 2), submit("b", 1), None)
+    found = tally(log)
+    assert {key: h.total for key, h in found.waits_s.items()} == {("9-64",): 2.0, ("1-8",): 1.0}
+    assert found.submitted == {("default",): 2}
+    assert found.events["JobStarted",] == 2
+
+
+def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -> None:
+    log = _log(submit("a", 8), None)
+    state = replay(log)
+    log = _log(submit("a", 8), None, fail(_host(state, "a")), None, repair(_host(state, "a")), None)
+    found = tally(log)
+    assert found.requeues == {("failure",): 1}
+    assert found.restarts == {("queue",): 1}
+    assert sum(found.waits_s["9-64",].counts) == 1
+    assert sum(found.placements.values()) == 2
+    assert found.failures == {("gpu-lost",): 1}
+    assert found.repairs == {(): 1}
+
+
+@pytest.mark.parametrize(("spares", "source"), [(1, "spare"), (0, "free")])
+def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
+    begun = (submit("a", 3, spares=exactly(spares)), None)
+    host = _host(replay(_log(*begun)), "a")
+    failed, drained = tally(_log(*begun, fail(host), None)), tally(_log(*begun, drain(host), None))
+    assert failed.swaps == {("failure",): 1}
+    assert drained.swaps == {("drain",): 1}
+    assert failed.swapped_hosts == drained.swapped_hosts == {(source,): 1}
+    assert failed.restarts == {("swap",): 1}
+
+
+def test_ends_are_told_apart() -> None:
+    log = _log(
+        *(submit("a"), submit("b"), submit("c"), None),
+        *(end("a"), end("b", JobState.FAILED), cancel("c")),
+    )
+    assert tally(log).ended == {
+        ("default", "completed"): 1,
+        ("default", "failed"): 1,
+        ("default", "cancelled"): 1,
+    }
+
+
+def test_a_signal_on_record_is_counted_by_its_name() -> None:
+    found = tally(_log(ReportHost("z0-r0-h0", "thermal", "82 C")))
+    assert found.notes == {("thermal",): 1}
+    assert not found.failures
+
+
+def test_it_agrees_with_the_metrics_of_a_replay() -> None:
+    """Two folds that share no code, on the log of a simulated cluster."""
+    script = [(0, submit("a", 4)), (1, submit("b", 8)), (HOUR_NS, fail("z0-r0-h0"))]
+    script += [(2 * HOUR_NS, repair("z0-r0-h0")), (3 * HOUR_NS, end("a")), (5 * HOUR_NS, end("b"))]
+    log = run_script(SMALL, script)
+    other, mine = Metrics(Costs()), tally(log)
+    for event in log:
+        other.feed(event)
+    assert sum(mine.submitted.values()) == other.submitted == 2
+    assert sum(mine.failures.values()) == other.host_failures == 1
+    assert sum(mine.restarts.values()) == other.restarts > 0
+    assert mine.ended["default", "completed"] == other.completed == 2
+    assert sum(h.total for h in mine.waits_s.values()) == pytest.approx(
+        other.totals(8)["wait_s"]["mean"] * 2
+    )
+
+
+async def test_what_a_server_counts_is_what_its_log_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Instruments] = []
+    made = Instruments.__init__
+
+    def noted(self: Instruments, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        seen.append(self)
+
+    monkeypatch.setattr(Instruments, "__init__", noted)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 3))
+        await served.until("a", RUNNING)
+        await served.stub.CreateJob(create("b", 8))
+    mine = seen[0].tally
+    store = open_store(url(tmp_path))
+    whole = tally(event for _, event in store.read())
+    store.close()
+    whole.events["FabricLoaded",] -= 1  # written before the writer is there
+    assert +whole.events == mine.events
+    assert whole.submitted == mine.submitted
+    assert {k: h.counts for k, h in whole.waits_s.items()} == {
+        k: h.counts for k, h in mine.waits_s.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name"), [(1, "1-8"), (8, "1-8"), (9, "9-64"), (8_192, "2049-8192"), (8_193, "8193+")]
+)
+def test_classes_of_size(gpus: int, name: str) -> None:
+    assert size_class(gpus) == name
+
+
+def test_a_histogram_counts_at_or_below() -> None:
+    histogram = Histogram((1, 5))
+    for value in (0.5, 1, 1.1, 5, 6):
+        histogram.add(value)
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.total == pytest.approx(13.6)
+
+
+@pytest.mark.parametrize(
+    ("cut", "bound", "what", "open_"),
+    [
+        (0, 0, Proof.OPTIMAL, 0),
+        (9, 9, Proof.OPTIMAL, 0),
+        (10, 9, Proof.BOUNDED, 0.1),
+        (9, 0, Proof.NONE, 1),
+    ],
+)
+def test_proofs(cut: int, bound: int, what: Proof, open_: float) -> None:
+    cuts = (TierCut("zone", cut),)
+    assert proof(cuts, bound) is what
+    assert gap(cuts, bound) == pytest.approx(open_)
