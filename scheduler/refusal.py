@@ -55,6 +55,9 @@ RULES: Final[dict[Reason, Rule]] = {
     error_pb2.ERROR_REASON_STOPPING: Rule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_STORE_FAILED: Rule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_INTERNAL: Rule(_Status.INTERNAL),
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: Rule(_Status.UNAUTHENTICATED),
+    error_pb2.ERROR_REASON_PERMISSION_DENIED: Rule(_Status.PERMISSION_DENIED),
+    error_pb2.ERROR_REASON_EXHAUSTED: Rule(_Status.RESOURCE_EXHAUSTED, 1),
 }
 
 _REASONS: Final[dict[Code, Reason]] = {
@@ -63,6 +66,7 @@ _REASONS: Final[dict[Code, Reason]] = {
     Code.ALREADY_EXISTS: error_pb2.ERROR_REASON_ALREADY_EXISTS,
     Code.PRECONDITION: error_pb2.ERROR_REASON_WRONG_STATE,
     Code.INFEASIBLE: error_pb2.ERROR_REASON_INFEASIBLE,
+    Code.EXHAUSTED: error_pb2.ERROR_REASON_EXHAUSTED,
 }
 
 
@@ -145,6 +149,18 @@ def not_found(kind: str, name: str) -> Refused:
 
 def conflict(message: str) -> Refused:
     return Refused(error_pb2.ERROR_REASON_CONFLICT, message)
+
+
+def unauthenticated(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_UNAUTHENTICATED, message)
+
+
+def denied(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_PERMISSION_DENIED, message)
+
+
+def exhausted(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_EXHAUSTED, message)
 
 
 def starting(message: str) -> Refused:

@@ -61,6 +61,7 @@ class Code(StrEnum):
     ALREADY_EXISTS = "already_exists"
     PRECONDITION = "precondition"
     INFEASIBLE = "infeasible"
+    EXHAUSTED = "exhausted"
 
 
 @dataclass(frozen=True, slots=True)

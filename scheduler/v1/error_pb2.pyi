@@ -50,6 +50,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A fault of the server itself, which is in its log. Nothing was changed."""
     ERROR_REASON_COMPACTED: _ErrorReason.ValueType  # 12
     """The events after this version are no longer kept: list, then watch from the list's version."""
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 14
+    """The server asks callers who they are, and this one has no token or certificate that it knows,
+    or one that has expired or was revoked.
+    """
+    ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 15
+    """The caller's role, or its tenant, does not allow this."""
+    ERROR_REASON_EXHAUSTED: _ErrorReason.ValueType  # 16
+    """The caller, its tenant or all callers together are at a limit of this server."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. An error carries google.rpc.ErrorInfo with the domain "muster" and, as
@@ -88,4 +96,12 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 11
 """A fault of the server itself, which is in its log. Nothing was changed."""
 ERROR_REASON_COMPACTED: ErrorReason.ValueType  # 12
 """The events after this version are no longer kept: list, then watch from the list's version."""
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 14
+"""The server asks callers who they are, and this one has no token or certificate that it knows,
+or one that has expired or was revoked.
+"""
+ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 15
+"""The caller's role, or its tenant, does not allow this."""
+ERROR_REASON_EXHAUSTED: ErrorReason.ValueType  # 16
+"""The caller, its tenant or all callers together are at a limit of this server."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -101,12 +101,26 @@ async def internal(served: Served, patch: Patch) -> object:
     return await served.stub.CreateJob(create("a"))
 
 
+def refusing(answer: Callable[[str], Exception]) -> Producer:
+    """Refused by the guard in front of the service."""
+
+    async def produce(served: Served, patch: Patch) -> object:
+        patch.setattr("scheduler.writer.Writer.submit", raising(answer("no")))
+        return await served.stub.CreateJob(create("a"))
+
+    return produce
+
+
 PRODUCERS: dict[str, Producer] = {
     producer.__name__.upper(): producer
     for producer in (
         *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
         *(watch_behind, compacted, starting, stopping, store_failed, internal),
     )
+} | {
+    "UNAUTHENTICATED": refusing(refusal.unauthenticated),
+    "PERMISSION_DENIED": refusing(refusal.denied),
+    "EXHAUSTED": refusing(refusal.exhausted),
 }
 
 
