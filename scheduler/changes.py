@@ -17,6 +17,7 @@ from scheduler.core.events import (
     JobRequeued,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
 )
 from scheduler.core.lifecycle import HostMove
 
@@ -25,6 +26,7 @@ class ChangeKind(StrEnum):
     """What can happen to a job."""
 
     SUBMITTED = "submitted"
+    UPDATED = "updated"
     STARTED = "started"
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
@@ -46,6 +48,7 @@ class Change:
 
 _KINDS: dict[type[Event], ChangeKind] = {
     JobSubmitted: ChangeKind.SUBMITTED,
+    JobUpdated: ChangeKind.UPDATED,
     JobStarted: ChangeKind.STARTED,
     GangSwapped: ChangeKind.SWAPPED,
     JobRequeued: ChangeKind.REQUEUED,
@@ -59,7 +62,7 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
     match event:
         case JobSubmitted():
             name, kind = event.spec.name, ChangeKind.SUBMITTED
-        case JobStarted() | GangSwapped() | JobRequeued() | JobEnded():
+        case JobUpdated() | JobStarted() | GangSwapped() | JobRequeued() | JobEnded():
             name, kind = event.name, _KINDS[type(event)]
         case HostMoved(move=HostMove.FAIL):
             index = state.loaded_fabric.index_by_name[event.host]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, assert_never
+from uuid import UUID, uuid5
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -19,11 +20,15 @@ from placement.request import (
     Undecided,
 )
 from placement.training import ContextParallel, DataParallel, Recompute, Sync
+from scheduler import listing
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
+from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
+
+_HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
 
 
 def numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
@@ -102,6 +107,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
         mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
     if message.HasField("constraints"):
         mapping["constraints"] = _constraints(message.constraints)
+    if message.labels:
+        mapping["labels"] = dict(message.labels)
     if message.HasField("time_limit_s"):
         mapping["time_limit_s"] = message.time_limit_s
     if message.HasField("spread_alpha"):
@@ -155,6 +162,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         tenant=spec.tenant,
         priority_class=spec.priority_class,
         constraints=_constraints_to_proto(mapping.get("constraints")),
+        labels=dict(spec.labels),
     )
 
 
@@ -175,7 +183,7 @@ def job_to_proto(
         name=job.name,
         uid=job.uid,
         create_time=timestamp(job.submit_ns),
-        update_time=timestamp(job.state_ns),
+        update_time=timestamp(max(job.state_ns, job.update_ns)),
         state=JOB_STATES[job.state],
         reason=reason,
         attempt=job.attempt,
@@ -185,6 +193,7 @@ def job_to_proto(
         tenant=job.tenant,
         priority=job.priority,
         preemptible=job.is_preemptible,
+        etag=job_etag(job),
     )
 
 
@@ -285,10 +294,12 @@ def host_to_proto(state: State, index: int, holder: Job | None, block: int | Non
         state=_HOST_STATES[host.state],
         update_time=timestamp(host.since_ns) if host.since_ns else None,
         reason=host.reason,
-        domains=[fabric.domain(index, tier) for tier in range(len(fabric.tiers))],
+        domains=listing.domains(fabric, index),
         job=holder.name if holder else "",
         block=block,
         version=state.version,
+        etag=host_etag(fabric.hosts[index], host, holder),
+        uid=str(uuid5(_HOSTS, f"{fabric.digest}/{fabric.hosts[index]}")),
     )
 
 

@@ -53,6 +53,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         keys.tenant,
         keys.priority_class,
         _neighbours(keys),
+        labels=tuple(sorted(keys.labels.items())),
     )
 
 
@@ -138,6 +139,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["tenant"] = spec.tenant
     if spec.priority_class:
         mapping["priority_class"] = spec.priority_class
+    if spec.labels:
+        mapping["labels"] = dict(spec.labels)
     if constraints := _constraints(spec):
         mapping["constraints"] = constraints
     return mapping

@@ -6,6 +6,7 @@ Shapes and types are checked by pydantic, so that every fault is reported at onc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -29,6 +30,10 @@ from placement.training import (
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
+
+MOST_LABELS, LONGEST_LABEL = 64, 256
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+_LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 
 
 def _refusal(message: str) -> PydanticCustomError:
@@ -115,6 +120,28 @@ def _labels(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
         raise _refusal(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
     return {_text(key): _text(text) for key, text in value.items()}
+
+
+def parse_labels(value: Any) -> dict[str, str]:
+    """A job's own labels. Raises: BadInput."""
+    if not isinstance(value, Mapping):
+        raise BadInput("labels", f"must map labels to values, as {{team: nlp}}, not {short(value)}")
+    if len(value) > MOST_LABELS:
+        raise BadInput("labels", f"must be at most {MOST_LABELS}, are {len(value):,}")
+    for key, text in value.items():
+        if not isinstance(key, str) or not _LABEL.fullmatch(key):
+            raise BadInput("labels", f"{short(key)} is no label: {_LABEL_RULE}")
+        if not isinstance(text, str) or len(text) > LONGEST_LABEL:
+            raise BadInput(f"labels.{key}", f"must be a text of at most {LONGEST_LABEL} characters")
+    return dict(value)
+
+
+def _own_labels(value: Any) -> dict[str, str]:
+    try:
+        return parse_labels(value)
+    except BadInput as error:
+        where = error.field.removeprefix("labels").lstrip(".")
+        raise _refusal(f"{where}: {error.message}" if where else error.message) from None
 
 
 def _avoided(value: Any) -> dict[str, list[str]]:
@@ -237,6 +264,7 @@ class JobKeys(Keys):
     time_limit_s: Count | None = None
     tenant: Text = ""
     priority_class: Text = ""
+    labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
     constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
 
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from placement.fabric import Fabric
+from scheduler import filters
 from scheduler.core import HostState, Job, JobState, State
 
 Item = TypeVar("Item")
+Key = tuple[Any, ...]  # numbers and texts
 
 
 class BadToken(ValueError):
-    """A page token that no list gave out."""
+    """A page token that no such list gave out."""
+
+
+class BadOrder(ValueError):
+    """An order that lists do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,21 @@ class Page(Generic[Item]):
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """What a list is asked for; its tokens are good for no other. `states` empty: all."""
+
+    states: frozenset[JobState] | frozenset[HostState] = frozenset()
+    filter: str = ""
+    order_by: str = ""
+    job: str = ""
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps([sorted(self.states), self.filter, self.order_by, self.job])
+        return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class HeldHost:
     """A host by index, who holds it, and which block it carries (None: a spare)."""
 
@@ -35,18 +59,51 @@ class HeldHost:
     block: int | None
 
 
-def jobs(state: State, states: Collection[JobState], size: int, token: str) -> Page[Job]:
-    """Live jobs and the newest ended ones, in the order of their arrival."""
+_JOB_KEYS: Final[dict[str, Callable[[Job], Key]]] = {
+    "create_time": lambda job: (job.sequence,),
+    "name": lambda job: (job.name, job.sequence),
+}
+
+_JOB_FIELDS: Final[dict[str, filters.Field]] = {
+    "name": filters.Text(lambda job: job.name),
+    "uid": filters.Text(lambda job: job.uid),
+    "state": filters.Choice(lambda job: job.state.name, tuple(JobState.__members__)),
+    "tenant": filters.Text(lambda job: job.tenant),
+    "priority_class": filters.Text(lambda job: job.spec.priority_class),
+    "priority": filters.Number(lambda job: job.priority),
+    "attempt": filters.Number(lambda job: job.attempt),
+    "labels": filters.Map(lambda job: dict(job.spec.labels)),
+}
+
+
+def jobs(state: State, query: Query, size: int, token: str) -> Page[Job]:
+    """Live jobs and the newest ended ones.
+
+    Raises: BadToken, BadOrder, BadFilter.
+    """
+    key, is_reversed = _job_order(query.order_by)
+    passes = filters.parse(query.filter, _JOB_FIELDS)
     everyone = (*state.jobs.values(), *state.ended.values())
-    wanted = (job for job in everyone if not states or job.state in states)
-    ordered = sorted(wanted, key=lambda job: job.sequence)
-    return _page("jobs", ordered, lambda job: job.sequence, size, token)
+    wanted = [j for j in everyone if (not query.states or j.state in query.states) and passes(j)]
+    wanted.sort(key=key, reverse=is_reversed)
+    return _page("jobs", query, wanted, key, size, token, is_reversed=is_reversed)
 
 
-def hosts(
-    state: State, states: Collection[HostState], job: str, size: int, token: str
-) -> Page[HeldHost]:
-    """Hosts in the order of the fabric; `job`: only what it holds, empty for all."""
+def _job_order(text: str) -> tuple[Callable[[Job], Key], bool]:
+    words = text.split()
+    is_reversed = words[1:] == ["desc"]
+    name = words[0] if words else "create_time"
+    if name not in _JOB_KEYS or (words[1:] and not is_reversed):
+        raise BadOrder(f"must be {' or '.join(_JOB_KEYS)}, with or without desc, not {text!r}")
+    return _JOB_KEYS[name], is_reversed
+
+
+def hosts(state: State, query: Query, size: int, token: str) -> Page[HeldHost]:
+    """Hosts in the order of the fabric; of those that `query.job` holds, unless it is empty.
+
+    Raises: BadToken, BadFilter.
+    """
+    passes = filters.parse(query.filter, _host_fields(state))
     held = holders(state)
     everyone = (
         held.get(index, HeldHost(index, None, None))
@@ -55,10 +112,29 @@ def hosts(
     wanted = (
         host
         for host in everyone
-        if (not states or state.host(host.index).state in states)
-        and (not job or (host.holder is not None and host.holder.name == job))
+        if (not query.states or state.host(host.index).state in query.states)
+        and (not query.job or (host.holder is not None and host.holder.name == query.job))
+        and passes(host)
     )
-    return _page("hosts", wanted, lambda host: host.index, size, token)
+    return _page("hosts", query, wanted, lambda host: (host.index,), size, token)
+
+
+def _host_fields(state: State) -> dict[str, filters.Field]:
+    fabric = state.loaded_fabric
+    return {
+        "name": filters.Text(lambda host: fabric.hosts[host.index]),
+        "state": filters.Choice(
+            lambda host: state.host(host.index).state.name, tuple(HostState.__members__)
+        ),
+        "reason": filters.Text(lambda host: state.host(host.index).reason),
+        "job": filters.Text(lambda host: host.holder.name if host.holder else ""),
+        "domains": filters.Names(lambda host: domains(fabric, host.index)),
+    }
+
+
+def domains(fabric: Fabric, index: int) -> list[str]:
+    """Names of the domains that hold a host, outermost tier first."""
+    return [fabric.domain(index, tier) for tier in range(len(fabric.tiers))]
 
 
 def holders(state: State) -> dict[int, HeldHost]:
@@ -71,25 +147,46 @@ def holders(state: State) -> dict[int, HeldHost]:
 
 
 def _page(
-    kind: str, ordered: Iterable[Item], key: Callable[[Item], int], size: int, token: str
+    kind: str,
+    query: Query,
+    ordered: Iterable[Item],
+    key: Callable[[Item], Key],
+    size: int,
+    token: str,
+    *,
+    is_reversed: bool = False,
 ) -> Page[Item]:
-    """The first `size` items whose key comes after the one that `token` names."""
-    after = _read_token(kind, token) if token else -1
-    found = tuple(islice((item for item in ordered if key(item) > after), size + 1))
+    """The first `size` items whose key comes after the one that `token` names.
+
+    A token holds the key of the last item, so it stays good when that one is gone.
+    """
+    last = _read_token(kind, query, token) if token else None
+
+    def is_due(item: Item) -> bool:
+        try:
+            return last is None or (key(item) < last if is_reversed else key(item) > last)
+        except TypeError:  # a token made by hand
+            raise BadToken(_NO_TOKEN) from None
+
+    found = tuple(islice(filter(is_due, ordered), size + 1))
     if len(found) <= size:
         return Page(found, "")
-    return Page(found[:size], _token(kind, key(found[size - 1])))
+    return Page(found[:size], _token(kind, query, key(found[size - 1])))
 
 
-def _token(kind: str, last: int) -> str:
-    return base64.urlsafe_b64encode(f"{kind}:{last}".encode()).decode()
+_NO_TOKEN: Final = "is not the next_page_token of a list with these states, filter and order"
 
 
-def _read_token(kind: str, token: str) -> int:
+def _token(kind: str, query: Query, last: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps([kind, query.digest, *last]).encode()).decode()
+
+
+def _read_token(kind: str, query: Query, token: str) -> Key:
     try:
-        got, _, last = base64.urlsafe_b64decode(token.encode()).decode().partition(":")
-    except (binascii.Error, UnicodeError):
-        got, last = "", ""
-    if got != kind or not last.isdecimal():
-        raise BadToken(f"{token!r} is not the next_page_token of such a list")
-    return int(last)
+        parts = json.loads(base64.urlsafe_b64decode(token.encode()))
+        got, digest, *last = parts
+    except (binascii.Error, UnicodeError, ValueError, TypeError, RecursionError):
+        raise BadToken(_NO_TOKEN) from None
+    if [got, digest] != [kind, query.digest] or not last:
+        raise BadToken(_NO_TOKEN)
+    return tuple(last)

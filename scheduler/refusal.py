@@ -58,6 +58,7 @@ RULES: Final[dict[Reason, Rule]] = {
     error_pb2.ERROR_REASON_UNAUTHENTICATED: Rule(_Status.UNAUTHENTICATED),
     error_pb2.ERROR_REASON_PERMISSION_DENIED: Rule(_Status.PERMISSION_DENIED),
     error_pb2.ERROR_REASON_EXHAUSTED: Rule(_Status.RESOURCE_EXHAUSTED, 1),
+    error_pb2.ERROR_REASON_ETAG_MISMATCH: Rule(_Status.ABORTED),
 }
 
 _REASONS: Final[dict[Code, Reason]] = {
@@ -67,6 +68,7 @@ _REASONS: Final[dict[Code, Reason]] = {
     Code.PRECONDITION: error_pb2.ERROR_REASON_WRONG_STATE,
     Code.INFEASIBLE: error_pb2.ERROR_REASON_INFEASIBLE,
     Code.EXHAUSTED: error_pb2.ERROR_REASON_EXHAUSTED,
+    Code.STALE: error_pb2.ERROR_REASON_ETAG_MISMATCH,
 }
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from placement.errors import BadInput
-from scheduler import advice, convert, listing
-from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run
+from scheduler import advice, convert, listing, lists
+from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run, replay
 from scheduler.core.admit import Code
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    MoveHost,
+    ReportHost,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.core.defrag import Proposal, Terms, propose
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
@@ -32,14 +40,16 @@ from scheduler.refusal import (
     rejected,
     starting,
 )
+from scheduler.updates import update_from_proto
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Member = TypeVar("Member")
+JobChange = UpdateJob | CancelJob | EndJob
+HostRequest = (
+    service_pb2.CordonHostRequest | service_pb2.UncordonHostRequest | service_pb2.DrainHostRequest
+)
 
-JOBS_PAGE, MOST_JOBS = 100, 1_000
-HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
 GANGS, INCIDENTS = 20, 10
 
 
@@ -74,17 +84,18 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             if request.validate_only:
                 answer = await asyncio.to_thread(_dry_run, writer, command)
                 return service_pb2.CreateJobResponse(answer=answer)
-            await self._done(command, "spec.")
-            made = writer.state.by_request(request.request_id) if request.request_id else None
-            job = await self._message(made or _job(writer.state, spec.name))
+            state = await self._done(command, "spec.")
+            made = state.by_request(request.request_id) if request.request_id else None
+            job = await self._message(state, made or _job(state, spec.name))
             return service_pb2.CreateJobResponse(job=job)
 
     async def GetJob(
         self, request: service_pb2.GetJobRequest, context: Context
     ) -> service_pb2.GetJobResponse:
         async with refusals(context):
-            job = _job(self._writer.state, request.name)
-            return service_pb2.GetJobResponse(job=await self._message(job))
+            state = self._writer.state
+            job = await self._message(state, _job(state, request.name))
+            return service_pb2.GetJobResponse(job=job)
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
@@ -92,13 +103,24 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             return await asyncio.to_thread(_list_jobs, self._writer, self._reasons, request)
 
+    async def UpdateJob(
+        self, request: service_pb2.UpdateJobRequest, context: Context
+    ) -> service_pb2.UpdateJobResponse:
+        async with refusals(context):
+            try:
+                command = update_from_proto(request)
+            except BadInput as error:
+                raise invalid(error.field, error.message) from None
+            job = await self._changed(command, "job.spec.", only_checked=request.validate_only)
+            return service_pb2.UpdateJobResponse(job=job)
+
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
     ) -> service_pb2.CancelJobResponse:
         async with refusals(context):
-            await self._done(CancelJob(request.name, request.reason))
-            job = _job(self._writer.state, request.name)
-            return service_pb2.CancelJobResponse(job=await self._message(job))
+            command = CancelJob(request.name, request.reason, request.etag, request.request_id)
+            job = await self._changed(command, only_checked=request.validate_only)
+            return service_pb2.CancelJobResponse(job=job)
 
     async def EndJob(
         self, request: service_pb2.EndJobRequest, context: Context
@@ -107,9 +129,12 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
             outcome = convert.job_state(request.outcome)
             if outcome not in (JobState.COMPLETED, JobState.FAILED):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
-            await self._done(EndJob(request.name, outcome, request.attempt, request.reason))
-            job = _job(self._writer.state, request.name)
-            return service_pb2.EndJobResponse(job=await self._message(job))
+            command = EndJob(
+                *(request.name, outcome, request.attempt, request.reason),
+                *(request.etag, request.request_id),
+            )
+            job = await self._changed(command, only_checked=request.validate_only)
+            return service_pb2.EndJobResponse(job=job)
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
@@ -175,35 +200,36 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.ListHostsRequest, context: Context
     ) -> service_pb2.ListHostsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(_list_hosts, self._writer.state, request)
+            return await asyncio.to_thread(lists.hosts_page, self._writer.state, request)
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context
     ) -> service_pb2.CordonHostResponse:
         async with refusals(context):
-            host = await self._moved(request.name, HostMove.CORDON, request.reason)
+            host = await self._moved(request, HostMove.CORDON)
             return service_pb2.CordonHostResponse(host=host)
 
     async def UncordonHost(
         self, request: service_pb2.UncordonHostRequest, context: Context
     ) -> service_pb2.UncordonHostResponse:
         async with refusals(context):
-            host = await self._moved(request.name, HostMove.UNCORDON, request.reason)
+            host = await self._moved(request, HostMove.UNCORDON)
             return service_pb2.UncordonHostResponse(host=host)
 
     async def DrainHost(
         self, request: service_pb2.DrainHostRequest, context: Context
     ) -> service_pb2.DrainHostResponse:
         async with refusals(context):
-            host = await self._moved(request.name, HostMove.DRAIN, request.reason)
+            host = await self._moved(request, HostMove.DRAIN)
             return service_pb2.DrainHostResponse(host=host)
 
     async def ReportHost(
         self, request: service_pb2.ReportHostRequest, context: Context
     ) -> service_pb2.ReportHostResponse:
         async with refusals(context):
-            await self._done(ReportHost(request.name, request.signal, request.detail))
-            host = _host_message(self._writer.state, request.name)
+            command = ReportHost(request.name, request.signal, request.detail, request.request_id)
+            state = await self._done(command, only_checked=request.validate_only)
+            host = _host_message(state, request.name)
             return service_pb2.ReportHostResponse(host=host)
 
     async def GetStatus(
@@ -217,23 +243,44 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     def _reason(self, writer: Writer, state: State, name: str) -> Reason:
         return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
 
-    async def _message(self, job: Job) -> job_pb2.Job:
+    async def _message(self, state: State, job: Job) -> job_pb2.Job:
         """The job with its hosts, or with the reason why it waits."""
-        writer, reasons = self._writer, self._reasons
+        # A state that only might be must not be taken for the one of its version.
+        reasons = self._reasons if state is self._writer.state else advice.ReasonCache()
         found = await asyncio.to_thread(
-            _described, writer, reasons, writer.state, [job], with_hosts=True
+            _described, self._writer, reasons, state, [job], with_hosts=True
         )
         return found[0]
 
-    async def _moved(self, name: str, move: HostMove, reason: str) -> host_pb2.Host:
-        await self._done(MoveHost(name, move, reason))
-        return _host_message(self._writer.state, name)
+    async def _changed(
+        self, command: JobChange, prefix: str = "", *, only_checked: bool
+    ) -> job_pb2.Job:
+        """The job after `command`."""
+        state = await self._done(command, prefix, only_checked=only_checked)
+        return await self._message(state, _job(state, command.name))
 
-    async def _done(self, command: Command, prefix: str = "") -> None:
-        """Have `command` written. Raises: Refused."""
-        answer = await self._writer.submit(command)
+    async def _moved(self, request: HostRequest, move: HostMove) -> host_pb2.Host:
+        command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
+        state = await self._done(command, only_checked=request.validate_only)
+        return _host_message(state, request.name)
+
+    async def _done(
+        self, command: Command, prefix: str = "", *, only_checked: bool = False
+    ) -> State:
+        """The state after `command`, which is written unless `only_checked`.
+
+        `prefix`: where the command's fields lie in the request. Raises: Refused.
+        """
+        writer = self._writer
+        if only_checked:
+            state = writer.state
+            answer = admit(state, command, writer.now_ns())
+        else:
+            answer = await writer.submit(command)
+            state = writer.state
         if isinstance(answer, Rejected):
             raise rejected(answer, prefix)
+        return replay(answer, state) if only_checked else state
 
 
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
@@ -326,30 +373,9 @@ def _list_jobs(
     writer: Writer, reasons: advice.ReasonCache, request: service_pb2.ListJobsRequest
 ) -> service_pb2.ListJobsResponse:
     state = writer.state
-    states = _states(request.states, convert.job_state)
-    size = _size(request.page_size, JOBS_PAGE, MOST_JOBS)
-    try:
-        page = listing.jobs(state, states, size, request.page_token)
-    except listing.BadToken as error:
-        raise invalid("page_token", str(error)) from None
+    page = lists.jobs_page(state, request)
     return service_pb2.ListJobsResponse(
         jobs=_described(writer, reasons, state, page.items, with_hosts=False),
-        next_page_token=page.next_token,
-        version=state.version,
-    )
-
-
-def _list_hosts(
-    state: State, request: service_pb2.ListHostsRequest
-) -> service_pb2.ListHostsResponse:
-    states = _states(request.states, convert.host_state)
-    size = _size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
-    try:
-        page = listing.hosts(state, states, request.job, size, request.page_token)
-    except listing.BadToken as error:
-        raise invalid("page_token", str(error)) from None
-    return service_pb2.ListHostsResponse(
-        hosts=[convert.host_to_proto(state, h.index, h.holder, h.block) for h in page.items],
         next_page_token=page.next_token,
         version=state.version,
     )
@@ -362,24 +388,8 @@ def _status(
     server: Server,
 ) -> service_pb2.GetStatusResponse:
     state = writer.state
-    gangs = _size(request.gangs, GANGS, MOST_JOBS, "gangs")
-    incidents = _size(request.incidents, INCIDENTS, KEPT, "incidents")
+    gangs = lists.size(request.gangs, GANGS, lists.MOST_JOBS, "gangs")
+    incidents = lists.size(request.incidents, INCIDENTS, KEPT, "incidents")
     oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
     why = reasons.explain(state, oldest, writer.now_ns(), writer.limits)
     return status(state, server, why, writer.instruments.incidents.newest(incidents), gangs)
-
-
-def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> set[Member]:
-    found = set()
-    for number in numbers:
-        member = by_number(number)
-        if member is None:
-            raise invalid("states", f"{number} is not a state")
-        found.add(member)
-    return found
-
-
-def _size(asked: int, default: int, most: int, field: str = "page_size") -> int:
-    if asked < 0:
-        raise invalid(field, "must not be negative")
-    return min(asked or default, most)

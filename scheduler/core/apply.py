@@ -21,6 +21,7 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     TenantsLoaded,
 )
 from scheduler.core.job import Job
@@ -35,6 +36,7 @@ from scheduler.core.lifecycle import (
     after,
 )
 from scheduler.core.overlay import Overlay
+from scheduler.core.requests import remembered
 from scheduler.core.state import RETAINED, Host, State
 
 _K = TypeVar("_K")
@@ -59,6 +61,8 @@ def apply(state: State, event: Event) -> State:
             after_event = reloaded(state, event)
         case JobSubmitted():
             after_event = _submitted(state, event)
+        case JobUpdated():
+            after_event = _updated(state, event)
         case JobsReserved():
             after_event = _reserved(state, event)
         case JobStarted():
@@ -75,7 +79,8 @@ def apply(state: State, event: Event) -> State:
             after_event = state
         case _:
             assert_never(event)
-    return replace(after_event, version=state.version + 1)
+    requests = remembered(state.requests, event)
+    return replace(after_event, version=state.version + 1, requests=requests)
 
 
 def _loaded(state: State, event: FabricLoaded) -> State:
@@ -94,11 +99,27 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         needed=hosts + event.spec.request.spares.required(hosts),
         submit_ns=event.time_ns,
         state_ns=event.time_ns,
+        update_ns=event.time_ns,
         sequence=state.version + 1,
         request_id=event.request_id,
     )
     job = owned(job, state.tenants)
     return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+
+
+def _updated(state: State, event: JobUpdated) -> State:
+    """A waiting job goes to its new place, and what was promised to it as it was is void."""
+    job = state.jobs[event.name]
+    updated = replace(job, spec=event.spec, update_ns=event.time_ns)
+    updated = owned(updated, state.tenants)
+    changed = replace(state, jobs=_with(state.jobs, job.name, updated))
+    if job.state is not JobState.QUEUED:
+        return changed
+    less = replace(changed, queue=_unqueued(state, job))
+    has_moved = replace(updated, spec=job.spec, update_ns=job.update_ns) != job
+    is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
+    kept = state.reserved if is_as_long and not has_moved else _unreserved(state, job.name)
+    return replace(less, queue=_queued(less, updated), reserved=kept)
 
 
 def _reserved(state: State, event: JobsReserved) -> State:

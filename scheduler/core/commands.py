@@ -1,4 +1,8 @@
-"""What can be asked of the scheduler. Each is checked by admit and never trusted."""
+"""What can be asked of the scheduler. Each is checked by admit and never trusted.
+
+`etag`, where given: of the job or host as the caller knows it; when it has changed the
+command is refused. `request_id`: the same one again does nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,23 @@ class SubmitJob:
 class CancelJob:
     name: str
     reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJob:
+    """Another priority, time limit or other labels: the `fields` of the specification
+    take the values given here, the rest stays."""
+
+    name: str
+    fields: tuple[str, ...]
+    priority: int = 0
+    priority_class: str = ""
+    time_limit_s: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    etag: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +54,8 @@ class EndJob:
     outcome: JobState
     attempt: int = 0
     reason: str = ""
+    etag: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +65,8 @@ class MoveHost:
     host: str
     move: HostMove
     reason: str = ""
+    etag: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +76,7 @@ class ReportHost:
     host: str
     signal: str
     detail: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +86,4 @@ class LoadTenants:
     tenants: Tenants
 
 
-Command = SubmitJob | CancelJob | EndJob | MoveHost | ReportHost | LoadTenants
+Command = SubmitJob | UpdateJob | CancelJob | EndJob | MoveHost | ReportHost | LoadTenants

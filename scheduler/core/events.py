@@ -41,6 +41,16 @@ class JobSubmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class JobUpdated:
+    """From here on the job has this specification; its gang is the same."""
+
+    time_ns: int
+    name: str
+    spec: JobSpec
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobStarted:
     """`hosts[i]` carries block i of the gang."""
 
@@ -97,6 +107,7 @@ class JobEnded:
     name: str
     outcome: JobState
     reason: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,7 @@ class HostMoved:
     host: str
     move: HostMove
     reason: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +127,14 @@ class HostSignalled:
     host: str
     signal: str
     detail: str = ""
+    request_id: str = ""
 
 
 Event = (
     FabricLoaded
     | TenantsLoaded
     | JobSubmitted
+    | JobUpdated
     | JobsReserved
     | JobStarted
     | GangSwapped

@@ -20,7 +20,7 @@ class JobSpec:
 
     `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
     far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
-    jobs it lies beside.
+    jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
     """
 
     name: str
@@ -30,6 +30,7 @@ class JobSpec:
     tenant: str = ""
     priority_class: str = ""
     neighbours: Neighbours = ANYBODY
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 
     `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
-    start of the current attempt, `state_ns` the time of the last change of state.
+    start of the current attempt, `state_ns` the time of the last change of state,
+    `update_ns` that of the last change by its owner.
     `needed`: free hosts without which it cannot start, the required spares among them.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
     """
@@ -62,6 +64,7 @@ class Job:
     notes: tuple[str, ...] = ()
     reason: str = ""
     request_id: str = ""
+    update_ns: int = 0
 
     @property
     def name(self) -> str:

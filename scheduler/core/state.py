@@ -11,6 +11,7 @@ from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.overlay import Overlay
+from scheduler.core.requests import Done
 from scheduler.core.tenants import OPEN, Tenants
 from scheduler.core.usage import Account
 
@@ -36,7 +37,8 @@ class State:
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
     `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
-    jobs in ns, under the policy *conservative* only.
+    jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
+    did, by request_id, oldest first.
     """
 
     version: int = 0
@@ -52,6 +54,7 @@ class State:
     tenants: Tenants = OPEN
     accounts: Mapping[str, Account] = field(default_factory=Overlay)
     reserved: Mapping[str, int] = field(default_factory=Overlay)
+    requests: Mapping[str, Done] = field(default_factory=Overlay)
 
     @staticmethod
     def empty() -> State:
@@ -84,8 +87,11 @@ class State:
 
     def by_request(self, request_id: str) -> Job | None:
         """The job that a submit with this request_id made, if it is at hand."""
-        everyone = (*self.jobs.values(), *self.ended.values())
-        return next((j for j in everyone if j.request_id == request_id), None)
+        done = self.requests.get(request_id)
+        if done is None or not done.uid:
+            return None
+        live = self.jobs.get(done.what.removeprefix("submit "))
+        return live if live and live.uid == done.uid else self.ended.get(done.uid)
 
     def in_state(self, *states: JobState) -> Iterator[Job]:
         """Jobs in these states, in order of start; of submission when QUEUED is among them."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18scheduler/v1/error.proto\x12\x0cscheduler.v1*\xe5\x03\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_REASON_INVALID\x10\x01\x12\x1a\n\x16\x45RROR_REASON_NOT_FOUND\x10\x02\x12\x1f\n\x1b\x45RROR_REASON_ALREADY_EXISTS\x10\x03\x12\x1c\n\x18\x45RROR_REASON_WRONG_STATE\x10\x04\x12\x1b\n\x17\x45RROR_REASON_INFEASIBLE\x10\x05\x12\x19\n\x15\x45RROR_REASON_CONFLICT\x10\x06\x12\x1d\n\x19\x45RROR_REASON_WATCH_BEHIND\x10\x07\x12\x19\n\x15\x45RROR_REASON_STARTING\x10\x08\x12\x19\n\x15\x45RROR_REASON_STOPPING\x10\t\x12\x1d\n\x19\x45RROR_REASON_STORE_FAILED\x10\n\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_COMPACTED\x10\x0c\x12 \n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x0e\x12\"\n\x1e\x45RROR_REASON_PERMISSION_DENIED\x10\x0f\x12\x1a\n\x16\x45RROR_REASON_EXHAUSTED\x10\x10\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18scheduler/v1/error.proto\x12\x0cscheduler.v1*\x85\x04\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_REASON_INVALID\x10\x01\x12\x1a\n\x16\x45RROR_REASON_NOT_FOUND\x10\x02\x12\x1f\n\x1b\x45RROR_REASON_ALREADY_EXISTS\x10\x03\x12\x1c\n\x18\x45RROR_REASON_WRONG_STATE\x10\x04\x12\x1b\n\x17\x45RROR_REASON_INFEASIBLE\x10\x05\x12\x19\n\x15\x45RROR_REASON_CONFLICT\x10\x06\x12\x1d\n\x19\x45RROR_REASON_WATCH_BEHIND\x10\x07\x12\x19\n\x15\x45RROR_REASON_STARTING\x10\x08\x12\x19\n\x15\x45RROR_REASON_STOPPING\x10\t\x12\x1d\n\x19\x45RROR_REASON_STORE_FAILED\x10\n\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_COMPACTED\x10\x0c\x12 \n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x0e\x12\"\n\x1e\x45RROR_REASON_PERMISSION_DENIED\x10\x0f\x12\x1a\n\x16\x45RROR_REASON_EXHAUSTED\x10\x10\x12\x1e\n\x1a\x45RROR_REASON_ETAG_MISMATCH\x10\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.error_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORREASON']._serialized_start=43
-  _globals['_ERRORREASON']._serialized_end=528
+  _globals['_ERRORREASON']._serialized_end=560
 # @@protoc_insertion_point(module_scope)

@@ -58,6 +58,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The caller's role, or its tenant, does not allow this."""
     ERROR_REASON_EXHAUSTED: _ErrorReason.ValueType  # 16
     """The caller, its tenant or all callers together are at a limit of this server."""
+    ERROR_REASON_ETAG_MISMATCH: _ErrorReason.ValueType  # 13
+    """What you know is out of date: the etag is not the current one. Read again, then decide."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. An error carries google.rpc.ErrorInfo with the domain "muster" and, as
@@ -104,4 +106,6 @@ ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 15
 """The caller's role, or its tenant, does not allow this."""
 ERROR_REASON_EXHAUSTED: ErrorReason.ValueType  # 16
 """The caller, its tenant or all callers together are at a limit of this server."""
+ERROR_REASON_ETAG_MISMATCH: ErrorReason.ValueType  # 13
+"""What you know is out of date: the etag is not the current one. Read again, then decide."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

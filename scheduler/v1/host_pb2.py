@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xca\x01\n\x04Host\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostState\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07\x64omains\x18\x05 \x03(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12\x12\n\x05\x62lock\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07version\x18\x08 \x01(\x03\x42\x08\n\x06_block*\x88\x01\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\x01\n\x04Host\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostState\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07\x64omains\x18\x05 \x03(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12\x12\n\x05\x62lock\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07version\x18\x08 \x01(\x03\x12\x0c\n\x04\x65tag\x18\t \x01(\t\x12\x0b\n\x03uid\x18\n \x01(\tB\x08\n\x06_block*\x88\x01\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.host_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOSTSTATE']._serialized_start=280
-  _globals['_HOSTSTATE']._serialized_end=416
+  _globals['_HOSTSTATE']._serialized_start=307
+  _globals['_HOSTSTATE']._serialized_end=443
   _globals['_HOST']._serialized_start=75
-  _globals['_HOST']._serialized_end=277
+  _globals['_HOST']._serialized_end=304
 # @@protoc_insertion_point(module_scope)

@@ -66,6 +66,8 @@ class Host(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host, as the fabric gives it."""
     state: Global___HostState.ValueType
@@ -78,6 +80,10 @@ class Host(_message.Message):
     """Block of the job's gang on this host. Unset when the host is held as a spare or not at all."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
+    etag: _builtins.str
+    """Names what the host is now, to be sent back with a change."""
+    uid: _builtins.str
+    """Identifier of this host of this fabric."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the host came into this state. Unset for a host that has always been healthy, or is
@@ -99,10 +105,12 @@ class Host(_message.Message):
         job: _builtins.str = ...,
         block: _builtins.int | None = ...,
         version: _builtins.int = ...,
+        etag: _builtins.str = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "domains", b"domains", "job", b"job", "name", b"name", "reason", b"reason", "state", b"state", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
     _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015

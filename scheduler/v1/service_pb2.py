@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from scheduler.v1 import advice_pb2 as scheduler_dot_v1_dot_advice__pb2
 from scheduler.v1 import host_pb2 as scheduler_dot_v1_dot_host__pb2
@@ -31,79 +32,83 @@ from scheduler.v1 import status_pb2 as scheduler_dot_v1_dot_status__pb2
 from scheduler.v1 import tenant_pb2 as scheduler_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/advice.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/status.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"`\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"0\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"g\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"2\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07suppose\x18\x02 \x03(\t\"\xa7\x01\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12%\n\x07what_if\x18\x05 \x01(\x0b\x32\x14.scheduler.v1.WhatIf\x12\x0f\n\x07version\x18\x04 \x01(\x03\"u\n\x10ListSlotsRequest\x12\r\n\x05sizes\x18\x01 \x03(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x16\n\x0epriority_class\x18\x03 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"\xc8\x01\n\x11ListSlotsResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0clargest_gpus\x18\x02 \x01(\x05\x12&\n\x05slots\x18\x03 \x03(\x0b\x32\x17.scheduler.v1.SlotCount\x12*\n\x07\x64omains\x18\x04 \x03(\x0b\x32\x19.scheduler.v1.DomainSlots\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x12\n\nfree_hosts\x18\x06 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x07 \x01(\x05\"\x9e\x01\n\x11\x44\x65\x66ragmentRequest\x12\x0f\n\x05hosts\x18\x01 \x01(\x05H\x00\x12\r\n\x03job\x18\x02 \x01(\tH\x00\x12\r\n\x05\x61pply\x18\x03 \x01(\x08\x12\x19\n\x0c\x63heckpoint_s\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x16\n\trestart_s\x18\x05 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06wantedB\x0f\n\r_checkpoint_sB\x0c\n\n_restart_s\"\xd8\x01\n\x12\x44\x65\x66ragmentResponse\x12\x10\n\x08sentence\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x14\n\x0cwanted_hosts\x18\x03 \x01(\x05\x12\x13\n\x0b\x66ree_before\x18\x04 \x01(\x05\x12\x12\n\nfree_after\x18\x05 \x01(\x05\x12\'\n\x05moves\x18\x06 \x03(\x0b\x32\x18.scheduler.v1.Relocation\x12\x16\n\x0elost_gpu_hours\x18\x07 \x01(\x01\x12\x0f\n\x07\x61pplied\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\t \x01(\x03\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"o\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"1\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"3\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"0\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"A\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"4\n\x10GetStatusRequest\x12\r\n\x05gangs\x18\x01 \x01(\x05\x12\x11\n\tincidents\x18\x02 \x01(\x05\"\x92\x02\n\x11GetStatusResponse\x12*\n\x06server\x18\x01 \x01(\x0b\x32\x1a.scheduler.v1.ServerStatus\x12+\n\x07\x64omains\x18\x02 \x03(\x0b\x32\x1a.scheduler.v1.DomainStatus\x12+\n\x07tenants\x18\x03 \x03(\x0b\x32\x1a.scheduler.v1.TenantStatus\x12\'\n\x05gangs\x18\x04 \x03(\x0b\x32\x18.scheduler.v1.GangStatus\x12\x12\n\ngang_count\x18\x05 \x01(\x05\x12)\n\tincidents\x18\x06 \x03(\x0b\x32\x16.scheduler.v1.Incident\x12\x0f\n\x07version\x18\x07 \x01(\x03*\xd7\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x32\xfa\t\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12L\n\tListSlots\x12\x1e.scheduler.v1.ListSlotsRequest\x1a\x1f.scheduler.v1.ListSlotsResponse\x12O\n\nDefragment\x12\x1f.scheduler.v1.DefragmentRequest\x1a .scheduler.v1.DefragmentResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponse\x12L\n\tGetStatus\x12\x1e.scheduler.v1.GetStatusRequest\x1a\x1f.scheduler.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ascheduler/v1/service.proto\x12\x0cscheduler.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/advice.proto\x1a\x17scheduler/v1/host.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\x1a\x19scheduler/v1/status.proto\x1a\x19scheduler/v1/tenant.proto\"b\n\x10\x43reateJobRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.scheduler.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Y\n\x11\x43reateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.scheduler.v1.Answer\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"0\n\x0eGetJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x82\x01\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12&\n\x06states\x18\x03 \x03(\x0e\x32\x16.scheduler.v1.JobState\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12\x10\n\x08order_by\x18\x05 \x01(\t\"]\n\x10ListJobsResponse\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"\x8e\x01\n\x10UpdateJobRequest\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"3\n\x11UpdateJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"i\n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"3\n\x11\x43\x61ncelJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"\xa0\x01\n\rEndJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x15\n\rvalidate_only\x18\x07 \x01(\x08\"0\n\x0e\x45ndJobResponse\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.scheduler.v1.Job\"2\n\x11\x45xplainJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07suppose\x18\x02 \x03(\t\"\xa7\x01\n\x12\x45xplainJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12%\n\x07what_if\x18\x05 \x01(\x0b\x32\x14.scheduler.v1.WhatIf\x12\x0f\n\x07version\x18\x04 \x01(\x03\"u\n\x10ListSlotsRequest\x12\r\n\x05sizes\x18\x01 \x03(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x16\n\x0epriority_class\x18\x03 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"\xc8\x01\n\x11ListSlotsResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0clargest_gpus\x18\x02 \x01(\x05\x12&\n\x05slots\x18\x03 \x03(\x0b\x32\x17.scheduler.v1.SlotCount\x12*\n\x07\x64omains\x18\x04 \x03(\x0b\x32\x19.scheduler.v1.DomainSlots\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x12\n\nfree_hosts\x18\x06 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x07 \x01(\x05\"\x9e\x01\n\x11\x44\x65\x66ragmentRequest\x12\x0f\n\x05hosts\x18\x01 \x01(\x05H\x00\x12\r\n\x03job\x18\x02 \x01(\tH\x00\x12\r\n\x05\x61pply\x18\x03 \x01(\x08\x12\x19\n\x0c\x63heckpoint_s\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x16\n\trestart_s\x18\x05 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06wantedB\x0f\n\r_checkpoint_sB\x0c\n\n_restart_s\"\xd8\x01\n\x12\x44\x65\x66ragmentResponse\x12\x10\n\x08sentence\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x14\n\x0cwanted_hosts\x18\x03 \x01(\x05\x12\x13\n\x0b\x66ree_before\x18\x04 \x01(\x05\x12\x12\n\nfree_after\x18\x05 \x01(\x05\x12\'\n\x05moves\x18\x06 \x03(\x0b\x32\x18.scheduler.v1.Relocation\x12\x16\n\x0elost_gpu_hours\x18\x07 \x01(\x01\x12\x0f\n\x07\x61pplied\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\t \x01(\x03\"N\n\x10WatchJobsRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\tB\x10\n\x0e_after_version\"\x9e\x01\n\x11WatchJobsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12/\n\x0b\x63hange_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x63hange\x18\x03 \x01(\x0e\x32\x17.scheduler.v1.JobChange\x12\x1e\n\x03job\x18\x04 \x01(\x0b\x32\x11.scheduler.v1.Job\"\x14\n\x12ListTenantsRequest\"u\n\x13ListTenantsResponse\x12%\n\x07tenants\x18\x01 \x03(\x0b\x32\x14.scheduler.v1.Tenant\x12\x16\n\x0e\x64\x65\x66\x61ult_tenant\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\"\x7f\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\'\n\x06states\x18\x03 \x03(\x0e\x32\x17.scheduler.v1.HostState\x12\x0b\n\x03job\x18\x04 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x05 \x01(\t\"`\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.scheduler.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"j\n\x11\x43ordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"6\n\x12\x43ordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"l\n\x13UncordonHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"8\n\x14UncordonHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"i\n\x10\x44rainHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"5\n\x11\x44rainHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"l\n\x11ReportHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"6\n\x12ReportHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.scheduler.v1.Host\"4\n\x10GetStatusRequest\x12\r\n\x05gangs\x18\x01 \x01(\x05\x12\x11\n\tincidents\x18\x02 \x01(\x05\"\x92\x02\n\x11GetStatusResponse\x12*\n\x06server\x18\x01 \x01(\x0b\x32\x1a.scheduler.v1.ServerStatus\x12+\n\x07\x64omains\x18\x02 \x03(\x0b\x32\x1a.scheduler.v1.DomainStatus\x12+\n\x07tenants\x18\x03 \x03(\x0b\x32\x1a.scheduler.v1.TenantStatus\x12\'\n\x05gangs\x18\x04 \x03(\x0b\x32\x18.scheduler.v1.GangStatus\x12\x12\n\ngang_count\x18\x05 \x01(\x05\x12)\n\tincidents\x18\x06 \x03(\x0b\x32\x16.scheduler.v1.Incident\x12\x0f\n\x07version\x18\x07 \x01(\x03*\xef\x01\n\tJobChange\x12\x1a\n\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x18\n\x14JOB_CHANGE_SUBMITTED\x10\x01\x12\x16\n\x12JOB_CHANGE_STARTED\x10\x02\x12\x1a\n\x16JOB_CHANGE_INTERRUPTED\x10\x03\x12\x19\n\x15JOB_CHANGE_SPARE_LOST\x10\x04\x12\x16\n\x12JOB_CHANGE_SWAPPED\x10\x05\x12\x17\n\x13JOB_CHANGE_REQUEUED\x10\x06\x12\x14\n\x10JOB_CHANGE_ENDED\x10\x07\x12\x16\n\x12JOB_CHANGE_UPDATED\x10\x08\x32\xc8\n\n\x10SchedulerService\x12L\n\tCreateJob\x12\x1e.scheduler.v1.CreateJobRequest\x1a\x1f.scheduler.v1.CreateJobResponse\x12\x43\n\x06GetJob\x12\x1b.scheduler.v1.GetJobRequest\x1a\x1c.scheduler.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.scheduler.v1.ListJobsRequest\x1a\x1e.scheduler.v1.ListJobsResponse\x12L\n\tUpdateJob\x12\x1e.scheduler.v1.UpdateJobRequest\x1a\x1f.scheduler.v1.UpdateJobResponse\x12L\n\tCancelJob\x12\x1e.scheduler.v1.CancelJobRequest\x1a\x1f.scheduler.v1.CancelJobResponse\x12\x43\n\x06\x45ndJob\x12\x1b.scheduler.v1.EndJobRequest\x1a\x1c.scheduler.v1.EndJobResponse\x12O\n\nExplainJob\x12\x1f.scheduler.v1.ExplainJobRequest\x1a .scheduler.v1.ExplainJobResponse\x12L\n\tListSlots\x12\x1e.scheduler.v1.ListSlotsRequest\x1a\x1f.scheduler.v1.ListSlotsResponse\x12O\n\nDefragment\x12\x1f.scheduler.v1.DefragmentRequest\x1a .scheduler.v1.DefragmentResponse\x12N\n\tWatchJobs\x12\x1e.scheduler.v1.WatchJobsRequest\x1a\x1f.scheduler.v1.WatchJobsResponse0\x01\x12R\n\x0bListTenants\x12 .scheduler.v1.ListTenantsRequest\x1a!.scheduler.v1.ListTenantsResponse\x12L\n\tListHosts\x12\x1e.scheduler.v1.ListHostsRequest\x1a\x1f.scheduler.v1.ListHostsResponse\x12O\n\nCordonHost\x12\x1f.scheduler.v1.CordonHostRequest\x1a .scheduler.v1.CordonHostResponse\x12U\n\x0cUncordonHost\x12!.scheduler.v1.UncordonHostRequest\x1a\".scheduler.v1.UncordonHostResponse\x12L\n\tDrainHost\x12\x1e.scheduler.v1.DrainHostRequest\x1a\x1f.scheduler.v1.DrainHostResponse\x12O\n\nReportHost\x12\x1f.scheduler.v1.ReportHostRequest\x1a .scheduler.v1.ReportHostResponse\x12L\n\tGetStatus\x12\x1e.scheduler.v1.GetStatusRequest\x1a\x1f.scheduler.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBCHANGE']._serialized_start=3255
-  _globals['_JOBCHANGE']._serialized_end=3470
-  _globals['_CREATEJOBREQUEST']._serialized_start=237
-  _globals['_CREATEJOBREQUEST']._serialized_end=335
-  _globals['_CREATEJOBRESPONSE']._serialized_start=337
-  _globals['_CREATEJOBRESPONSE']._serialized_end=426
-  _globals['_GETJOBREQUEST']._serialized_start=428
-  _globals['_GETJOBREQUEST']._serialized_end=457
-  _globals['_GETJOBRESPONSE']._serialized_start=459
-  _globals['_GETJOBRESPONSE']._serialized_end=507
-  _globals['_LISTJOBSREQUEST']._serialized_start=509
-  _globals['_LISTJOBSREQUEST']._serialized_end=605
-  _globals['_LISTJOBSRESPONSE']._serialized_start=607
-  _globals['_LISTJOBSRESPONSE']._serialized_end=700
-  _globals['_CANCELJOBREQUEST']._serialized_start=702
-  _globals['_CANCELJOBREQUEST']._serialized_end=750
-  _globals['_CANCELJOBRESPONSE']._serialized_start=752
-  _globals['_CANCELJOBRESPONSE']._serialized_end=803
-  _globals['_ENDJOBREQUEST']._serialized_start=805
-  _globals['_ENDJOBREQUEST']._serialized_end=908
-  _globals['_ENDJOBRESPONSE']._serialized_start=910
-  _globals['_ENDJOBRESPONSE']._serialized_end=958
-  _globals['_EXPLAINJOBREQUEST']._serialized_start=960
-  _globals['_EXPLAINJOBREQUEST']._serialized_end=1010
-  _globals['_EXPLAINJOBRESPONSE']._serialized_start=1013
-  _globals['_EXPLAINJOBRESPONSE']._serialized_end=1180
-  _globals['_LISTSLOTSREQUEST']._serialized_start=1182
-  _globals['_LISTSLOTSREQUEST']._serialized_end=1299
-  _globals['_LISTSLOTSRESPONSE']._serialized_start=1302
-  _globals['_LISTSLOTSRESPONSE']._serialized_end=1502
-  _globals['_DEFRAGMENTREQUEST']._serialized_start=1505
-  _globals['_DEFRAGMENTREQUEST']._serialized_end=1663
-  _globals['_DEFRAGMENTRESPONSE']._serialized_start=1666
-  _globals['_DEFRAGMENTRESPONSE']._serialized_end=1882
-  _globals['_WATCHJOBSREQUEST']._serialized_start=1884
-  _globals['_WATCHJOBSREQUEST']._serialized_end=1962
-  _globals['_WATCHJOBSRESPONSE']._serialized_start=1965
-  _globals['_WATCHJOBSRESPONSE']._serialized_end=2123
-  _globals['_LISTTENANTSREQUEST']._serialized_start=2125
-  _globals['_LISTTENANTSREQUEST']._serialized_end=2145
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=2147
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=2264
-  _globals['_LISTHOSTSREQUEST']._serialized_start=2266
-  _globals['_LISTHOSTSREQUEST']._serialized_end=2377
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=2379
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=2475
-  _globals['_CORDONHOSTREQUEST']._serialized_start=2477
-  _globals['_CORDONHOSTREQUEST']._serialized_end=2526
-  _globals['_CORDONHOSTRESPONSE']._serialized_start=2528
-  _globals['_CORDONHOSTRESPONSE']._serialized_end=2582
-  _globals['_UNCORDONHOSTREQUEST']._serialized_start=2584
-  _globals['_UNCORDONHOSTREQUEST']._serialized_end=2635
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=2637
-  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=2693
-  _globals['_DRAINHOSTREQUEST']._serialized_start=2695
-  _globals['_DRAINHOSTREQUEST']._serialized_end=2743
-  _globals['_DRAINHOSTRESPONSE']._serialized_start=2745
-  _globals['_DRAINHOSTRESPONSE']._serialized_end=2798
-  _globals['_REPORTHOSTREQUEST']._serialized_start=2800
-  _globals['_REPORTHOSTREQUEST']._serialized_end=2865
-  _globals['_REPORTHOSTRESPONSE']._serialized_start=2867
-  _globals['_REPORTHOSTRESPONSE']._serialized_end=2921
-  _globals['_GETSTATUSREQUEST']._serialized_start=2923
-  _globals['_GETSTATUSREQUEST']._serialized_end=2975
-  _globals['_GETSTATUSRESPONSE']._serialized_start=2978
-  _globals['_GETSTATUSRESPONSE']._serialized_end=3252
-  _globals['_SCHEDULERSERVICE']._serialized_start=3473
-  _globals['_SCHEDULERSERVICE']._serialized_end=4747
+  _globals['_JOBCHANGE']._serialized_start=3867
+  _globals['_JOBCHANGE']._serialized_end=4106
+  _globals['_CREATEJOBREQUEST']._serialized_start=271
+  _globals['_CREATEJOBREQUEST']._serialized_end=369
+  _globals['_CREATEJOBRESPONSE']._serialized_start=371
+  _globals['_CREATEJOBRESPONSE']._serialized_end=460
+  _globals['_GETJOBREQUEST']._serialized_start=462
+  _globals['_GETJOBREQUEST']._serialized_end=491
+  _globals['_GETJOBRESPONSE']._serialized_start=493
+  _globals['_GETJOBRESPONSE']._serialized_end=541
+  _globals['_LISTJOBSREQUEST']._serialized_start=544
+  _globals['_LISTJOBSREQUEST']._serialized_end=674
+  _globals['_LISTJOBSRESPONSE']._serialized_start=676
+  _globals['_LISTJOBSRESPONSE']._serialized_end=769
+  _globals['_UPDATEJOBREQUEST']._serialized_start=772
+  _globals['_UPDATEJOBREQUEST']._serialized_end=914
+  _globals['_UPDATEJOBRESPONSE']._serialized_start=916
+  _globals['_UPDATEJOBRESPONSE']._serialized_end=967
+  _globals['_CANCELJOBREQUEST']._serialized_start=969
+  _globals['_CANCELJOBREQUEST']._serialized_end=1074
+  _globals['_CANCELJOBRESPONSE']._serialized_start=1076
+  _globals['_CANCELJOBRESPONSE']._serialized_end=1127
+  _globals['_ENDJOBREQUEST']._serialized_start=1130
+  _globals['_ENDJOBREQUEST']._serialized_end=1290
+  _globals['_ENDJOBRESPONSE']._serialized_start=1292
+  _globals['_ENDJOBRESPONSE']._serialized_end=1340
+  _globals['_EXPLAINJOBREQUEST']._serialized_start=1342
+  _globals['_EXPLAINJOBREQUEST']._serialized_end=1392
+  _globals['_EXPLAINJOBRESPONSE']._serialized_start=1395
+  _globals['_EXPLAINJOBRESPONSE']._serialized_end=1562
+  _globals['_LISTSLOTSREQUEST']._serialized_start=1564
+  _globals['_LISTSLOTSREQUEST']._serialized_end=1681
+  _globals['_LISTSLOTSRESPONSE']._serialized_start=1684
+  _globals['_LISTSLOTSRESPONSE']._serialized_end=1884
+  _globals['_DEFRAGMENTREQUEST']._serialized_start=1887
+  _globals['_DEFRAGMENTREQUEST']._serialized_end=2045
+  _globals['_DEFRAGMENTRESPONSE']._serialized_start=2048
+  _globals['_DEFRAGMENTRESPONSE']._serialized_end=2264
+  _globals['_WATCHJOBSREQUEST']._serialized_start=2266
+  _globals['_WATCHJOBSREQUEST']._serialized_end=2344
+  _globals['_WATCHJOBSRESPONSE']._serialized_start=2347
+  _globals['_WATCHJOBSRESPONSE']._serialized_end=2505
+  _globals['_LISTTENANTSREQUEST']._serialized_start=2507
+  _globals['_LISTTENANTSREQUEST']._serialized_end=2527
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=2529
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=2646
+  _globals['_LISTHOSTSREQUEST']._serialized_start=2648
+  _globals['_LISTHOSTSREQUEST']._serialized_end=2775
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=2777
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=2873
+  _globals['_CORDONHOSTREQUEST']._serialized_start=2875
+  _globals['_CORDONHOSTREQUEST']._serialized_end=2981
+  _globals['_CORDONHOSTRESPONSE']._serialized_start=2983
+  _globals['_CORDONHOSTRESPONSE']._serialized_end=3037
+  _globals['_UNCORDONHOSTREQUEST']._serialized_start=3039
+  _globals['_UNCORDONHOSTREQUEST']._serialized_end=3147
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_start=3149
+  _globals['_UNCORDONHOSTRESPONSE']._serialized_end=3205
+  _globals['_DRAINHOSTREQUEST']._serialized_start=3207
+  _globals['_DRAINHOSTREQUEST']._serialized_end=3312
+  _globals['_DRAINHOSTRESPONSE']._serialized_start=3314
+  _globals['_DRAINHOSTRESPONSE']._serialized_end=3367
+  _globals['_REPORTHOSTREQUEST']._serialized_start=3369
+  _globals['_REPORTHOSTREQUEST']._serialized_end=3477
+  _globals['_REPORTHOSTRESPONSE']._serialized_start=3479
+  _globals['_REPORTHOSTRESPONSE']._serialized_end=3533
+  _globals['_GETSTATUSREQUEST']._serialized_start=3535
+  _globals['_GETSTATUSREQUEST']._serialized_end=3587
+  _globals['_GETSTATUSRESPONSE']._serialized_start=3590
+  _globals['_GETSTATUSRESPONSE']._serialized_end=3864
+  _globals['_SCHEDULERSERVICE']._serialized_start=4109
+  _globals['_SCHEDULERSERVICE']._serialized_end=5461
 # @@protoc_insertion_point(module_scope)

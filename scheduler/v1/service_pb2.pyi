@@ -5,6 +5,7 @@ The scheduler's interface to users, launchers and operators. Errors are in error
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -48,6 +49,8 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """The gang gave up its hosts and waits in the queue again."""
     JOB_CHANGE_ENDED: _JobChange.ValueType  # 7
     """The job ended; its state says how."""
+    JOB_CHANGE_UPDATED: _JobChange.ValueType  # 8
+    """Its owner changed its priority, time limit or labels."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """What can happen to a job."""
@@ -68,6 +71,8 @@ JOB_CHANGE_REQUEUED: JobChange.ValueType  # 6
 """The gang gave up its hosts and waits in the queue again."""
 JOB_CHANGE_ENDED: JobChange.ValueType  # 7
 """The job ended; its state says how."""
+JOB_CHANGE_UPDATED: JobChange.ValueType  # 8
+"""Its owner changed its priority, time limit or labels."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 @_typing.final
@@ -81,7 +86,8 @@ class CreateJobRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this job, at best a UUID: a repeated request with the same
-    request_id and specification returns the job that the first one made.
+    request_id and specification returns the job that the first one made. The newest 50,000 are
+    known.
     """
     validate_only: _builtins.bool
     """Checks the job and answers what it would get now, without making it."""
@@ -189,10 +195,22 @@ class ListJobsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Jobs to return at most, up to 1000. 0 means 100."""
     page_token: _builtins.str
-    """The next_page_token of the page before. Empty: the first page."""
+    """The next_page_token of the page before, for the same states, filter and order; what came or
+    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """
+    filter: _builtins.str
+    """Only jobs for which this holds, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
+    name, uid, state, tenant, priority_class, priority, attempt and labels.KEY. Operators: =, !=,
+    <, <=, >, >=, `labels:KEY` for jobs that have a label; "eval-*" matches a prefix. Joined by
+    AND, OR, NOT and parentheses, after AIP-160, where OR binds tighter. Empty: all.
+    """
+    order_by: _builtins.str
+    """One of create_time and name, with " desc" for the reverse. Empty: create_time."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.JobState.ValueType]:
         """Only jobs in one of these states. Empty: all."""
@@ -203,10 +221,12 @@ class ListJobsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         states: _abc.Iterable[_job_pb2.JobState.ValueType] | None = ...,
+        filter: _builtins.str = ...,
+        order_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -227,7 +247,7 @@ class ListJobsResponse(_message.Message):
     """Version of the log at which this page was true."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Job]:
-        """Jobs in the order of their arrival, without the names of their hosts."""
+        """Jobs in the order that was asked for, without the names of their hosts."""
 
     def __init__(
         self,
@@ -245,6 +265,74 @@ class ListJobsResponse(_message.Message):
 Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
 
 @_typing.final
+class UpdateJobRequest(_message.Message):
+    """Asks for a change of a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
+    @_builtins.property
+    def job(self) -> _job_pb2.Job:
+        """The job by its name, with the new values in its specification. Its etag, when set, is the
+        one of the job as you know it: ABORTED when it has changed since. Required.
+        """
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What to change: spec.priority, spec.priority_class, spec.time_limit_s or spec.labels, which
+        are replaced as a whole; "*" for all of them. Unset: those that are set in the job.
+        """
+
+    def __init__(
+        self,
+        *,
+        job: _job_pb2.Job | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "request_id", b"request_id", "update_mask", b"update_mask", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateJobRequest: _TypeAlias = UpdateJobRequest  # noqa: Y015
+
+@_typing.final
+class UpdateJobResponse(_message.Message):
+    """Answers UpdateJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> _job_pb2.Job:
+        """The job with its changes."""
+
+    def __init__(
+        self,
+        *,
+        job: _job_pb2.Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateJobResponse: _TypeAlias = UpdateJobResponse  # noqa: Y015
+
+@_typing.final
 class CancelJobRequest(_message.Message):
     """Asks for the end of a job."""
 
@@ -252,19 +340,33 @@ class CancelJobRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the live job. Required."""
     reason: _builtins.str
     """Why, for those who look later."""
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -304,6 +406,9 @@ class EndJobRequest(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the live job. Required."""
     outcome: _job_pb2.JobState.ValueType
@@ -312,6 +417,14 @@ class EndJobRequest(_message.Message):
     """Which attempt has ended: a late report of an earlier one is refused. 0: whichever runs."""
     reason: _builtins.str
     """What happened, for those who look later."""
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
@@ -319,10 +432,13 @@ class EndJobRequest(_message.Message):
         outcome: _job_pb2.JobState.ValueType = ...,
         attempt: _builtins.int = ...,
         reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "name", b"name", "outcome", b"outcome", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "etag", b"etag", "name", b"name", "outcome", b"outcome", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -629,7 +745,9 @@ class WatchJobsRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """Changes after this version of the log: 0 for all there ever were, or the version of the last
-    change you have seen. Nothing is left out and nothing repeated. Unset: from now on.
+    change you have seen. Nothing is left out and nothing repeated. OUT_OF_RANGE when changes so
+    old are no longer kept: list the jobs, then watch from the version of the list. Unset: from
+    now on.
     """
     name: _builtins.str
     """Only changes of the job with this name. Empty: of all jobs."""
@@ -750,12 +868,20 @@ class ListHostsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Hosts to return at most, up to 10000. 0 means 1000."""
     page_token: _builtins.str
-    """The next_page_token of the page before. Empty: the first page."""
+    """The next_page_token of the page before, for the same states, filter and order; what came or
+    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """
     job: _builtins.str
     """Only hosts that this job holds. Empty: all."""
+    filter: _builtins.str
+    """Only hosts for which this holds, such as `state != HEALTHY AND domains:z0`. Fields: name,
+    state, reason, job, and `domains:NAME` for hosts that lie in a domain. For the rest as in
+    ListJobs. Empty: all.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_host_pb2.HostState.ValueType]:
         """Only hosts in one of these states. Empty: all."""
@@ -767,10 +893,11 @@ class ListHostsRequest(_message.Message):
         page_token: _builtins.str = ...,
         states: _abc.Iterable[_host_pb2.HostState.ValueType] | None = ...,
         job: _builtins.str = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "job", b"job", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -816,19 +943,33 @@ class CordonHostRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
     """Why, for those who look later."""
+    etag: _builtins.str
+    """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -866,19 +1007,33 @@ class UncordonHostRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
     """Why, for those who look later."""
+    etag: _builtins.str
+    """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -916,19 +1071,33 @@ class DrainHostRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
     """Why, for those who look later."""
+    etag: _builtins.str
+    """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -967,6 +1136,8 @@ class ReportHostRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host. Required."""
     signal: _builtins.str
@@ -976,16 +1147,24 @@ class ReportHostRequest(_message.Message):
     """
     detail: _builtins.str
     """What the monitor has to say about it."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         signal: _builtins.str = ...,
         detail: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "signal", b"signal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "request_id", b"request_id", "signal", b"signal", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

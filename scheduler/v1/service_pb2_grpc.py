@@ -50,6 +50,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListJobsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListJobsResponse.FromString,
                 _registered_method=True)
+        self.UpdateJob = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/UpdateJob',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.FromString,
+                _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CancelJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
@@ -137,7 +142,14 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists jobs in the order of their arrival: live ones and the newest that have ended.
+        """Lists live jobs and the newest that have ended, by default in the order of their arrival.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateJob(self, request, context):
+        """Changes the labels of a live job, or priority and time limit of one that waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,6 +266,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListJobs,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListJobsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListJobsResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.SerializeToString,
             ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
@@ -403,6 +420,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListJobs',
             scheduler_dot_v1_dot_service__pb2.ListJobsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/UpdateJob',
+            scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,7 +40,9 @@ class SchedulerServiceStub:
     GetJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _service_pb2.GetJobResponse]
     """Returns one job; for a waiting one with the reason why it waits."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]
-    """Lists jobs in the order of their arrival: live ones and the newest that have ended."""
+    """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+    UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]
+    """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]
     """Ends a job at its user's wish. Cancelling a cancelled job changes nothing."""
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]
@@ -86,7 +88,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetJob: _aio.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _service_pb2.GetJobResponse]  # type: ignore[assignment]
     """Returns one job; for a waiting one with the reason why it waits."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Lists jobs in the order of their arrival: live ones and the newest that have ended."""
+    """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+    UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]  # type: ignore[assignment]
+    """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Ends a job at its user's wish. Cancelling a cancelled job changes nothing."""
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]  # type: ignore[assignment]
@@ -147,7 +151,15 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListJobsResponse, _abc.Awaitable[_service_pb2.ListJobsResponse]]:
-        """Lists jobs in the order of their arrival: live ones and the newest that have ended."""
+        """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+
+    @_abc_1.abstractmethod
+    def UpdateJob(
+        self,
+        request: _service_pb2.UpdateJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.UpdateJobResponse, _abc.Awaitable[_service_pb2.UpdateJobResponse]]:
+        """Changes the labels of a live job, or priority and time limit of one that waits."""
 
     @_abc_1.abstractmethod
     def CancelJob(

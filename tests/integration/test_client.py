@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from scheduler.client import Client, ServiceError
+from scheduler.core import State
 from scheduler.core.commands import SubmitJob
 from scheduler.service import SchedulerServicer
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
@@ -70,11 +71,12 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
     real = SchedulerServicer._done
     lost: list[str] = []
 
-    async def losing(self: SchedulerServicer, command: object, prefix: str = "") -> None:
-        await real(self, command, prefix)  # type: ignore[arg-type]
+    async def losing(self: SchedulerServicer, command: object, prefix: str = "") -> State:
+        state = await real(self, command, prefix)  # type: ignore[arg-type]
         if isinstance(command, SubmitJob) and not lost:
             lost.append(command.uid)
             raise Stopped
+        return state
 
     monkeypatch.setattr(SchedulerServicer, "_done", losing)
     async with serving(tmp_path) as served:

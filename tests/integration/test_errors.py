@@ -113,7 +113,7 @@ async def test_bad_arguments_name_their_field(tmp_path: Path) -> None:
             )
         ]
     assert found == [
-        ("page_size",), ("page_token",), ("states",), ("page_token",), ("outcome",), ("signal",)
+        ("page_size",), ("page_token",), ("states[0]",), ("page_token",), ("outcome",), ("signal",)
     ]  # fmt: skip
 
 

@@ -96,6 +96,11 @@ async def store_failed(served: Served, patch: Patch) -> object:
     return await served.stub.CreateJob(create("a"))
 
 
+async def etag_mismatch(served: Served, _: Patch) -> object:
+    request = service_pb2.CordonHostRequest(name="z0-r0-h0", etag="0")
+    return await served.stub.CordonHost(request)
+
+
 async def internal(served: Served, patch: Patch) -> object:
     patch.setattr("scheduler.writer.Writer.submit", raising(ZeroDivisionError()))
     return await served.stub.CreateJob(create("a"))
@@ -115,7 +120,7 @@ PRODUCERS: dict[str, Producer] = {
     producer.__name__.upper(): producer
     for producer in (
         *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
-        *(watch_behind, compacted, starting, stopping, store_failed, internal),
+        *(watch_behind, compacted, starting, stopping, store_failed, internal, etag_mismatch),
     )
 } | {
     "UNAUTHENTICATED": refusing(refusal.unauthenticated),

@@ -120,7 +120,7 @@ def test_a_request_id_with_another_job_is_refused() -> None:
         answer = refused(state, other)
         assert answer.code is Code.INVALID
         assert [v.field for v in answer.violations] == ["request_id"]
-        assert "job a" in answer.message
+        assert "submit a" in answer.message
 
 
 def test_no_request_id_is_no_request_id() -> None:

@@ -24,6 +24,7 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     TenantsLoaded,
 )
 from scheduler.core.lifecycle import HostMove
@@ -51,6 +52,7 @@ EVENTS: list[Event] = [
     JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60, spares=exactly(2)), "r1"),
     JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),
     JobSubmitted(1, "uid", replace(spec("b"), tenant="b", priority_class="spot")),
+    JobUpdated(3, "a", replace(spec("a", 4), labels=(("team", "nlp"),)), "r2"),
     JobsReserved(2, (("a", 2**60), ("b", 3))),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),

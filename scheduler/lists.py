@@ -1,0 +1,69 @@
+"""Lists as the service answers them: a request's states, filter and page, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from scheduler import convert, listing
+from scheduler.core import Job, State
+from scheduler.filters import BadFilter
+from scheduler.refusal import invalid
+from scheduler.v1 import service_pb2
+
+JOBS_PAGE, MOST_JOBS = 100, 1_000
+HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+
+Member = TypeVar("Member")
+Item = TypeVar("Item")
+
+
+def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Page[Job]:
+    """Raises: Refused."""
+    states = _states(request.states, convert.job_state)
+    query = listing.Query(states, request.filter, request.order_by)
+    most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
+    return _checked(lambda: listing.jobs(state, query, most, request.page_token))
+
+
+def hosts_page(
+    state: State, request: service_pb2.ListHostsRequest
+) -> service_pb2.ListHostsResponse:
+    """Raises: Refused."""
+    states = _states(request.states, convert.host_state)
+    query = listing.Query(states, request.filter, job=request.job)
+    most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
+    page = _checked(lambda: listing.hosts(state, query, most, request.page_token))
+    return service_pb2.ListHostsResponse(
+        hosts=[convert.host_to_proto(state, h.index, h.holder, h.block) for h in page.items],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def _checked(page: Callable[[], listing.Page[Item]]) -> listing.Page[Item]:
+    try:
+        return page()
+    except listing.BadToken as error:
+        raise invalid("page_token", str(error)) from None
+    except listing.BadOrder as error:
+        raise invalid("order_by", str(error)) from None
+    except BadFilter as error:
+        raise invalid("filter", str(error)) from None
+
+
+def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:
+    found = set()
+    for place, number in enumerate(numbers):
+        member = by_number(number)
+        if member is None:
+            raise invalid(f"states[{place}]", f"{number} is not a state")
+        found.add(member)
+    return frozenset(found)
+
+
+def size(asked: int, default: int, most: int, field: str = "page_size") -> int:
+    """How many items a caller gets. Raises: Refused."""
+    if asked < 0:
+        raise invalid(field, "must not be negative")
+    return min(asked or default, most)

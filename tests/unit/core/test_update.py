@@ -1,0 +1,232 @@
+"""Updates, etags and retries: what a command does when things are not as the caller thinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core import Code, State, replay
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadTenants,
+    MoveHost,
+    ReportHost,
+    UpdateJob,
+)
+from scheduler.core.etag import host_etag, job_etag
+from scheduler.core.events import JobsReserved, JobUpdated
+from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.requests import REMEMBERED, Done, remembered
+from scheduler.core.tenants import PriorityClass, Tenant, Tenants
+from tests.build import (
+    admitted,
+    cancel,
+    cordon,
+    end,
+    exactly,
+    fail,
+    loaded,
+    refused,
+    repair,
+    run,
+    started,
+    submit,
+)
+
+EMPTY = loaded()
+FULL = started(EMPTY, submit("big", 8))
+WAITING = run(FULL, submit("a", 2), submit("b", 2), now_ns=5)
+LABELS = (("team", "nlp"),)
+
+
+def update(name: str = "b", **changes: object) -> UpdateJob:
+    return UpdateJob(name, tuple(changes), **changes)  # type: ignore[arg-type]
+
+
+def test_a_larger_priority_moves_a_job_to_the_front() -> None:
+    state = run(WAITING, update(priority=7), now_ns=9)
+    assert state.queue == ("b", "a")
+    job = state.jobs["b"]
+    assert (job.priority, job.spec.priority, job.update_ns) == (7, 7, 9)
+    assert (job.sequence, job.state_ns) == (WAITING.jobs["b"].sequence, 5)
+
+
+def test_only_the_fields_that_are_named_change() -> None:
+    event = UpdateJob("b", ("time_limit_s",), priority=7, time_limit_s=60, labels=LABELS)
+    job = run(WAITING, event).jobs["b"]
+    assert (job.spec.time_limit_s, job.spec.priority, job.spec.labels) == (60, 0, ())
+
+
+def test_a_time_limit_can_be_taken_back() -> None:
+    state = run(WAITING, update(time_limit_s=60), update(time_limit_s=None))
+    assert state.jobs["b"].spec.time_limit_s is None
+
+
+def test_labels_of_a_running_job_change_and_nothing_else_of_it() -> None:
+    state = run(FULL, update("big", labels=LABELS))
+    assert state.jobs["big"].spec.labels == LABELS
+    assert replace(state.jobs["big"], spec=FULL.jobs["big"].spec) == FULL.jobs["big"]
+    answer = refused(FULL, update("big", priority=1))
+    assert answer.code is Code.PRECONDITION
+    assert "only labels" in answer.message
+
+
+def test_what_is_so_already_is_no_event() -> None:
+    assert admitted(WAITING, update(priority=0, labels=())) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "field"),
+    [
+        (update("nobody", priority=1), Code.NOT_FOUND, None),
+        (update(time_limit_s=0), Code.INVALID, "time_limit_s"),
+        (update(priority_class="gold"), Code.INVALID, "priority_class"),
+        (UpdateJob("b", ("tenant",)), Code.INVALID, "tenant"),
+        (update("gone", labels=LABELS), Code.PRECONDITION, None),
+    ],
+)
+def test_bad_updates(command: UpdateJob, code: Code, field: str | None) -> None:
+    state = run(WAITING, submit("gone"), cancel("gone"))
+    answer = refused(state, command)
+    assert answer.code is code
+    assert [v.field for v in answer.violations] == ([field] if field else [])
+
+
+def test_a_class_and_a_priority_are_not_both_kept() -> None:
+    tenants = Tenants((Tenant("default"),), classes=(PriorityClass("gold", 9),))
+    state = run(WAITING, LoadTenants(tenants))
+    state = run(state, update(priority_class="gold"))
+    assert state.jobs["b"].priority == 9
+    assert [v.field for v in refused(state, update(priority=1)).violations] == ["priority"]
+    assert run(state, update(priority=1, priority_class="")).jobs["b"].priority == 1
+
+
+def test_a_job_that_may_no_longer_borrow_must_fit_what_its_tenant_can_have() -> None:
+    tenants = Tenants(
+        (Tenant("other", guaranteed_gpus=56), Tenant("default")),
+        classes=(PriorityClass("spot", 0, is_preemptible=True),),
+    )
+    state = run(EMPTY, LoadTenants(tenants), submit("s", 4, priority_class="spot"))
+    assert refused(state, update("s", priority_class="")).code is Code.INFEASIBLE
+
+
+def test_an_update_makes_a_promise_to_the_job_void_but_labels_do_not() -> None:
+    state = replay([JobsReserved(0, (("a", 50), ("b", 60)))], WAITING)
+    assert dict(run(state, update(labels=LABELS)).reserved) == {"a": 50, "b": 60}
+    assert dict(run(state, update(time_limit_s=9)).reserved) == {"a": 50}
+    assert dict(run(state, update(priority=9)).reserved) == {"a": 50}
+
+
+def test_an_update_is_one_event_with_the_whole_specification() -> None:
+    (event,) = admitted(WAITING, replace(update(labels=LABELS), request_id="r"), 3)
+    spec = replace(WAITING.jobs["b"].spec, labels=LABELS)
+    assert event == JobUpdated(3, "b", spec, "r")
+
+
+# --- etags -------------------------------------------------------------------------
+
+
+def etag(state: State, name: str) -> str:
+    job = state.find(name)
+    assert job is not None
+    return job_etag(job)
+
+
+def test_every_kind_of_change_gives_a_job_another_etag() -> None:
+    state = run(EMPTY, submit("a", 2, spares=exactly(1)))
+    tags = [etag(state, "a")]
+    waiting = run(state, update("a", labels=LABELS), now_ns=1)
+    tags.append(etag(waiting, "a"))
+    tags.append(etag(run(waiting, update("a", labels=()), now_ns=1), "a"))  # the same moment
+    state = started(waiting)
+    tags.append(etag(state, "a"))
+    names = state.loaded_fabric.names(state.jobs["a"].spares)
+    state = run(state, fail(names[0]))
+    tags.append(etag(state, "a"))
+    names = state.loaded_fabric.names(state.jobs["a"].hosts)
+    state = run(state, fail(names[0]))
+    tags.append(etag(state, "a"))
+    state = started(state)
+    tags.append(etag(state, "a"))
+    tags.append(etag(run(state, end("a")), "a"))
+    assert len(set(tags)) == len(tags)
+
+
+def test_what_happens_to_others_leaves_an_etag_alone() -> None:
+    assert etag(run(WAITING, cancel("b"), cordon("z0-r0-h0")), "a") == etag(WAITING, "a")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        CancelJob("b", etag="0"),
+        replace(update(priority=3), etag="0"),
+        EndJob("big", JobState.COMPLETED, etag="0"),
+        MoveHost("z0-r0-h0", HostMove.CORDON, etag="0"),
+        MoveHost("z0-r0-h0", HostMove.DRAIN, etag="0"),
+    ],
+)
+def test_a_stale_etag_is_refused(command: Command) -> None:
+    answer = refused(WAITING, command)
+    assert answer.code is Code.STALE
+    assert "has changed since" in answer.message
+
+
+def test_the_current_etag_is_taken() -> None:
+    assert admitted(WAITING, CancelJob("b", etag=etag(WAITING, "b")))
+    name = WAITING.loaded_fabric.hosts[0]
+    tag = host_etag(name, WAITING.host(0), WAITING.holder(0))
+    assert admitted(WAITING, MoveHost(name, HostMove.CORDON, etag=tag))
+
+
+def test_a_retry_of_what_is_done_does_not_trip_over_its_own_change() -> None:
+    command = CancelJob("b", etag=etag(WAITING, "b"))
+    assert admitted(run(WAITING, command), command) == ()
+
+
+# --- retries -----------------------------------------------------------------------
+
+RETRIED: list[Command] = [
+    ReportHost("z0-r0-h0", "link-flap", request_id="r"),
+    ReportHost("z0-r0-h0", "gpu-lost", request_id="r"),
+    MoveHost("z0-r0-h0", HostMove.CORDON, request_id="r"),
+    MoveHost("z0-r0-h0", HostMove.DRAIN, request_id="r"),
+    CancelJob("b", request_id="r"),
+    EndJob("big", JobState.FAILED, request_id="r"),
+    replace(update(priority=2), request_id="r"),
+    submit("c", 2, request_id="r"),
+]
+
+
+@pytest.mark.parametrize("command", RETRIED, ids=lambda command: type(command).__name__)
+def test_a_request_that_was_carried_out_does_nothing_again(command: Command) -> None:
+    state = run(WAITING, command)
+    assert state.version > WAITING.version
+    assert admitted(state, command) == ()
+
+
+def test_a_late_retry_does_not_undo_what_others_did_since() -> None:
+    state = run(WAITING, ReportHost("z0-r0-h0", "gpu-lost", request_id="r"), repair("z0-r0-h0"))
+    assert admitted(state, ReportHost("z0-r0-h0", "gpu-lost", request_id="r")) == ()
+    assert admitted(state, ReportHost("z0-r0-h0", "gpu-lost", request_id="r2"))
+
+
+@pytest.mark.parametrize("command", RETRIED, ids=lambda command: type(command).__name__)
+def test_an_id_that_did_something_else_is_refused(command: Command) -> None:
+    state = run(WAITING, ReportHost("z1-r1-h1", "thermal", request_id="r"))
+    answer = refused(state, command)
+    assert answer.code is Code.INVALID
+    assert answer.violations[0].field == "request_id"
+    assert "thermal z1-r1-h1" in answer.message
+
+
+def test_the_newest_requests_are_remembered() -> None:
+    (event,) = admitted(EMPTY, submit("a", request_id="new"))
+    full = {f"r{i}": Done("submit x") for i in range(REMEMBERED)}
+    known = remembered(full, event)
+    assert len(known) == REMEMBERED
+    assert "new" in known
+    assert "r0" not in known
