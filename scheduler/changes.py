@@ -14,6 +14,7 @@ from scheduler.core.events import (
     GangSwapped,
     HostMoved,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobStarted,
     JobSubmitted,
@@ -52,6 +53,7 @@ _KINDS: dict[type[Event], ChangeKind] = {
     JobStarted: ChangeKind.STARTED,
     GangSwapped: ChangeKind.SWAPPED,
     JobRequeued: ChangeKind.REQUEUED,
+    JobPreempted: ChangeKind.REQUEUED,
     JobEnded: ChangeKind.ENDED,
 }
 
@@ -62,7 +64,9 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
     match event:
         case JobSubmitted():
             name, kind = event.spec.name, ChangeKind.SUBMITTED
-        case JobUpdated() | JobStarted() | GangSwapped() | JobRequeued() | JobEnded():
+        case (
+            JobUpdated() | JobStarted() | GangSwapped() | JobRequeued() | JobPreempted() | JobEnded()
+        ):
             name, kind = event.name, _KINDS[type(event)]
         case HostMoved(move=HostMove.FAIL):
             index = state.loaded_fabric.index_by_name[event.host]

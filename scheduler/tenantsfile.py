@@ -2,6 +2,7 @@
 
     half_life_h: 168
     aging: {every_h: 24, by: 10}
+    preemption: {min_run_s: 600, checkpoint_s: 1800, restart_s: 300}
     classes:
       production: {priority: 100}
       spot: {priority: -100, preemptible: true}
@@ -28,7 +29,16 @@ from placement.errors import BadInput
 from placement.fabric import Fabric
 from scheduler.core import cells
 from scheduler.core.admit import is_name
-from scheduler.core.tenants import DEFAULT, WEEK_S, Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenants import (
+    DEFAULT,
+    WEEK_S,
+    Aging,
+    Cell,
+    Preemption,
+    PriorityClass,
+    Tenant,
+    Tenants,
+)
 from scheduler.jobkeys import Count, Flag, Keys, Number, Rank, Text, message_of, path_of
 from scheduler.strictyaml import Document, load
 
@@ -60,10 +70,18 @@ class _AgingKeys(Keys):
     by: Count = 1
 
 
+class _PreemptionKeys(Keys):
+    enabled: Flag = True
+    min_run_s: Number = Preemption().min_run_s
+    checkpoint_s: Number = Preemption().checkpoint_s
+    restart_s: Number = Preemption().restart_s
+
+
 class _FileKeys(Keys):
     half_life_h: Count = WEEK_S // HOUR_S
     default: Text = DEFAULT
     aging: _AgingKeys | None = None
+    preemption: _PreemptionKeys = Field(default_factory=_PreemptionKeys)
     classes: dict[str, _ClassKeys] = Field(default_factory=dict)
     tenants: list[_TenantKeys] = Field(default_factory=list)
 
@@ -74,6 +92,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "cells": _CellKeys,
     "classes": _ClassKeys,
     "aging": _AgingKeys,
+    "preemption": _PreemptionKeys,
 }
 
 
@@ -118,10 +137,15 @@ def load_tenants(path: str) -> TenantsFile:
             tuple(PriorityClass(n, c.priority, c.preemptible) for n, c in keys.classes.items()),
             keys.half_life_h * HOUR_S,
             Aging(keys.aging.every_h * HOUR_S, keys.aging.by) if keys.aging else None,
+            _preemption(keys.preemption),
         ),
         document,
         {tenant.name: where for where, tenant in placed},
     )
+
+
+def _preemption(keys: _PreemptionKeys) -> Preemption:
+    return Preemption(keys.enabled, keys.min_run_s, keys.checkpoint_s, keys.restart_s)
 
 
 def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple[str, Tenant]]:

@@ -6,9 +6,10 @@ in one transaction, and only then makes the new state visible, answers and publi
 
     append (durable) -> apply -> acknowledge -> publish
 
-A second loop decides: whenever the state has moved it takes a snapshot, decides in a
-thread, and queues the plan like any command. What happened meanwhile is found by
-commit, on the newest state; if nothing of the plan still holds, it decides again.
+A second loop decides: whenever the state has moved, or a plan asked for it, it takes a
+snapshot, decides in a thread, and queues the plan like any command. What happened
+meanwhile is found by commit, on the newest state; if nothing of the plan still holds, it
+decides again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
@@ -237,28 +239,40 @@ class Writer:
             raise
 
     async def _decide(self) -> None:
+        again_ns: int | None = None
         while True:
-            await self._moved.wait()
+            await self._moved_or(again_ns)
             self._moved.clear()
             try:
                 with self.instruments.deciding():
-                    await self._decide_once(self._state)
+                    again_ns = await self._decide_once(self._state)
             except (Stopped, StoreError):
                 return
             except Exception:  # a bug in placement; the next change tries again
                 log.exception("no decision")
 
-    async def _decide_once(self, state: State) -> None:
+    async def _moved_or(self, again_ns: int | None) -> None:
+        """Return when the state has moved, or at the time for which a plan asked."""
+        if again_ns is None:
+            await self._moved.wait()
+            return
+        wait_s = max(0.01, (again_ns - self.now_ns()) / 1e9)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), wait_s)
+
+    async def _decide_once(self, state: State) -> int | None:
+        """Decide on `state`. The answer is when to look again, if nothing happens before."""
         loop = asyncio.get_running_loop()
         inside = copy_context()
         plan = await loop.run_in_executor(self._mind, inside.run, self._plan, state, self.now_ns())
         if not plan.actions:
-            return
+            return plan.look_again_ns
         answer = await self._enter(
             Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
         )
         if isinstance(answer, Conflict):
             self._conflicted(plan, answer)
+        return plan.look_again_ns
 
     def _plan(self, state: State, now_ns: int) -> Plan:
         find = self.instruments.finding(placing(state, self.limits))

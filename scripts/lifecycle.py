@@ -34,6 +34,7 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.INTERRUPT: "a host of the gang fails; every rank stops",
     JobMove.SWAP: "some hosts are replaced, or none if all were repaired; the next attempt",
     JobMove.REQUEUE: "too few hosts to swap in; it keeps its place by arrival",
+    JobMove.PREEMPT: "a more important gang starts instead; it keeps its place by arrival",
     JobMove.COMPLETE: "the launcher reports success",
     JobMove.FAIL: "the launcher reports failure",
     JobMove.CANCEL: "asked for",

@@ -109,6 +109,8 @@ def run_case(
         "skipped_by_reason": dict(sorted(skipped.kinds.items())),
         "unfinished": metrics.unfinished,
         "host_failures": metrics.host_failures,
+        "preemptions": metrics.preemptions,
+        "preempted_host_s": metrics.preempted_host_ns / SECOND_NS,
         "events_per_second": metrics.events / seconds,
         **_record(case),
         "log_sha256": log.digest,

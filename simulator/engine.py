@@ -34,7 +34,8 @@ class Engine:
     """One scheduler, its log going to `sink`. Raises: BadInput on tenants that `fabric`
     cannot have.
 
-    A decision is due when the log has grown since the last one, and takes
+    A decision is due when the log has grown since the last one, or when the last one
+    asked for it, and takes
     `decision_ns`; commands that arrive meanwhile are admitted at once, and the commit
     re-checks the plan against them, as in the live service.
     """
@@ -90,3 +91,5 @@ class Engine:
             self._record(answer)
         if self.state.version != plan.version:
             self._wake()
+        elif plan.look_again_ns is not None:
+            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), self._wake)

@@ -13,6 +13,7 @@ from scheduler.core.events import (
     GangSwapped,
     HostMoved,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobStarted,
 )
@@ -74,7 +75,7 @@ class Gangs:
                 return self._begin(event)
             case GangSwapped():
                 return self._swap(event)
-            case JobRequeued():
+            case JobRequeued() | JobPreempted():
                 return self._leave(event.name, event.time_ns)
             case JobEnded():
                 complete = event.outcome is JobState.COMPLETED

@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobStarted, JobSubmitted
+from scheduler.core.events import (
+    Event,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobStarted,
+    JobSubmitted,
+)
 from scheduler.core.lifecycle import HostMove, JobState
 from simulator.gangs import Gangs, Left
 from simulator.work import SECOND_NS, Costs
@@ -70,6 +78,8 @@ class Metrics:
         self.completed = 0
         self.restarts = 0
         self.host_failures = 0
+        self.preemptions = 0
+        self.preempted_host_ns = 0  # work that preempted gangs have to repeat
         self.running_host_ns = 0
         self.held_host_ns = 0
         self.productive_host_ns = 0
@@ -89,7 +99,7 @@ class Metrics:
         self._advance(event.time_ns)
         for change in self._gangs.feed(event):
             if isinstance(change, Left):
-                self._left(change)
+                self._left(change, isinstance(event, JobPreempted))
         match event:
             case JobSubmitted():
                 self._submitted(event)
@@ -127,13 +137,16 @@ class Metrics:
         else:
             self.restarts += 1
 
-    def _left(self, left: Left) -> None:
+    def _left(self, left: Left, is_preempted: bool) -> None:
         run, hosts = left.run, len(left.run.hosts)
         kept_ns = self._costs.productive_ns(run.attempt, left.ran_ns, left.is_complete)
         job = self._open[run.name]
         job.run_ns += kept_ns
         job.host_ns += left.ran_ns * hosts
         self.productive_host_ns += kept_ns * hosts
+        if is_preempted:
+            self.preemptions += 1
+            self.preempted_host_ns += (left.ran_ns - kept_ns) * hosts
 
     def _ended(self, event: JobEnded) -> None:
         job = self._open.pop(event.name)

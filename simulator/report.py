@@ -102,6 +102,9 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
         ("restarts", f"{totals['restarts']:,}"),
         ("events", f"{totals['events']:,} in {totals['seconds']:.1f} s, {speed:,.0f} a second"),
     ]
+    if totals["preemptions"]:
+        lost = f"{totals['preempted_host_s'] / 3600:,.1f} host-hours repeated"
+        rows.insert(-1, ("preemptions", f"{totals['preemptions']:,}, {lost}"))
     if totals["unfinished"]:
         rows.insert(2, ("unfinished", f"{totals['unfinished']:,}"))
     return rows

@@ -87,6 +87,28 @@ class Quotas:
         self._kept = None
         self._memo.clear()
 
+    def left(self, job: Job) -> None:
+        """`job`, which ran, gives up its hosts."""
+        self.book.take(job.tenant, -job.held.bit_count())
+        if self._tenants.has_cells:
+            self._held[job.tenant] &= ~job.held
+        self._kept = None
+        self._memo.clear()
+
+    def copy(self) -> Quotas:
+        """Quotas of their own, to try something out."""
+        other: Quotas = Quotas.__new__(Quotas)
+        other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
+        other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
+        other._kept, other._memo = None, {}
+        return other
+
+    def is_lent(self, tenant: str, owner: str) -> bool:
+        """Whether all that `tenant` does not share with `owner` hold more than their
+        guarantees, so that part of it may be `owner`'s."""
+        apart = set(self.path(tenant)) - set(self.path(owner))
+        return bool(apart) and all(self.book.is_beyond_guarantee(name) for name in apart)
+
     def path(self, tenant: str) -> tuple[str, ...]:
         """The tenant and those above it."""
         return self._by_name[tenant].path

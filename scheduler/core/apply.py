@@ -17,6 +17,7 @@ from scheduler.core.events import (
     HostMoved,
     HostSignalled,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -70,7 +71,9 @@ def apply(state: State, event: Event) -> State:
         case GangSwapped():
             after_event = _swapped(state, event)
         case JobRequeued():
-            after_event = _requeued(state, event)
+            after_event = _requeued(state, event, JobMove.REQUEUE)
+        case JobPreempted():
+            after_event = _requeued(state, event, JobMove.PREEMPT)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved():
@@ -186,11 +189,11 @@ def _swapped(state: State, event: GangSwapped) -> State:
     return _emptied(swapped, job, event.time_ns)
 
 
-def _requeued(state: State, event: JobRequeued) -> State:
+def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
     queued = replace(
         job,
-        state=after(JOB_MOVES, job.state, JobMove.REQUEUE),
+        state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
         hosts=(),
         spares=(),

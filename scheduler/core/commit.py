@@ -11,6 +11,7 @@ from placement.constraints import broken
 from placement.cut import cut
 from placement.hostset import HostSet
 from scheduler.core.admission import Quotas
+from scheduler.core.apply import replay
 from scheduler.core.company import Company
 from scheduler.core.events import (
     Event,
@@ -23,6 +24,16 @@ from scheduler.core.events import (
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
 from scheduler.core.plan import Action, Plan, Requeue, Reserve, Start, Swap
 from scheduler.core.state import State
+from scheduler.core.victims import (
+    Victim,
+    candidates,
+    freed,
+    is_owed,
+    may_be_sent,
+    sent_away,
+    unneeded,
+    without,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +50,32 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     all of a plan's actions fell, the answer is a Conflict. Cost: O(hosts placed).
     """
     events: list[Event] = []
+    applied = 0  # a swap changes what its tenant holds, and with it what is promised
     reasons: list[str] = []
     free, quotas, company = state.free, Quotas(state), Company(state)
     for action in plan.actions:
-        outcome = _unwanted(state, action, company) or _check(state, action, free, quotas, now_ns)
+        gone = _gone(state, action, free, quotas, now_ns)
+        if isinstance(gone, str):
+            reasons.append(gone)
+            continue
+        free_then, quotas_then = free | freed(gone), without(quotas, gone) if gone else quotas
+        company_then = company.without([v.name for v in gone]) if gone else company
+        outcome = _unwanted(state, action, company_then) or _check(
+            state, action, free_then, quotas_then, now_ns
+        )
         if isinstance(outcome, str):
             reasons.append(outcome)
             continue
+        if isinstance(action, Start):
+            events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events.append(outcome)
-        free &= ~_taken(action)
-        if isinstance(action, Start | Swap):
-            company.took(state.jobs[action.name], state.jobs[action.name].held | _taken(action))
+        free, quotas, company = free_then & ~_taken(action), quotas_then, company_then
+        if isinstance(action, Swap):
+            state, applied = replay(events[applied:], state), len(events)
+            free, quotas, company = state.free, Quotas(state), Company(state)
         if isinstance(action, Start):
             quotas.took(state.jobs[action.name], _taken(action))
+            company.took(state.jobs[action.name], _taken(action))
     if reasons and not events:
         return Conflict(tuple(reasons))
     return tuple(events)
@@ -73,6 +97,26 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
         case Reserve():
             return _reserve(state, action, now_ns)
     assert_never(action)
+
+
+def _gone(
+    state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int
+) -> tuple[Victim, ...] | str:
+    """The gangs that this start sends away, or a sentence saying why it must not."""
+    if not isinstance(action, Start) or not action.victims or action.name not in state.jobs:
+        return ()
+    job, by_name = state.jobs[action.name], {v.name: v for v in candidates(state, now_ns)}
+    gone: list[Victim] = []
+    owed, after = is_owed(job, quotas), quotas.copy()
+    for name in action.victims:
+        gang = by_name.get(name)
+        if gang is None or gang.ripe_ns > now_ns or not may_be_sent(job, gang, owed, after):
+            return f"job {job.name}: {name} may not be preempted any more"
+        gone.append(gang)
+        after.left(gang.job)
+    if action.is_counted and (spared := unneeded(job, gone, free, quotas)):
+        return f"job {job.name}: {spared.name} need not be preempted any more"
+    return tuple(gone)
 
 
 def _unwanted(state: State, action: Action, company: Company) -> str:

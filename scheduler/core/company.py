@@ -6,6 +6,8 @@ Everything that a job's constraints say about hosts comes together here: labels 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from copy import copy
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -41,9 +43,27 @@ class Company:
         self._parties[job.name] = Party(job.name, wants, hosts)
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
-        self._fitting.clear()
-        self._closed.clear()
-        self._avoided = None
+        self._forget()
+
+    def left(self, names: Collection[str]) -> None:
+        """These gangs, which ran, are gone."""
+        self._parties = {name: p for name, p in self._parties.items() if name not in names}
+        self._wanting = [name for name in self._wanting if name not in names]
+        self._forget()
+
+    def without(self, names: Collection[str]) -> Company:
+        """A company of its own, from which these gangs are gone."""
+        other = copy(self)
+        other.left(names)
+        return other
+
+    def _forget(self) -> None:
+        self._fitting, self._closed, self._avoided = {}, {}, None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody that holds hosts minds who lies beside it."""
+        return not self._wanting
 
     def closed_by(self, name: str, wants: Neighbours) -> dict[str, HostSet]:
         """Hosts that a job leaves alone, by the neighbour that closes them."""

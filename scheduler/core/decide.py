@@ -7,6 +7,7 @@ queued job passes the same stages:
     admission    what quotas leave its tenant                          admission, quota, cells
     backfill     what it may take without delaying a reservation       backfill, conservative
     placement    hosts in rank order, by the cut                       placement.place
+    preemption   whom to send away, if it does not start otherwise     preempting, preempt
     reservation  when and where it starts, if it does not start now    reserve
 """
 
@@ -21,16 +22,21 @@ from placement.hostset import HostSet
 from placement.place import place
 from placement.request import Placement
 from scheduler.core.admission import Allowance, Quotas
+from scheduler.core.apply import replay
 from scheduler.core.backfill import Caps, Easy, Rule
+from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
 from scheduler.core.job import Job
 from scheduler.core.order import Line
-from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start, Swap
+from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start
 from scheduler.core.policy import Limits, Policy, time_limit_ns
+from scheduler.core.preempt import Gone
+from scheduler.core.preempting import Preempting, noted
 from scheduler.core.reserve import Outlook
 from scheduler.core.restart import restarts
 from scheduler.core.state import State
+from scheduler.core.victims import freed, unneeded
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
 Find = Callable[[Job, HostSet, int], Placement | None]
@@ -51,7 +57,7 @@ class Verdict:
     """What becomes of one queued job. `placement` None: it waits, because of `hold`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
-    `passes_ns`: it would delay nobody if it ended by then.
+    `passes_ns`: it would delay nobody if it ended by then. `sent`: gangs that make room.
     """
 
     job: Job
@@ -61,6 +67,7 @@ class Verdict:
     free: int
     behind: Reservation | None = None
     passes_ns: int | None = None
+    sent: Gone = ()
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
@@ -72,13 +79,21 @@ def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) 
     first = restarts(state)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
-    free = state.free
-    for action in first:
-        if isinstance(action, Swap):
-            free &= ~hostset.of(move.joined for move in action.moves)
-    desk = Desk(state, now_ns, limits, free, find or placing(state, limits))
-    starts: list[Action] = [Start(job.name, placement) for job, placement in desk.starts()]
-    return Plan(state.version, (*first, *starts, *desk.promises()), desk.rule.reservations)
+    moved = _after(state, first, now_ns)
+    find = find or placing(state, limits)
+    desk = Desk(moved, now_ns, limits, moved.free, find, find)
+    starts = [desk.start(job, placement) for job, placement in desk.starts()]
+    again_ns = desk.preempting.look_again_ns
+    return Plan(
+        state.version, (*first, *starts, *desk.promises()), desk.rule.reservations, again_ns
+    )
+
+
+def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:
+    """The state once gangs have swapped hosts: what their tenants hold, and with it what
+    is promised to them, is not what it was."""
+    answer = commit(state, Plan(state.version, first), now_ns) if first else ()
+    return state if isinstance(answer, Conflict) else replay(answer, state)
 
 
 def placing(state: State, limits: Limits) -> Find:
@@ -94,10 +109,13 @@ def placing(state: State, limits: Limits) -> Find:
 
 
 class Desk:
-    """The queue passes here, one job after the other. `free`: hosts not yet given away."""
+    """The queue passes here, one job after the other.
+
+    `free`: hosts not yet given away. `aim`: places those that send others away.
+    """
 
     def __init__(
-        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find
+        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find, aim: Find
     ) -> None:
         self.free = free
         self.quotas = Quotas(state)
@@ -109,6 +127,12 @@ class Desk:
             else Easy(self._outlook, self.quotas, limits.policy is Policy.FIFO)
         )
         self.caps = Caps(self._outlook, self.quotas)
+        self.preempting = Preempting(
+            state, now_ns, limits, self.quotas, self._outlook, self.company, aim
+        )
+        self.sent: dict[str, Gone] = {}
+        self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
+        self._jobs = state.jobs
         self._line = Line(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._started_hosts = 0
@@ -120,8 +144,17 @@ class Desk:
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
-            if self._started_hosts >= self._limits.batch_hosts or self.rule.is_done(self.free):
+            if self._started_hosts >= self._limits.batch_hosts or self._is_done(job):
                 break
+
+    def start(self, job: Job, placement: Placement) -> Start:
+        """The action for one of `starts`."""
+        gone = self.sent.get(job.name, ())
+        return Start(job.name, placement, tuple(v.name for v in gone), job.name in self._counted)
+
+    def _is_done(self, job: Job) -> bool:
+        """Whether nobody behind `job` can start."""
+        return self.rule.is_done(self.free) and self.preempting.is_over(job)
 
     def verdicts(self) -> Iterator[Verdict]:
         """What becomes of every job of the queue, if all were decided at once."""
@@ -130,7 +163,8 @@ class Desk:
             allowed = self._allowed(job, self.quotas.allowance(job, self.free))
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
-                yield Verdict(job, outcome, None, allowed, free)
+                gone = self.sent.get(job.name, ())
+                yield Verdict(job, outcome, None, allowed, free, sent=gone)
                 continue
             passes_ns = None
             if outcome is Hold.RESERVED:
@@ -171,6 +205,8 @@ class Desk:
         by_quota = self.quotas.allowance(job, self.free)
         allowed = self._allowed(job, by_quota)
         if needed > allowed.limit:
+            if (placement := self._by_preempting(job, self._end_ns(job))) is not None:
+                return placement
             self.caps.waits(job, allowed)
             return Hold.LIMIT
         end_ns = self._end_ns(job)
@@ -184,6 +220,8 @@ class Desk:
             if placement is not None:
                 self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
                 return placement
+        if (placement := self._by_preempting(job, end_ns)) is not None:
+            return placement
         self.rule.waits(job, by_quota, self.free)
         if needed > self._room:
             return Hold.HOSTS
@@ -208,6 +246,28 @@ class Desk:
             return _narrowed(allowed, 0) if wants.exclusive or wants.avoid else allowed
         closed = first.kept | self.company.shadow(wants, first.kept)
         return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
+
+    def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
+        """Where `job` starts once others are sent away for it, which they are then."""
+        if self.caps.room(job, end_ns, job.needed) < job.needed:
+            return None
+        first = self._first()
+        found = self.preempting.choice(job, self.free, end_ns, first)
+        if found is None:
+            return None
+        if unneeded(job, found.victims, self.free, self.quotas) is None:
+            self._counted.add(job.name)
+        self.sent[job.name] = found.victims
+        self.preempting.left(found.victims)
+        self.free |= freed(found.victims)
+        self._room = self.free.bit_count()
+        placement = noted(found)
+        self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+        if first is not None and isinstance(self.rule, Easy):
+            waiting = self._jobs[first.name]
+            allowed = self.quotas.allowance(waiting, self.free)
+            self.rule.first = self._outlook.reservation(waiting, allowed, self.free)
+        return placement
 
     def _first(self) -> Reservation | None:
         return self.rule.first if isinstance(self.rule, Easy) else None
@@ -235,6 +295,7 @@ class Desk:
         self.caps.took(job, hosts, end_ns)
         self._outlook.took(job, hosts, end_ns)
         self.quotas.took(job, hosts)
+        self.preempting.took()
         self.company.took(job, hosts)
         self._line.took(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()

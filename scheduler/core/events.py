@@ -100,6 +100,16 @@ class JobRequeued:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPreempted:
+    """A gang was sent away so that `preempted_by`, which starts next, has its hosts."""
+
+    time_ns: int
+    name: str
+    preempted_by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnded:
     """`outcome`: completed, failed or cancelled."""
 
@@ -139,6 +149,7 @@ Event = (
     | JobStarted
     | GangSwapped
     | JobRequeued
+    | JobPreempted
     | JobEnded
     | HostMoved
     | HostSignalled

@@ -13,12 +13,13 @@ from placement.request import Answer, Insufficient, Placement
 from scheduler.core.admission import Quotas
 from scheduler.core.cells import highest
 from scheduler.core.company import Company
-from scheduler.core.decide import Desk, Hold, Verdict
+from scheduler.core.decide import Desk, Hold, Verdict, placing
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
 from scheduler.core.obstacles import Obstacles
 from scheduler.core.plan import Reservation
-from scheduler.core.policy import Limits, Policy
+from scheduler.core.policy import Limits, Policy, time_limit_ns
+from scheduler.core.preempting import Preempting
 from scheduler.core.quota import domain_masks
 from scheduler.core.reason import Basis, Cause, Obstacle, Reason
 from scheduler.core.reserve import Outlook
@@ -56,7 +57,8 @@ class Reasons:
     def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
         self._state = state
         self._told = _Told(state, now_ns, limits)
-        self._walk = Desk(state, now_ns, limits, state.free, _counted).verdicts()
+        aim = placing(state, limits)
+        self._walk = Desk(state, now_ns, limits, state.free, _counted, aim).verdicts()
         self._turns: dict[str, _Turn] = {}
         self._found: dict[str, Reason] = {}
 
@@ -102,6 +104,10 @@ class _Told:
         self._quotas = Quotas(state)
         self._outlook = Outlook(state, now_ns, limits, self._quotas)
         self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
+        self._preempting = Preempting(
+            *(state, now_ns, limits, self._quotas, self._outlook, Company(state)),
+            placing(state, limits),
+        )
         self._free = state.free.bit_count()
         self._ahead = self._due = 0
         self._blocker: Job | None = None
@@ -117,10 +123,31 @@ class _Told:
 
     def reason(self, turn: _Turn) -> Reason:
         """One sentence, and what stands in the way."""
+        found, others = self._plain(turn), self._others(turn)
+        return replace(found, sentence=f"{found.sentence}{others}") if others else found
+
+    def _others(self, turn: _Turn) -> str:
+        """Whom the job may send away once they have had their minimum run time."""
+        job = turn.verdict.job
+        if turn.verdict.placement is not None:
+            return ""
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        found = self._preempting.anyway(job, self._state.free, end_ns)
+        if found is None:
+            return ""
+        wait_s = (max(v.ripe_ns for v in found.victims) - self._now_ns) // SECOND_NS
+        names = listed(tuple(v.name for v in found.victims))
+        return f"; or by preempting {names} in {duration(wait_s)}" if wait_s > 0 else ""
+
+    def _plain(self, turn: _Turn) -> Reason:
+        """Without those that may be sent away."""
         verdict, job = turn.verdict, turn.verdict.job
         if verdict.placement is not None:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
+            if verdict.sent:
+                others = listed(tuple(gang.name for gang in verdict.sent))
+                sentence = f"starts with the next decision, by preempting {others}"
             return self._base(turn, Cause.DUE, sentence)
         if verdict.hold is Hold.LIMIT:
             return self._limited(turn)

@@ -31,6 +31,7 @@ class JobMove(StrEnum):
     INTERRUPT = "interrupt"
     SWAP = "swap"
     REQUEUE = "requeue"
+    PREEMPT = "preempt"
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
@@ -53,6 +54,7 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
     JobState.RUNNING: {
         JobMove.INTERRUPT: JobState.INTERRUPTED,
         JobMove.SWAP: JobState.RUNNING,  # a draining host is left before it fails
+        JobMove.PREEMPT: JobState.QUEUED,
         JobMove.COMPLETE: JobState.COMPLETED,
         JobMove.FAIL: JobState.FAILED,
         JobMove.CANCEL: JobState.CANCELLED,

@@ -10,10 +10,16 @@ from placement.request import Placement, TierCut
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a queued gang on these hosts."""
+    """Start a queued gang on these hosts.
+
+    `victims`: running gangs to send away for it, in this order. `is_counted`: without any
+    of them there were too few hosts, which commit counts again.
+    """
 
     name: str
     placement: Placement
+    victims: tuple[str, ...] = ()
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,11 @@ class Reservation:
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 
+    `look_again_ns`: a decision is due then even if nothing happens until then.
     `reservations` say what the starts left room for; nothing is done for them.
     """
 
     version: int
     actions: tuple[Action, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    look_again_ns: int | None = None

@@ -184,6 +184,9 @@ class Book:
     def is_within_guarantee(self, name: str) -> bool:
         return self.held[name] < self._nodes[name].guaranteed
 
+    def is_beyond_guarantee(self, name: str) -> bool:
+        return self.held[name] > self._nodes[name].guaranteed
+
     def most(self, leaf: str, free: int) -> int:
         """Hosts of `free` that `leaf` can have while the promises to others stand.
 

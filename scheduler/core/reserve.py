@@ -9,6 +9,7 @@ possible of what is free may be used meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -71,11 +72,28 @@ class Outlook:
         self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
         self._company.took(job, hosts)
 
-    def ends(self) -> list[Release]:
-        """First end first."""
+    def left(self, names: set[str]) -> None:
+        """These gangs, which ran, are gone."""
+        self._running = [gang for gang in self._still_running() if gang.name not in names]
+        self._company.left(names)
+        self._hopeless.clear()
+
+    def without(self, names: set[str], quotas: Quotas) -> Outlook:
+        """An outlook of its own, from which these gangs are gone."""
+        other = copy(self)
+        other._quotas, other._started, other._hopeless = quotas, [*self._started], {}
+        other._company = self._company.without(names)
+        other.left(names)
+        return other
+
+    def _still_running(self) -> list[Release]:
         if self._running is None:
             self._running = releases(self._state, self._now_ns, self._limits)
-        return sorted([*self._running, *self._started], key=attrgetter("end_ns", "name"))
+        return self._running
+
+    def ends(self) -> list[Release]:
+        """First end first."""
+        return sorted([*self._still_running(), *self._started], key=attrgetter("end_ns", "name"))
 
     def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs do not make the room: hosts are out of

@@ -101,7 +101,8 @@ class _Counter:
         self._gpus = state.loaded_fabric.gpus_per_host
         self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
         self._check()
-        self._desk = Desk(state, now_ns, limits, state.free, placing(state, limits))
+        find = placing(state, limits)
+        self._desk = Desk(state, now_ns, limits, state.free, find, find)
         for _ in self._desk.verdicts():
             pass
         tiers = state.loaded_fabric.tiers

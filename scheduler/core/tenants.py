@@ -62,6 +62,21 @@ class Aging:
     by: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """When running jobs may be sent away, and what that is taken to cost.
+
+    `min_run_s`: a gang is left alone for so long after it started. `checkpoint_s`: jobs
+    are taken to save their state so often, 0 = nothing is ever lost. `restart_s`: from
+    the start of every attempt but the first to its first new step.
+    """
+
+    is_on: bool = True
+    min_run_s: int = 600
+    checkpoint_s: int = 1800
+    restart_s: int = 300
+
+
 @dataclass(frozen=True)
 class Tenants:
     """The content of a tenants file. Order: parents before children, as in the file.
@@ -75,6 +90,7 @@ class Tenants:
     classes: tuple[PriorityClass, ...] = ()
     half_life_s: int = WEEK_S
     aging: Aging | None = None
+    preemption: Preemption = Preemption()
 
     @cached_property
     def by_name(self) -> dict[str, Tenant]:

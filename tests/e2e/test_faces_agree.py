@@ -36,7 +36,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
 from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script
@@ -176,6 +176,7 @@ TENANTS = Tenants(
     classes=(PriorityClass("spot", -1, is_preemptible=True),),
     half_life_s=5 * H,
     aging=Aging(H),
+    preemption=Preemption(min_run_s=0),  # in the server time stands still between commands
 )
 
 
@@ -328,6 +329,7 @@ async def test_so_they_do_with_tenants(
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
     assert live == simulated
     assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
+    assert ("JobPreempted" in kinds(simulated)) is (policy is Policy.PRODUCTION)
 
 
 def choosy(command: Command, rng: random.Random) -> Command:

@@ -8,6 +8,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     policy fifo                         production, easy, fifo or conservative
     tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
+    preemption min_run=10m checkpoint=30m restart=5m, preemption off
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
     submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
@@ -60,6 +61,7 @@ from scheduler.core.events import (
     HostMoved,
     HostSignalled,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -162,6 +164,12 @@ class Session:
 
     def _aging(self, every: str, by: str) -> Iterator[str]:
         self.tenants = replace(self.tenants, aging=Aging(seconds(every), int(by)))
+        yield from ()
+
+    def _preemption(self, off: str = "", **terms: str) -> Iterator[str]:
+        given = {f"{key}_s": seconds(value) for key, value in terms.items()}
+        preemption = replace(self.tenants.preemption, is_on=off != "off", **given)
+        self.tenants = replace(self.tenants, preemption=preemption)
         yield from ()
 
     def _half_life(self, duration: str) -> Iterator[str]:
@@ -275,7 +283,8 @@ class Session:
     def _intent(self, action: Action) -> str:
         names = self.state.loaded_fabric.names
         if isinstance(action, Start):
-            return f"start {action.name} on {' '.join(names(action.placement.hosts))}"
+            sent = f", preempting {' '.join(action.victims)}" if action.victims else ""
+            return f"start {action.name} on {' '.join(names(action.placement.hosts))}{sent}"
         if isinstance(action, Reserve):
             return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
@@ -351,6 +360,8 @@ def said(event: Event) -> str:
             swaps = ", ".join(f"block {s.block} {s.left} -> {s.joined}" for s in event.swaps)
             what = f"swapped {swaps}" if swaps else "restarted in place"
             return f"{event.name} {what}, #{event.attempt}; {cuts(event.cuts)}"
+        case JobPreempted():
+            return f"{event.name} {event.reason}"
         case JobRequeued():
             return f"{event.name} requeued: {event.reason}"
         case JobEnded():

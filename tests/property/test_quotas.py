@@ -31,6 +31,7 @@ from scheduler.core import (
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded, JobStarted, TenantsLoaded
 from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Start
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
 
@@ -179,7 +180,9 @@ class Machine(RuleBasedStateMachine):
         plan = decide(self.state, self.now_ns, self.limits)
         answer = commit(self.state, plan, self.now_ns)
         assert not isinstance(answer, Conflict), answer
-        assert len(answer) == len(plan.actions)
+        assert len(answer) == len(plan.actions) + sum(
+            len(action.victims) for action in plan.actions if isinstance(action, Start)
+        )
         self.record(*answer)
         assert not list(self.state.in_state(JobState.INTERRUPTED))
 

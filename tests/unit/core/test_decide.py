@@ -9,10 +9,12 @@ from placement.check import violations
 from placement.request import SpareRule
 from scheduler.core import HostState, JobState, Limits, Policy, State, decide
 from scheduler.core.admission import Quotas
+from scheduler.core.commands import LoadTenants
 from scheduler.core.job import SECOND_NS
 from scheduler.core.order import Line
 from scheduler.core.plan import Move, Plan, Requeue, Start, Swap
 from scheduler.core.reserve import Outlook
+from scheduler.core.tenants import Tenant, Tenants
 from tests.build import (
     HOUR_NS,
     cancel,
@@ -433,3 +435,14 @@ def test_limits_are_seconds() -> None:
     state = started(TEN, submit("a", 10, limit_s=7), now_ns=3 * SECOND_NS)
     assert reserved(state, 1, 4 * SECOND_NS) == (10 * SECOND_NS, 10)
     assert job(state, "a").start_ns == 3 * SECOND_NS
+
+
+def test_nobody_starts_on_what_a_swap_makes_due_to_another_tenant() -> None:
+    """A gang that swaps in its spare holds one host less: that is promised to its tenant."""
+    tenants = Tenants((Tenant("lab", guaranteed_gpus=16), Tenant("shop"), Tenant("default")))
+    state = run(loaded(fabric(1, 1, 5)), LoadTenants(tenants))
+    state = schedule(run(state, submit("a", spares=exactly(1), tenant="lab")))
+    state = run(state, fail(hosts_of(state, "a")[0]), submit("b", 3, tenant="shop"))
+    plan = decide(state, 0, Limits())
+    assert [type(action) for action in plan.actions] == [Swap]
+    assert "b" not in running(schedule(state))

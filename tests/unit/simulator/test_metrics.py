@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core import Policy
+from scheduler.core import Policy, Tenants
+from scheduler.core.tenants import Preemption, PriorityClass
 from simulator.metrics import Metrics, percentile
 from simulator.report import duration
-from simulator.work import Costs
+from simulator.run import run_script
+from simulator.work import SECOND_NS, Costs
+from tests.build import submit
 from tests.replays import machine, replayed, trace_job
 
 SHAPE = {
@@ -93,3 +96,17 @@ def test_percentiles_of_nothing_are_zero() -> None:
 )
 def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_a_preempted_gang_repeats() -> None:
+    """Two hosts are sent away after 100 s, 10 of them since the last checkpoint."""
+    classes = (PriorityClass("spot", -1, is_preemptible=True),)
+    tenants = Tenants(classes=classes, preemption=Preemption(min_run_s=0))
+    low, high = submit("low", 2, gpus=1, priority_class="spot"), submit("high", 1, gpus=1)
+    log = run_script(machine(2), [(0, low), (100 * SECOND_NS, high)], tenants=tenants)
+    metrics = Metrics(Costs(checkpoint_s=30, restart_s=5))
+    for event in log:
+        metrics.feed(event)
+
+    assert metrics.preemptions == 1
+    assert metrics.preempted_host_ns == 2 * 10 * SECOND_NS

@@ -1,0 +1,279 @@
+"""Random commands where classes send each other away: what holds of every preemption.
+
+Rights and promises are worked out here a second time, on nothing but who holds what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from scheduler.core import (
+    Conflict,
+    Job,
+    JobState,
+    Limits,
+    Plan,
+    Policy,
+    Rejected,
+    State,
+    admit,
+    apply,
+    commit,
+    decide,
+    explain,
+    replay,
+)
+from scheduler.core.admission import Quotas
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    JobPreempted,
+    JobStarted,
+    TenantsLoaded,
+)
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Start
+from scheduler.core.tenants import OPEN, Preemption, PriorityClass, Tenants
+from scheduler.core.victims import fits
+from tests.build import cancel, end, exactly, fail, repair, submit
+from tests.property import test_machine as machine
+from tests.property import test_quotas as quotas
+
+CLASSES = (
+    PriorityClass("spot", -5, is_preemptible=True),
+    PriorityClass("dear", 3, is_preemptible=True),
+    PriorityClass("urgent", 5),
+)
+GUARD_S = 30
+TERMS = Preemption(min_run_s=GUARD_S, checkpoint_s=40, restart_s=5)
+ALONE, PLAIN, SHAPED = (
+    replace(tenants, classes=CLASSES, preemption=TERMS)
+    for tenants in (OPEN, quotas.PLAIN, quotas.SHAPED)
+)
+NAMES = st.sampled_from("abcdefgh")
+HOSTS = st.sampled_from(machine.FABRIC.hosts)
+
+
+def submits(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
+    return st.builds(
+        submit,
+        NAMES,
+        st.sampled_from((1, 1, 2, 2, 3, 4, 6)),
+        limit_s=st.sampled_from((None, 10, 100)),
+        spares=st.sampled_from((exactly(0), exactly(0), exactly(1))),
+        tenant=st.sampled_from(tenants),
+        priority_class=st.sampled_from(("", "spot", "spot", "dear", "urgent")),
+    )
+
+
+OTHERS = (
+    st.builds(end, NAMES),
+    st.builds(cancel, NAMES),
+    st.builds(fail, HOSTS),
+    st.builds(repair, HOSTS),
+    st.builds(repair, HOSTS),
+)
+
+
+def guarantees(state: State, name: str) -> int:
+    return quotas.guarantee(state.tenants, state.tenants.by_name[name])
+
+
+def is_owed(state: State, job: Job) -> bool:
+    """Whether promises to the job's own tenants cover all that it needs.
+
+    A start that takes as many hosts from the promises as it takes is wholly covered.
+    """
+    taken = apply_held(state, job)
+    return quotas.promise(state) - quotas.promise(taken) == job.needed
+
+
+def apply_held(state: State, job: Job) -> State:
+    """The state as if `job` held as many hosts as it needs, whichever."""
+    held = replace(job, hosts=tuple(range(1_000, 1_000 + job.needed)))
+    return replace(state, jobs={**state.jobs, job.name: held})
+
+
+def may_take_back(state: State, job: Job, victim: Job) -> bool:
+    tenants = state.tenants
+    apart = set(tenants.path(victim.tenant)) - set(tenants.path(job.tenant))
+    is_lent = all(
+        quotas.holding(state, name).bit_count() > guarantees(state, name) for name in apart
+    )
+    return not job.is_preemptible and bool(apart) and is_lent
+
+
+def check_right(state: State, event: JobPreempted, is_covered: bool, now_ns: int) -> None:
+    """Only preemptible gangs that had their time, of lower priority or on lent hosts."""
+    job, victim = state.jobs[event.preempted_by], state.jobs[event.name]
+    assert job.state is JobState.QUEUED
+    assert victim.state is JobState.RUNNING
+    assert victim.is_preemptible
+    assert now_ns - victim.start_ns >= GUARD_S * SECOND_NS
+    is_lower = victim.priority < job.priority
+    assert is_lower or (is_covered and may_take_back(state, job, victim))
+
+
+def check_needed(state: State, job: Job, gone: list[JobPreempted], earlier: list[str]) -> None:
+    """Without any one of them the job would not fit, or would delay one before it."""
+    for spared in gone:
+        rest = replay([event for event in gone if event is not spared], state)
+        if fits(job, rest.free, Quotas(rest)):
+            assert earlier, f"{spared.name} was not needed"
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(tenants=st.sampled_from((ALONE, PLAIN, SHAPED)))
+    def load(self, tenants: Tenants) -> None:
+        self.limits, self.now_ns = Limits(), 0
+        self.log: list[Event] = []
+        self.state = State.empty()
+        self.stale: list[Plan] = []
+        self.record(
+            (FabricLoaded(0, machine.FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
+        )
+
+    def record(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            machine.check_event(self.state, event)
+            before, self.state = self.state, apply(self.state, event)
+            self.log.append(event)
+            if isinstance(event, JobStarted):
+                quotas.check_start(before, self.state, self.state.jobs[event.name])
+            if isinstance(event, JobPreempted):
+                job = self.state.jobs[event.name]
+                assert event.preempted_by in job.reason
+                assert job.sequence == before.jobs[event.name].sequence
+        machine.check_state(self.state)
+        quotas.check_state(self.state)
+
+    def check_preemptions(self, events: tuple[Event, ...], waiting: list[str]) -> None:
+        """Whoever is sent away is followed by the one who sent him, and was needed."""
+        state, gone, is_covered = self.state, list[JobPreempted](), False
+        start = state
+        for event in events:
+            if isinstance(event, JobPreempted):
+                if not gone:
+                    start, job = state, state.jobs[event.preempted_by]
+                    is_covered = is_owed(state, job)
+                check_right(state, event, is_covered, self.now_ns)
+                gone.append(event)
+            elif gone:
+                assert isinstance(event, JobStarted)
+                assert {e.preempted_by for e in gone} == {event.name}
+                check_needed(start, start.jobs[event.name], gone, waiting)
+                gone = []
+            state = apply(state, event)
+        assert not gone, "preempted for nobody"
+
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def send(self, data: st.DataObject, count: int) -> None:
+        leaves = [t.name for t in self.state.tenants.tenants]
+        tenants = tuple(name for name in leaves if name not in self.state.tenants.inner)
+        commands = st.one_of(submits(tenants), submits(tenants), submits(tenants), *OTHERS)
+        for _ in range(count):
+            answer = admit(self.state, data.draw(commands), self.now_ns)
+            if not isinstance(answer, Rejected):
+                self.record(answer)
+
+    @rule(seconds=st.sampled_from((1, 20, 200)))
+    def wait(self, seconds: int) -> None:
+        self.now_ns += seconds * SECOND_NS
+
+    @rule(tenants=st.sampled_from((PLAIN, SHAPED)))
+    def reload(self, tenants: Tenants) -> None:
+        answer = admit(self.state, LoadTenants(tenants), self.now_ns)
+        if not isinstance(answer, Rejected):
+            self.record(answer)
+
+    @rule()
+    def schedule(self) -> None:
+        before, plan = self.state, decide(self.state, self.now_ns, self.limits)
+        answer = commit(before, plan, self.now_ns)
+        assert not isinstance(answer, Conflict), answer
+        started = [action for action in plan.actions if isinstance(action, Start)]
+        sent = sum(len(action.victims) for action in started)
+        assert len(answer) == len(plan.actions) + sent
+        names = {action.name for action in started}
+        self.check_preemptions(answer, [name for name in before.queue if name not in names])
+        self.record(answer)
+        if plan.look_again_ns is not None:
+            assert plan.look_again_ns > self.now_ns
+        if before.tenants == ALONE and sent:
+            self.check_promise(before, plan)
+
+    def check_promise(self, before: State, plan: Plan) -> None:
+        """Nobody that waits with a reservation waits longer for what was sent away."""
+        starts = [action for action in plan.actions if isinstance(action, Start)]
+        names = {action.name for action in starts}
+        waiting = next((name for name in before.queue if name not in names), None)
+        if waiting is None or len(starts) != len(plan.actions):
+            return
+        place = before.queue.index(waiting)
+        ahead = [a.name for a in starts if before.queue.index(a.name) < place]
+        at_once = replay(machine.started_alone(before, plan, ahead, self.now_ns), before)
+        promised, kept = (
+            machine.foreseen(state, waiting, self.now_ns, self.limits)
+            for state in (at_once, self.state)
+        )
+        assert promised is None or (kept is not None and kept <= promised)
+
+    @rule()
+    def plan(self) -> None:
+        self.stale.append(decide(self.state, self.now_ns, self.limits))
+
+    @rule()
+    def commit_stale(self) -> None:
+        """A plan of some time ago: nobody is sent away who need not be any more."""
+        if self.stale:
+            answer = commit(self.state, self.stale.pop(), self.now_ns)
+            if not isinstance(answer, Conflict):
+                self.check_preemptions(answer, list(self.state.queue))
+                self.record(answer)
+
+    @rule()
+    def explain(self) -> None:
+        for name in self.state.queue:
+            assert explain(self.state, name, self.now_ns, self.limits).sentence
+
+    @rule()
+    def settle(self) -> None:
+        """Decisions come to an end: no two gangs send each other away in turn."""
+        for _ in range(40):
+            plan = decide(self.state, self.now_ns, self.limits)
+            if not plan.actions:
+                return
+            answer = commit(self.state, plan, self.now_ns)
+            assert not isinstance(answer, Conflict), answer
+            self.record(answer)
+        raise AssertionError("decisions go on for ever")
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            assert replay(self.log) == self.state
+
+
+Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPreemption = Machine.TestCase
+
+
+def test_other_policies_send_nobody_away() -> None:
+    state = replay([FabricLoaded(0, machine.FABRIC.spec), TenantsLoaded(0, ALONE.digest, ALONE)])
+    for command in (submit("s", 8, priority_class="spot"), submit("u", 8, priority_class="urgent")):
+        answer = admit(state, command, 0)
+        assert not isinstance(answer, Rejected)
+        state = replay(answer, state)
+        if command.spec.name == "s":
+            events = commit(state, decide(state, 0, Limits()), 0)
+            assert not isinstance(events, Conflict)
+            state = replay(events, state)
+    later = 1_000 * SECOND_NS
+    for policy in Policy:
+        plan = decide(state, later, Limits(policy=policy))
+        sent = [a.name for a in plan.actions if isinstance(a, Start) and a.victims]
+        assert sent == (["u"] if policy is Policy.PRODUCTION else [])

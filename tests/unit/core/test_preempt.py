@@ -1,0 +1,199 @@
+"""Whom a waiting job sends away: the shape first, then the least loss, and nobody to spare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core import Conflict, Limits, Plan, State, commit, decide, explain, replay
+from scheduler.core.commands import LoadTenants
+from scheduler.core.events import JobPreempted
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Start
+from scheduler.core.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.victims import cost_ns
+from tests.build import (
+    HOUR_NS,
+    committed,
+    end,
+    fabric,
+    hosts_of,
+    job,
+    loaded,
+    run,
+    running,
+    schedule,
+    submit,
+)
+
+CLASSES = (
+    PriorityClass("spot", -10, is_preemptible=True),
+    PriorityClass("cheap", -20, is_preemptible=True),
+    PriorityClass("urgent", 10),
+)
+TERMS = Preemption(min_run_s=0, checkpoint_s=1_800, restart_s=300)
+ALONE = replace(OPEN, classes=CLASSES, preemption=TERMS)
+LENDING = replace(
+    ALONE, tenants=(Tenant("lab", guaranteed_gpus=16), Tenant("shop"), Tenant("default"))
+)
+MINUTE_NS = 60 * SECOND_NS
+
+
+def cluster(zones: int, racks: int, hosts: int, tenants: Tenants = ALONE) -> State:
+    return run(loaded(fabric(zones, racks, hosts)), LoadTenants(tenants))
+
+
+def spots(state: State, *sizes: int, now_ns: int = 0, level: str = "spot") -> State:
+    """Jobs s0, s1, ... of these sizes, started one after the other."""
+    for size in sizes:
+        name = f"s{sum(n.startswith('s') for n in state.jobs)}"
+        state = schedule(run(state, submit(name, size, priority_class=level)), now_ns)
+    return state
+
+
+def sent_away(state: State, now_ns: int = 0) -> dict[str, tuple[str, ...]]:
+    plan = decide(state, now_ns, Limits())
+    return {a.name: a.victims for a in plan.actions if isinstance(a, Start)}
+
+
+def test_victims_lie_in_one_zone() -> None:
+    state = spots(cluster(2, 2, 2), 2, 2, 2, 2)
+    state = run(state, submit("u", 4, priority_class="urgent"))
+    (victims,) = sent_away(state).values()
+    zones = {host[:2] for name in victims for host in hosts_of(state, name)}
+    assert (len(victims), len(zones)) == (2, 1)
+
+
+def test_nobody_is_sent_away_who_is_not_needed() -> None:
+    state = spots(cluster(1, 1, 8), 1, 1, 1, 1, 4)
+    state = run(state, submit("u", 4, priority_class="urgent"))
+    (victims,) = sent_away(state, HOUR_NS).values()
+    assert victims in (("s4",), ("s0", "s1", "s2", "s3"))
+
+
+def test_what_is_free_counts() -> None:
+    state = spots(cluster(1, 1, 4), 1, 2)
+    state = run(state, submit("u", 2, priority_class="urgent"))
+    assert sent_away(state) == {"u": ("s0",)}
+
+
+def test_the_lower_priority_goes_first() -> None:
+    state = spots(spots(cluster(1, 1, 2), 1), 1, level="cheap")
+    state = run(state, submit("u", 1, priority_class="urgent"))
+    assert sent_away(state) == {"u": ("s1",)}
+
+
+def test_the_one_that_has_just_saved_its_state_goes_first() -> None:
+    state = spots(spots(cluster(1, 1, 2), 1), 1, now_ns=20 * MINUTE_NS)
+    state = run(state, submit("u", 1, priority_class="urgent"))
+    assert sent_away(state, 31 * MINUTE_NS) == {"u": ("s0",)}  # 1 min since, against 11
+    assert sent_away(state, 29 * MINUTE_NS) == {"u": ("s1",)}  # 29 min since, against 9
+
+
+def test_the_loss_is_work_since_the_checkpoint_and_a_restart() -> None:
+    state = spots(cluster(1, 1, 2), 2)
+    gang = job(state, "s0")
+    assert cost_ns(gang, 40 * MINUTE_NS, TERMS) == 2 * (10 + 5) * MINUTE_NS
+    again = replace(gang, attempt=2)  # its first 5 minutes were a restart
+    assert cost_ns(again, 40 * MINUTE_NS, TERMS) == 2 * (5 + 5) * MINUTE_NS
+    assert cost_ns(gang, HOUR_NS, replace(TERMS, checkpoint_s=0)) == 2 * 5 * MINUTE_NS
+
+
+@pytest.mark.parametrize("level", ["", "cheap", "spot"])
+def test_the_same_or_a_higher_class_stays(level: str) -> None:
+    state = schedule(run(cluster(1, 1, 1), submit("a", priority_class="urgent")))
+    assert sent_away(run(state, submit("b", priority_class=level))) == {}
+    alike = spots(cluster(1, 1, 1), 1)
+    assert sent_away(run(alike, submit("b", priority_class="spot"))) == {}
+
+
+def test_what_is_not_preemptible_stays() -> None:
+    state = schedule(run(cluster(1, 1, 1), submit("a", priority=-99)))
+    assert sent_away(run(state, submit("u", priority_class="urgent"))) == {}
+
+
+def test_nobody_leaves_for_a_job_that_would_not_start() -> None:
+    state = schedule(run(cluster(1, 1, 4), submit("a", 2)))
+    state = run(spots(state, 2), submit("u", 4, priority_class="urgent"))
+    assert sent_away(state) == {}
+
+
+def test_a_guarantee_comes_back_whatever_the_priorities() -> None:
+    state = cluster(1, 2, 2, LENDING)
+    state = run(state, submit("s0", 4, tenant="shop", priority_class="spot"))
+    state = run(schedule(state), submit("l", 2, tenant="lab", priority=-50))
+    assert sent_away(state) == {"l": ("s0",)}
+
+
+def test_more_than_the_guarantee_does_not() -> None:
+    state = cluster(1, 2, 2, LENDING)
+    state = schedule(run(state, submit("s0", 4, tenant="shop", priority_class="spot")))
+    assert sent_away(run(state, submit("l", 3, tenant="lab", priority=-50))) == {}
+
+
+def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:
+    state = cluster(1, 1, 2, LENDING)
+    state = schedule(run(state, submit("s0", 2, tenant="lab", priority_class="spot")))
+    assert sent_away(run(state, submit("l", 2, tenant="lab", priority=-50))) == {}
+
+
+def test_a_cell_comes_back_as_one_domain() -> None:
+    tenants = replace(ALONE, tenants=(Tenant("lab", cells=(Cell("rack", 1),)), Tenant("default")))
+    state = spots(cluster(1, 3, 2, tenants), 1, 2, 2, 1)
+    state = schedule(run(state, submit("l", 2, tenant="lab")))
+    assert len({host.rpartition("-")[0] for host in hosts_of(state, "l")}) == 1
+
+
+def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
+    state = spots(cluster(1, 1, 1), 1)
+    state = run(state, submit("u", priority_class="urgent"), submit("t", priority_class="spot"))
+    state = schedule(state, 2 * HOUR_NS)
+    assert running(state) == {"u"}
+    assert state.queue == ("s0", "t")
+    assert job(state, "s0").reason == "preempted by u after 2 h 00 min (priority 10 to -10)"
+    again = schedule(run(state, end("u")), 3 * HOUR_NS)
+    assert (job(again, "s0").attempt, running(again)) == (2, {"s0"})
+
+
+def test_explain_names_those_who_make_room() -> None:
+    state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
+    reason = explain(state, "u", 0, Limits())
+    assert reason.sentence == "starts with the next decision, by preempting s0"
+
+
+def test_a_gang_has_its_minimum_run_time() -> None:
+    guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
+    state = spots(cluster(1, 1, 1, guarded), 1)
+    state = run(state, submit("u", priority_class="urgent"))
+    plan = decide(state, 0, Limits())
+    assert (plan.actions, plan.look_again_ns) == ((), 600 * SECOND_NS)
+    assert sent_away(state, 600 * SECOND_NS) == {"u": ("s0",)}
+
+
+def test_a_preemption_commits_with_the_start_or_not_at_all() -> None:
+    state = run(spots(cluster(1, 1, 4), 2, 2), submit("u", 2, priority_class="urgent"))
+    plan = decide(state, 0, Limits())
+    assert [type(event).__name__ for event in committed(state, plan)] == [
+        "JobPreempted",
+        "JobStarted",
+    ]
+    (start,) = plan.actions
+    assert isinstance(start, Start)
+    (other,) = {"s0", "s1"} - set(start.victims)
+    meanwhile = run(state, end(other))  # now it fits beside the victim
+    assert conflicts(meanwhile, plan) == f"job u: {start.victims[0]} need not be preempted any more"
+
+
+def conflicts(state: State, plan: Plan) -> str:
+    answer = commit(state, plan, 0)
+    assert isinstance(answer, Conflict)
+    return answer.reasons[0]
+
+
+def test_the_event_names_both() -> None:
+    state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
+    first, _ = committed(state, decide(state, 0, Limits()))
+    assert isinstance(first, JobPreempted)
+    assert (first.name, first.preempted_by) == ("s0", "u")
+    assert replay([first], state).free == 1
