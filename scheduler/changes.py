@@ -65,7 +65,12 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
         case JobSubmitted():
             name, kind = event.spec.name, ChangeKind.SUBMITTED
         case (
-            JobUpdated() | JobStarted() | GangSwapped() | JobRequeued() | JobPreempted() | JobEnded()
+            JobUpdated()
+            | JobStarted()
+            | GangSwapped()
+            | JobRequeued()
+            | JobPreempted()
+            | JobEnded()
         ):
             name, kind = event.name, _KINDS[type(event)]
         case HostMoved(move=HostMove.FAIL):

@@ -31,6 +31,7 @@ from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.company import Company
+from scheduler.core.decide import Find
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
@@ -214,8 +215,8 @@ class Decisions:
         self.settled = 0  # the newest version on which the plan was to do nothing
         monkeypatch.setattr(writer, "decide", self)
 
-    def __call__(self, state: State, now_ns: int, limits: Limits) -> Plan:
-        plan = decide(state, now_ns, limits)
+    def __call__(self, state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
+        plan = decide(state, now_ns, limits, find)
         if not plan.actions:
             self.settled = state.version
         return plan

@@ -6,10 +6,14 @@ docs/scheduling.md, on nothing but who holds which hosts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from placement import hostset
 from placement.hostset import HostSet
 from placement.request import AUTO
 from scheduler.core import (
@@ -135,18 +139,24 @@ def check_start(before: State, after: State, job: Job) -> None:
     taken = (before.free & ~after.free).bit_count()
     is_covered = promise(before) - promise(after) == taken
     assert is_covered or after.free.bit_count() >= promise(after)
-    # Failures and preemptible work may leave one domain to two tenants with cells: whose
-    # start is in its own cell may then take another's.
-    has_own = any(tenants.by_name[name].cells for name in tenants.path(job.tenant))
-    for tenant in tenants.tenants:
-        for cell in () if has_own else tenant.cells:
-            if tenant.name not in tenants.path(job.tenant) and not holding(before, tenant.name):
-                assert not has_cell(before.free, cell) or has_cell(after.free, cell)
+    shaped = [tenant for tenant in tenants.tenants if tenant.cells]
+    cells = [cell for tenant in shaped for cell in tenant.cells]
+    others = [c for t in shaped if t.name not in tenants.path(job.tenant) for c in t.cells]
+    # Failures and preemptible work may have left one domain for two cells.
+    is_whole = not any(holding(before, t.name) for t in shaped) and can_have(before.free, cells)
+    assert not is_whole or can_have(after.free, others)
 
 
-def has_cell(free: HostSet, cell: Cell) -> bool:
-    domains = RACKS if cell.tier == "rack" else (0b1111, 0b11110000)
-    return any((free & domain).bit_count() >= (cell.hosts or 2) for domain in domains)
+def can_have(free: HostSet, cells: Sequence[Cell]) -> bool:
+    """Whether all these cells can be had at once."""
+    if not cells:
+        return True
+    return any(can_have(free & ~hosts, cells[1:]) for hosts in choices(free, cells[0]))
+
+
+def choices(free: HostSet, cell: Cell) -> Iterator[HostSet]:
+    for domain in RACKS if cell.tier == "rack" else (0b1111, 0b11110000):
+        yield from map(hostset.of, combinations(hostset.members(free & domain), cell.hosts or 2))
 
 
 class Machine(RuleBasedStateMachine):
