@@ -106,10 +106,16 @@ class Prover:
     """Proves lower bounds on the doubled cut of a grid over zones of given capacities."""
 
     def __init__(
-        self, grid: BlockGrid, capacities: Sequence[int], seeds: Iterable[Pattern], lot: int = 1
+        self,
+        grid: BlockGrid,
+        capacities: Sequence[int],
+        seeds: Iterable[Pattern],
+        lot: int = 1,
+        odd: Sequence[int] = (),
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
-        lots, whole hosts of several slots, say; capacities are multiples of it.
+        lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
+        many zones at most hold slots of each row that are not whole lots.
         Large tables get fewer rounds a node: a round is as dear as many of others."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
@@ -121,7 +127,9 @@ class Prover:
         self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
         self.scale = self._price_scale()
         slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
-        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, lot)
+        floors = [floor * self.scale for floor in grid.floors]
+        self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
+        self.lot, self.odd = lot, odd
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
@@ -154,6 +162,7 @@ class Prover:
         in_row = fewest([min(c, g.width) for c in self.capacities], g.width)
         for s in range(g.rows):
             known[Counter(s, 1)] = (in_row, zones)
+        known |= {Counter(s, lot=self.lot): (0, many) for s, many in enumerate(self.odd)}
         # Slots at an equal share of a good layout's cost: a first guess at the prices.
         share = (self.incumbent + g.offset) / g.size / self.norm
         return _Node(known, (share,) * g.rows, {})

@@ -35,17 +35,22 @@ import numpy as np
 from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid
 from placement.request import Request
 from placement.traffic import Pattern
+from placement.zigzag import floors, least_by_cells, odd
 
 FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A view: a grid of cells, how many of its slots a host holds, and how many cells."""
+    """A view: a grid of cells, how many of its slots a host holds, and how many cells.
+
+    `odd`: how many zones at most hold slots of each row that are not whole lots.
+    """
 
     grid: BlockGrid
     lot: int
     cells_of_host: int
+    odd: tuple[int, ...] = ()
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -92,6 +97,9 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
         return [Cells(_whole(grid, lot), 1, lot)]
+    if stage * grid.rows == grid.size and stage > 2 * lot:
+        fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
+        return [Cells(_floored(fine), lot, lot, odd(grid, lot))]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]
@@ -111,7 +119,7 @@ def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
         width=width,
         row_weight=grid.row_weight * lot,
         row_wrap=grid.row_wrap * lot,
-        step=grid.step[::lot],
+        step=least_by_cells(grid, lot)[::lot],
         block=in_ranks[:, ::lot],
         slopes=(((grid.row_weight * lot, width),),) * (grid.rows - 1),
     )
@@ -179,6 +187,17 @@ def _runs(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
 
 def _slopes(weight: int, dear: int, free: int, reach: int) -> Slopes:
     return ((weight, min(free, reach)), (weight + dear, max(0, reach - free)))
+
+
+def _floored(grid: BlockGrid) -> BlockGrid:
+    """`grid` with slopes that begin where its floors end."""
+    weight = grid.row_weight
+    if not weight:
+        return grid
+    return replace(
+        grid,
+        slopes=tuple(((0, f // weight), (weight, grid.width - f // weight)) for f in grid.floors),
+    )
 
 
 def _finer(grid: BlockGrid, factor: int) -> BlockGrid:

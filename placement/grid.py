@@ -56,7 +56,8 @@ class BlockGrid:
     Slots run along `slice_axes` in their order, the first one fastest. `slopes`, of
     each pair of neighbouring rows: what they pay is convex in the difference, so much per
     slot (first value) for so many slots (second value), one after the other; a difference
-    beyond them all is impossible.
+    beyond them all is impossible. `floors`: what a zone pays in any case between two rows,
+    unless it holds nothing of either or both in full; none if empty.
     """
 
     rows: int
@@ -69,6 +70,7 @@ class BlockGrid:
     unit: Fraction
     block: Ints
     slopes: tuple[Slopes, ...]
+    floors: tuple[int, ...] = ()
 
     @staticmethod
     def shapeless(blocks: int) -> BlockGrid:
@@ -90,6 +92,16 @@ class BlockGrid:
         known = {slopes: joint_cost(slopes, self.width) for slopes in set(self.slopes)}
         every = [known[slopes] for slopes in self.slopes]
         return np.array(every, dtype=np.int64).reshape(-1, self.width + 1)
+
+    def between(self, held: Ints) -> Ints:
+        """What patterns pay between rows. Shapes: (patterns, rows) to (patterns,)."""
+        pairs = np.arange(self.rows - 1)
+        paid = self.joint[pairs, np.abs(np.diff(held, axis=1))].sum(axis=1)
+        if self.floors:
+            is_even = held[:, 1:] == held[:, :-1]
+            is_free = is_even & np.isin(held[:, 1:], (0, self.width))
+            paid += (~is_free * np.array(self.floors)).sum(axis=1)
+        return np.asarray(paid)
 
     @property
     def weights(self) -> tuple[int, ...]:

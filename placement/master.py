@@ -22,7 +22,8 @@ WHOLE_GANG = -1
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
     the whole gang), of those that hold some of `row` and some of the next row if it is a
-    link, or, with `stairs` = k, of the steps of a staircase on a row's slots.
+    link, of those that hold no multiple of `lot`, or, with `stairs` = k, of the steps of a
+    staircase on a row's slots.
 
     Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
     n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
@@ -32,6 +33,7 @@ class Counter:
     least: int = 1
     stairs: int = 0
     is_link: bool = False
+    lot: int = 0
 
     def values(self, length: int, width: int) -> Ints:
         """f(n) for n = 0 .. length - 1."""
@@ -45,9 +47,9 @@ class Counter:
         return self._f(held, width)
 
     def _f(self, n: Ints, width: int) -> Ints:
-        return (
-            staircase(n, self.stairs, width) if self.stairs else (n >= self.least).astype(n.dtype)
-        )
+        if self.stairs:
+            return staircase(n, self.stairs, width)
+        return (n % self.lot > 0 if self.lot else n >= self.least).astype(n.dtype)
 
 
 def staircase(slots: Ints, stairs: int, width: int) -> Ints:
@@ -132,9 +134,7 @@ class Pool:
             return
         self._seen.update(dict.fromkeys(fresh))
         array = np.array(fresh, dtype=np.int64)
-        pairs = np.arange(self._grid.rows - 1)
-        between = self._grid.joint[pairs, np.abs(np.diff(array, axis=1))].sum(axis=1)
-        cost = self._grid.step[array].sum(axis=1) + between
+        cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
 

@@ -31,18 +31,29 @@ class Pricer:
     """
 
     def __init__(
-        self, rows: int, width: int, capacity: int, slopes: Sequence[Slopes], lot: int = 1
+        self,
+        rows: int,
+        width: int,
+        capacity: int,
+        slopes: Sequence[Slopes],
+        floors: Sequence[int] = (),
+        lot: int = 1,
     ) -> None:
-        """`slopes`: as of a BlockGrid. `lot`: a pattern's slots number a multiple of it."""
+        """`slopes`, `floors`: as of a BlockGrid. `lot`: a pattern's slots number a multiple
+        of it."""
         self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
+        self._width = width
         shape = (slots, capacity + 1)
         self._climbs = [
             [(weight * np.arange(slots)[:, None], min(reach, slots - 1)) for weight, reach in each]
             for each in slopes
         ]
         self._slots = np.arange(slots)
+        self._floors = list(floors) or [0] * (rows - 1)
         self._joint = [joint_cost(each, slots - 1) for each in slopes]
+        # Rows of which floors are not paid: empty ones, and full ones where a zone holds one.
+        self._free = (slice(0, 1), slice(width, slots))
         self._tables = [np.empty(shape, dtype=np.int64) for _ in range(rows)]
         self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
         # Tables shift right by their own n, so that column u - n lands in column u: the
@@ -80,6 +91,7 @@ class Pricer:
     def _transform(self, s: int, table: Ints) -> None:
         """nearest[n, u] = min over n' of table[n', u] + what |n - n'| costs after row s."""
         first, second, third = self._scratch
+        start = table
         for climb, reach in self._climbs[s]:
             np.subtract(table, climb, out=first)
             up = _running_min(first, second, reach)
@@ -89,6 +101,10 @@ class Pricer:
             down = _running_min(third[::-1], spare[::-1], reach)[::-1]
             down -= climb
             table = np.minimum(up, down, out=self._nearest)
+        if self._floors[s]:
+            self._nearest += self._floors[s]
+            for same in self._free:
+                np.minimum(self._nearest[same], start[same], out=self._nearest[same])
 
     def _linked(self, s: int, table: Ints, link: int) -> None:
         """As `_transform`, where going from some slots to some is worth `link`."""
@@ -97,7 +113,8 @@ class Pricer:
         self._transform(s, table)
         table[0] = from_none
         self._nearest[1:] -= link
-        np.minimum(self._nearest, from_none + self._joint[s][:, None], out=self._nearest)
+        paid = self._joint[s] + self._floors[s] * (self._slots > 0)
+        np.minimum(self._nearest, from_none + paid[:, None], out=self._nearest)
 
     def pattern(self, capacity: int) -> tuple[int, ...]:
         """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
@@ -109,7 +126,9 @@ class Pricer:
             rest = self._tables[row][n, used] - self._cost[row, n]
             used -= n
             ways = self._tables[row - 1][:, used]
-            ways = ways + self._joint[row - 1][np.abs(self._slots - n)]
+            ways = ways + self._joint[row - 1][np.abs(self._slots - n)] + self._floors[row - 1]
+            if n in (0, self._width):
+                ways[n] -= self._floors[row - 1]
             ways[1:] -= self._link_price[row - 1] * (n > 0)
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
@@ -135,6 +154,5 @@ def _running_min(table: Ints, other: Ints, reach: int) -> Ints:
 
 def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
     """Doubled cost of one zone, before the constant that the grid subtracts."""
-    joint = grid.joint
-    between = sum(int(joint[s, abs(a - b)]) for s, (a, b) in enumerate(pairwise(pattern)))
-    return int(sum(grid.step[n] for n in pattern)) + between
+    held = np.array([pattern], dtype=np.int64)
+    return int(grid.step[held].sum() + grid.between(held)[0])

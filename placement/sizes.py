@@ -70,7 +70,7 @@ class SizeBound:
         """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
         if most not in self._costs:
             grid = self._grid
-            pricer = Pricer(grid.rows, grid.width, most, grid.slopes)
+            pricer = Pricer(grid.rows, grid.width, most, grid.slopes, grid.floors)
             price = np.zeros(most + 1, dtype=np.int64)
             pricer.price(np.broadcast_to(grid.step, (grid.rows, grid.width + 1)), price)
             self._costs[most] = pricer.by_used

@@ -83,7 +83,7 @@ def test_no_view_of_the_cells_proves_too_much(
     capacities = enough(capacities, asked.hosts_needed(gpus))
     least = least_cut(asked, gpus, capacities)
     for view in cell_views(asked, gpus):
-        prover = Prover(view.grid, [c * view.lot for c in capacities], [], view.lot)
+        prover = Prover(view.grid, [c * view.lot for c in capacities], [], view.lot, view.odd)
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
 
@@ -124,6 +124,8 @@ def test_zones_pay_at_least_what_every_view_says(
         paid = sum(pattern_cost(view.grid, pattern) for pattern in patterns)
         assert view.grid.to_bytes(paid - view.grid.offset) <= counted
         assert all(sum(pattern) % view.lot == 0 for pattern in patterns)
+        for row, most in enumerate(view.odd):
+            assert sum(pattern[row] % view.lot > 0 for pattern in patterns) <= most
 
 
 @given(job=larger(), seed=st.integers(0, 2**32 - 1))

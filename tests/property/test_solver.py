@@ -107,7 +107,7 @@ def test_prices_of_all_patterns(
     bent = ((row_weight, reach[0]), (row_weight + dearer, reach[1]))
     slopes = [bent if s % 2 else ((row_weight, width),) for s in range(rows - 1)]
     joint = [joint_cost(each, width) for each in slopes]
-    pricer = Pricer(rows, width, capacity, slopes, lot)
+    pricer = Pricer(rows, width, capacity, slopes, lot=lot)
     for _ in range(2):  # the tables are used again
         pricer.price(cost, size_price, link_price)
 

@@ -1,0 +1,134 @@
+"""Stages that do not end where hosts do, and what a host means inside a stage.
+
+The pipeline is the outermost axis, a stage is W cells in rank order, and a host holds `lot`
+neighbouring cells. What a zone holds of a stage are whole runs of `lot` cells, but for the
+ends of the stage, where a host holds cells of two stages.
+
+*Inside a stage* the runs lie on a circle, and every ring joins runs that are near each
+other. The cheapest way to hold n cells is found run by run (`least_by_cells`), from what is
+held of the last few and of the first few.
+
+*Between two stages* runs are staggered unless W is a multiple of `lot`: each overlaps two
+of the other stage. The overlaps make a path, or a circle where one host holds the last cells
+of one stage and the first of the next. A zone that holds neither nothing nor everything cuts
+a path at its smallest overlap at least, a circle at its two smallest (`floors`).
+
+*Odd cells*, a number that is no multiple of `lot`, are held by the zones of the hosts at the
+ends of a stage alone: two zones at most (`odd`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.grid import MUCH, BlockAxis, BlockGrid
+from placement.traffic import Pattern
+
+MOST_REACH = 3  # runs that an edge reaches over: 2^(2 reach) states
+Edges = Mapping[tuple[int, int], int]
+
+
+def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
+    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells."""
+    return tuple(
+        grid.row_weight * _least_parted(grid.width, lot, s) for s in range(grid.rows - 1)
+    )
+
+
+def odd(grid: BlockGrid, lot: int) -> tuple[int, ...]:
+    """How many zones at most hold cells of each stage that are not whole runs."""
+    is_split = [s * grid.width % lot != 0 for s in range(grid.rows + 1)]
+    return tuple(is_split[s] + is_split[s + 1] for s in range(grid.rows))
+
+
+def _least_parted(width: int, lot: int, stage: int) -> int:
+    """Pipeline edges between a stage and the next that any zone cuts which holds a part."""
+    cell = np.arange(width) + stage * width
+    overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
+    runs = {run for pair in overlaps for run in pair}
+    smallest = sorted(overlaps.values())
+    is_circle = len(overlaps) == len(runs)
+    return sum(smallest[:2]) if is_circle else smallest[0]
+
+
+def least_by_cells(grid: BlockGrid, lot: int) -> Ints:
+    """`grid.step`, or more where runs of `lot` cells stay together. Shape: (width + 1,)."""
+    starts = sorted({s * grid.width % lot for s in range(grid.rows)})
+    found = [_least_from(grid, lot, start) for start in starts]
+    least = np.min([grid.step if each is None else each for each in found], axis=0)
+    return np.where(least < MUCH, np.maximum(least, grid.step), grid.step)
+
+
+def _least_from(grid: BlockGrid, lot: int, start: int) -> Ints | None:
+    """For a stage whose first cell is cell `start` of its host; None if that is not known."""
+    if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
+        return None
+    run = (np.arange(grid.width) + start) // lot
+    edges = _edges(grid.slice_axes, run)
+    runs = int(run[-1]) + 1
+    reach = max((min(b - a, runs - b + a) for a, b in edges), default=1)
+    if reach > MOST_REACH or runs <= 2 * reach:
+        return None
+    return _least(edges, np.bincount(run).tolist(), reach)
+
+
+def _edges(axes: Sequence[BlockAxis], run: Ints) -> Edges:
+    """(run, later run) -> weight. `run`: of each cell, in rank order."""
+    edges: Counter[tuple[int, int]] = Counter()
+    cell = np.arange(len(run))
+    for axis in axes:
+        index = cell // axis.stride % axis.size
+        there = run[cell + ((index + 1) % axis.size - index) * axis.stride]
+        for a, b in zip(run.tolist(), there.tolist(), strict=True):
+            if a != b:
+                edges[min(a, b), max(a, b)] += axis.weight
+    return edges
+
+
+def _least(edges: Edges, cells: Sequence[int], reach: int) -> Ints:
+    """The least weight of edges that a set of n cells in whole runs cuts.
+
+    `cells`: of each run. State: which of the first and which of the last `reach` runs are in
+    the set, and how many cells. Cost: O(4^reach x runs x cells).
+    """
+    total, masks = sum(cells), 1 << reach
+    cost = np.full((masks, masks, total + 1), MUCH)
+    for mask in range(masks):
+        chosen = [mask >> i & 1 for i in range(reach)]
+        held = sum(c for c, is_in in zip(cells, chosen, strict=False) if is_in)
+        cost[mask, mask, held] = _parted(edges, dict(enumerate(chosen)))
+    for run in range(reach, len(cells)):
+        fresh = np.full_like(cost, MUCH)
+        for mask in range(masks):
+            near = {run - reach + i: mask >> i & 1 for i in range(reach)}
+            for is_in in (0, 1):
+                paid = sum(edges.get((r, run), 0) for r, other in near.items() if other != is_in)
+                after = mask >> 1 | is_in << (reach - 1)
+                moved = cells[run] if is_in else 0
+                into = fresh[:, after, moved:]
+                np.minimum(into, cost[:, mask, : total + 1 - moved] + paid, out=into)
+        cost = fresh
+    best = np.full(total + 1, MUCH)
+    for first in range(masks):
+        for last in range(masks):
+            ends = {i: first >> i & 1 for i in range(reach)}
+            ends |= {len(cells) - reach + i: last >> i & 1 for i in range(reach)}
+            paid = sum(
+                weight
+                for (a, b), weight in edges.items()
+                if b - a > reach and ends[a] != ends[b]
+            )
+            best = np.minimum(best, cost[first, last] + paid)
+    return np.minimum(best, MUCH)
+
+
+def _parted(edges: Edges, chosen: Mapping[int, int]) -> int:
+    return sum(
+        weight
+        for (a, b), weight in edges.items()
+        if a in chosen and b in chosen and chosen[a] != chosen[b]
+    )
