@@ -71,6 +71,11 @@ class Feed:
         for subscription in self._subscriptions:
             subscription.offer(change)
 
+    def cut_off(self) -> None:
+        """End every subscription of now: they would miss changes."""
+        for subscription in self._subscriptions:
+            subscription.end(FellBehind())
+
     def close(self) -> None:
         """End every subscription, now and from now on."""
         self._is_closed = True

@@ -42,7 +42,23 @@ def recover(
     Raises: StoreError when the log cannot be replayed, is new and no fabric is given,
     is for another fabric than the one given, or does not go with the tenants.
     """
-    recovered = _with_fabric(store, fabric_spec, now_ns)
+    return settle(store, replayed(store), fabric_spec, now_ns, tenants)
+
+
+def settle(
+    store: Store,
+    recovered: Recovered,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    tenants: Tenants | None,
+    term: int = 0,
+) -> Recovered:
+    """Write what a server that begins to write in `term` writes first: the fabric of a new
+    log, the tenants if they are other ones.
+
+    Raises: StoreError, as `recover`.
+    """
+    recovered = _with_fabric(store, recovered, fabric_spec, now_ns, term)
     if tenants is None:
         return recovered
     now_ns = max(now_ns, recovered.last_ns)
@@ -51,24 +67,27 @@ def recover(
         raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
     if not answer:
         return recovered
-    store.append(recovered.state.version, answer, actors=[SERVER] * len(answer))
+    store.append(recovered.state.version, answer, term, [SERVER] * len(answer))
     return Recovered(replay(answer, recovered.state), now_ns, recovered.saved)
 
 
-def _with_fabric(store: Store, fabric_spec: Mapping[str, Any] | None, now_ns: int) -> Recovered:
-    recovered = _replayed(store)
-    if recovered.state.version:
-        _same_fabric(store, recovered.state, fabric_spec)
+def _with_fabric(
+    store: Store,
+    recovered: Recovered,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    term: int,
+) -> Recovered:
+    check_fabric(store, recovered.state, fabric_spec)
+    if recovered.state.version or fabric_spec is None:
         return recovered
-    if fabric_spec is None:
-        raise StoreError(f"{store.name} is new: name its fabric with --fabric")
     loaded = FabricLoaded(now_ns, fabric_spec)
     state = apply(State.empty(), loaded)
-    store.append(0, [loaded], actors=[SERVER])
+    store.append(0, [loaded], term, [SERVER])
     return Recovered(state, now_ns)
 
 
-def _replayed(store: Store) -> Recovered:
+def replayed(store: Store) -> Recovered:
     """The newest snapshot that can be read, and the events after it."""
     base = newest_snapshot(store)
     state, last_ns = base.state, base.last_ns
@@ -105,8 +124,11 @@ def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
     return Recovered(State.empty(), 0)
 
 
-def _same_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:
-    if fabric_spec is None:
+def check_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:
+    """Raises: StoreError when the log is new and no fabric is given, or is for another."""
+    if not state.version and fabric_spec is None:
+        raise StoreError(f"{store.name} is new: name its fabric with --fabric")
+    if not state.version or fabric_spec is None:
         return
     given, logged = from_spec(fabric_spec), state.loaded_fabric
     if given != logged:

@@ -7,7 +7,7 @@ RULES, and every refusal is made here.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -20,9 +20,9 @@ from grpc_status import rpc_status
 from scheduler.core import Code, Rejected
 from scheduler.feed import Closed, FellBehind
 from scheduler.problems import InputError
-from scheduler.store import Compacted, StoreError
+from scheduler.store import Compacted, Deposed, StoreError
 from scheduler.v1 import error_pb2
-from scheduler.writer import Stopped
+from scheduler.writer import NotLeading, Stopped
 
 DOMAIN = "muster"
 PREFIX = "ERROR_REASON_"
@@ -59,6 +59,8 @@ RULES: Final[dict[Reason, Rule]] = {
     error_pb2.ERROR_REASON_PERMISSION_DENIED: Rule(_Status.PERMISSION_DENIED),
     error_pb2.ERROR_REASON_EXHAUSTED: Rule(_Status.RESOURCE_EXHAUSTED, 1),
     error_pb2.ERROR_REASON_ETAG_MISMATCH: Rule(_Status.ABORTED),
+    error_pb2.ERROR_REASON_NOT_LEADER: Rule(_Status.UNAVAILABLE, 0.1),
+    error_pb2.ERROR_REASON_NOT_CAUGHT_UP: Rule(_Status.UNAVAILABLE, 0.1),
 }
 
 _REASONS: Final[dict[Code, Reason]] = {
@@ -81,7 +83,7 @@ class Refused(Exception):
     """A call that ends in an error: why, in one sentence, and what it is about.
 
     `violations`: (path in the request, what is wrong). `resource`: kind and name of what
-    was not found.
+    was not found. `metadata`: of ErrorInfo.
     """
 
     def __init__(
@@ -90,12 +92,14 @@ class Refused(Exception):
         message: str,
         violations: Iterable[tuple[str, str]] = (),
         resource: tuple[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.violations = tuple(violations)
         self.resource = resource
+        self.metadata = dict(metadata or {})
 
     @property
     def code(self) -> grpc.StatusCode:
@@ -104,7 +108,8 @@ class Refused(Exception):
     def status(self) -> Status:
         """The same as google.rpc.Status."""
         status = Status(code=self.code.value[0], message=self.message)
-        status.details.add().Pack(ErrorInfo(reason=word(self.reason), domain=DOMAIN))
+        info = ErrorInfo(reason=word(self.reason), domain=DOMAIN, metadata=self.metadata)
+        status.details.add().Pack(info)
         if self.violations:
             fields = [
                 BadRequest.FieldViolation(field=field, description=text)
@@ -116,9 +121,9 @@ class Refused(Exception):
             what = ResourceInfo(resource_type=kind, resource_name=name, description=self.message)
             status.details.add().Pack(what)
         if (retry_s := RULES[self.reason].retry_s) is not None:
-            info = RetryInfo()
-            info.retry_delay.FromMilliseconds(round(retry_s * 1_000))
-            status.details.add().Pack(info)
+            retry = RetryInfo()
+            retry.retry_delay.FromMilliseconds(round(retry_s * 1_000))
+            status.details.add().Pack(retry)
         return status
 
 
@@ -169,6 +174,17 @@ def starting(message: str) -> Refused:
     return Refused(error_pb2.ERROR_REASON_STARTING, message)
 
 
+def not_leader(address: str) -> Refused:
+    """`address`: of the leader, "" when none is known."""
+    message = f"another server leads: {address}" if address else "no server leads just now"
+    metadata = {"leader": address} if address else {}
+    return Refused(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
+
+
+def not_caught_up(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_NOT_CAUGHT_UP, message)
+
+
 _STOPPING = Refused(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")
 _BEHIND = Refused(
     error_pb2.ERROR_REASON_WATCH_BEHIND,
@@ -198,6 +214,10 @@ def _refused(error: Exception) -> Refused:
             return error
         case Stopped() | Closed():
             return _STOPPING
+        case NotLeading():
+            return not_leader(error.leader)
+        case Deposed():
+            return not_leader("")
         case FellBehind():
             return _BEHIND
         case Compacted():

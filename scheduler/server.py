@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,19 +17,26 @@ from grpc_reflection.v1alpha import reflection
 from placement.fabric import Fabric
 from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
+from scheduler.freshness import Freshness
 from scheduler.keeper import Retention
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments
-from scheduler.recovery import recover
+from scheduler.recovery import Recovered, check_fabric, recover, replayed
+from scheduler.replica import Candidate, Replica
 from scheduler.service import SchedulerServicer
-from scheduler.store import Store, open_store
+from scheduler.store import SharedStore, Store, open_store
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from scheduler.writer import Writer
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
 # Two servers on one port would share its connections at random.
-_OPTIONS = (("grpc.so_reuseport", 0),)
+# Clients ping, so that they notice a server that is there but does not run.
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
 
 
 class CannotListen(Exception):
@@ -42,7 +49,9 @@ class Settings:
     `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
-    how long calls may take to finish once the server stops.
+    how long calls may take to finish once the server stops. Of servers that share a store:
+    `advertise`, where the others find this one, if not where it listens; `lease_s`, after
+    which a leader that is not heard of is replaced.
     """
 
     store: str
@@ -55,6 +64,8 @@ class Settings:
     drain_s: float = 5.0
     tenants: Tenants | None = None
     retention: Retention = field(default_factory=Retention)
+    advertise: str = ""
+    lease_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,8 @@ async def serve(
     stop = stop or _stop_on_signals()
     store = open_store(settings.store)
     try:
-        server = grpc.aio.server(options=_OPTIONS)
+        freshness = Freshness(SERVICE)
+        server = grpc.aio.server(options=_OPTIONS, interceptors=(freshness,))
         servicer, checks = (
             SchedulerServicer(settings.new_uid, settings.clock()),
             health.aio.HealthServicer(),
@@ -85,13 +97,18 @@ async def serve(
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
-            writer = await _recovered_writer(store, settings)
-            writing = asyncio.create_task(writer.run())
-            servicer.attach(writer)
-            await _set_health(checks, is_ready=True)
-            on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
-            await _first(stop.wait(), writing)
-            await _stop(server, checks, writer, settings.drain_s)
+            writer, replica = await _recovered(store, settings, address)
+            writing = asyncio.create_task(replica.run() if replica else writer.run())
+            if replica:
+                await _first(writing, stop, replica.is_ready)
+            if not (writing.done() or stop.is_set()):
+                servicer.attach(writer)
+                freshness.attach(writer, replica)
+                await _set_health(checks, is_ready=True)
+                on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
+                await _first(writing, stop)
+                await _drain(server, checks, writer, settings.drain_s)
+            (replica or writer).stop()
             await writing
         finally:
             await server.stop(None)
@@ -99,24 +116,38 @@ async def serve(
         store.close()
 
 
-async def _recovered_writer(store: Store, settings: Settings) -> Writer:
-    """A writer on the state at the end of the log. The port answers meanwhile: not ready."""
-    recovered = await asyncio.to_thread(
-        recover, store, settings.fabric_spec, settings.clock(), settings.tenants
-    )
+async def _recovered(
+    store: Store, settings: Settings, address: str
+) -> tuple[Writer, Replica | None]:
+    """A writer on the state at the end of the log, and what keeps it in step with other
+    servers where there may be some. The port answers meanwhile: not ready."""
+    fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
+    if not isinstance(store, SharedStore):
+        found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
+        return await _writer(store, found, settings), None
+    found = await asyncio.to_thread(replayed, store)
+    check_fabric(store, found.state, fabric_spec)
+    writer = await _writer(store, found, settings)
+    found_at = settings.advertise or address
+    candidate = Candidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
+    return writer, Replica(store, writer, candidate)
+
+
+async def _writer(store: Store, found: Recovered, settings: Settings) -> Writer:
     feed = Feed(settings.watch_depth)
-    incidents = await asyncio.to_thread(look_back, store, recovered.state.version)
+    incidents = await asyncio.to_thread(look_back, store, found.state.version)
     instruments = Instruments(incidents=incidents)
     return Writer(
-        store, recovered, settings.clock, settings.limits, feed, settings.retention, instruments
+        store, found, settings.clock, settings.limits, feed, settings.retention, instruments
     )
 
 
-async def _first(stopped: Coroutine[Any, Any, Any], writing: asyncio.Task[None]) -> None:
-    """Wait for the word to stop, or for the writer to fail."""
-    stopping = asyncio.create_task(stopped)
-    await asyncio.wait({stopping, writing}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
+async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Wait for one of the events, or for the writer to end."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait({writing, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -153,11 +184,10 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
         await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
 
 
-async def _stop(
+async def _drain(
     server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
 ) -> None:
-    """Turn new calls away, end watches, let the rest finish, then write what is queued."""
+    """Turn new calls away, end watches, let the rest finish."""
     await checks.enter_graceful_shutdown()
     writer.feed.close()
     await server.stop(drain_s)
-    writer.stop()

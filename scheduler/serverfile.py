@@ -75,6 +75,8 @@ class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
     `drain_s`: how long calls may take to finish once the server is told to stop.
+    `advertise`: where clients and other servers on the same store find this one. `lease_s`:
+    a leader among them that is not heard of for so long is replaced.
     `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
     """
 
@@ -85,6 +87,8 @@ class ServerKeys(Keys):
     policy: Policy = Policy.PRODUCTION
     assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
     drain_s: Count = 5
+    advertise: Text | None = None
+    lease_s: Count = 5
     snapshot_every: Count = 10_000
     keep_log_days: Count | None = None
 

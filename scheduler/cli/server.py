@@ -36,11 +36,22 @@ def serve(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Where the log is kept.  [default: sqlite:///muster.db]"),
+        typer.Option(
+            help="Where the log is kept: sqlite:///FILE, or postgresql://... for several servers"
+            " (docs/replicas.md).  [default: sqlite:///muster.db]"
+        ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(help="HOST:PORT; port 0 takes a free one.  [default: 127.0.0.1:7443]"),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT at which others find this server.  [default: --listen]"),
+    ] = None,
+    lease_s: Annotated[
+        int | None,
+        typer.Option(min=1, help="A leader that is silent for so long is replaced.  [default: 5]"),
     ] = None,
     policy: Annotated[
         Literal["production", "easy", "fifo", "conservative"] | None,
@@ -80,6 +91,8 @@ def serve(
         "fabric": fabric,
         "store": store,
         "listen": listen,
+        "advertise": advertise,
+        "lease_s": lease_s,
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
         "assumed_limit_h": assumed_limit_h,
@@ -111,6 +124,8 @@ def _settings(keys: ServerKeys) -> Settings:
         Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
         tenants=file.tenants if file else None,
         drain_s=keys.drain_s,
+        advertise=keys.advertise or "",
+        lease_s=keys.lease_s,
         retention=Retention(keys.snapshot_every, log_s),
     )
 

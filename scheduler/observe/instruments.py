@@ -130,6 +130,10 @@ class Instruments:
     def wrote(self, steps: Sequence[Step]) -> None:
         """These events are durable."""
         self.batches.add(len(steps))
+        self.heard(steps)
+
+    def heard(self, steps: Sequence[Step]) -> None:
+        """These events happened, whoever wrote them."""
         for step in steps:
             self.tally.feed(step.before, step.event)
             self.incidents.feed(step.after.version, step.event)

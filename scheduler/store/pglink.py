@@ -67,7 +67,7 @@ class Links:
         try:
             yield
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise Unreachable(f"{self.name} does not answer: {_one_line(error)}") from error
+            raise Unreachable(f"{self.name} fails: {_one_line(error)}") from error
         except psycopg.Error as error:
             raise StoreError(f"{self.name} refuses: {_one_line(error)}") from error
 

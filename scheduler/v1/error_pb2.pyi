@@ -60,6 +60,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The caller, its tenant or all callers together are at a limit of this server."""
     ERROR_REASON_ETAG_MISMATCH: _ErrorReason.ValueType  # 13
     """What you know is out of date: the etag is not the current one. Read again, then decide."""
+    ERROR_REASON_NOT_CAUGHT_UP: _ErrorReason.ValueType  # 17
+    """This server has not seen the version that the call asks for: ask again, or another."""
+    ERROR_REASON_NOT_LEADER: _ErrorReason.ValueType  # 18
+    """Another server writes; nothing was changed. Metadata key "leader": its address, when known."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. An error carries google.rpc.ErrorInfo with the domain "muster" and, as
@@ -108,4 +112,8 @@ ERROR_REASON_EXHAUSTED: ErrorReason.ValueType  # 16
 """The caller, its tenant or all callers together are at a limit of this server."""
 ERROR_REASON_ETAG_MISMATCH: ErrorReason.ValueType  # 13
 """What you know is out of date: the etag is not the current one. Read again, then decide."""
+ERROR_REASON_NOT_CAUGHT_UP: ErrorReason.ValueType  # 17
+"""This server has not seen the version that the call asks for: ask again, or another."""
+ERROR_REASON_NOT_LEADER: ErrorReason.ValueType  # 18
+"""Another server writes; nothing was changed. Metadata key "leader": its address, when known."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

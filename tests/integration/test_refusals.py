@@ -116,11 +116,22 @@ def refusing(answer: Callable[[str], Exception]) -> Producer:
     return produce
 
 
+async def not_leader(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.writer.Writer.is_leading", False)
+    return await served.stub.CreateJob(create("a"))
+
+
+async def not_caught_up(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.writer.Writer.reach", raising(TimeoutError()))
+    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
+
+
 PRODUCERS: dict[str, Producer] = {
     producer.__name__.upper(): producer
     for producer in (
         *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
         *(watch_behind, compacted, starting, stopping, store_failed, internal, etag_mismatch),
+        *(not_leader, not_caught_up),
     )
 } | {
     "UNAUTHENTICATED": refusing(refusal.unauthenticated),

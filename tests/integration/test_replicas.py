@@ -1,0 +1,206 @@
+"""Servers that share a PostgreSQL: one writes, the others answer reads, and take over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from scheduler.store import StoreError
+from scheduler.v1 import service_pb2
+from tests.build import fabric_spec
+from tests.postgres import Cluster
+from tests.serving import QUEUED, RUNNING, Served, create, error_of, refused, serving
+
+LEASE_S = 1.0
+LATEST = (("muster-read", "latest"),)
+
+
+@asynccontextmanager
+async def replicas(folder: Path, database: str, count: int) -> AsyncIterator[list[Served]]:
+    """`count` servers, the first of which leads."""
+    async with AsyncExitStack() as stack:
+        servers = []
+        for _ in range(count):
+            one = serving(folder, store=database, lease_s=LEASE_S)
+            servers.append(await stack.enter_async_context(one))
+            await until_led(servers[0])
+        yield servers
+
+
+async def until_led(by: Served) -> None:
+    for _ in range(500):
+        if await role(by) == "leader":
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{by.ready.address} does not lead")
+
+
+async def trailer(by: Served, **metadata: Any) -> dict[str, str]:
+    call = by.stub.ListTenants(service_pb2.ListTenantsRequest(), **metadata)
+    await call
+    return {key: str(value) for key, value in await call.trailing_metadata()}
+
+
+async def role(by: Served) -> str:
+    return (await trailer(by))["muster-role"]
+
+
+async def stopped(server: Served) -> None:
+    server.stop.set()
+    await asyncio.wait({server.task})
+
+
+async def changes(server: Served, after: int, count: int) -> list[service_pb2.WatchJobsResponse]:
+    stream = server.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=after))
+    found: list[service_pb2.WatchJobsResponse] = []
+    async for change in stream:
+        found.append(change)
+        if len(found) == count:
+            break
+    stream.cancel()
+    return found
+
+
+async def test_one_leads_and_the_others_follow(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 3) as servers:
+        assert [await role(one) for one in servers] == ["leader", "follower", "follower"]
+
+
+async def test_a_follower_refuses_writes_and_names_the_leader(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await follower.stub.CreateJob(create("a"))
+    error = error_of(caught.value)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_LEADER")
+    status, info = rpc_status.from_call(caught.value), ErrorInfo()
+    assert status is not None
+    assert any(detail.Unpack(info) for detail in status.details)
+    assert dict(info.metadata) == {"leader": leader.ready.address}
+
+
+async def test_a_follower_answers_reads_and_says_how_old_they_are(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        await leader.stub.CreateJob(create("a", 2))
+        request = service_pb2.GetJobRequest(name="a")
+        await follower.stub.GetJob(request, metadata=LATEST)
+        assert (await follower.until("a", RUNNING)).name == "a"
+        said = await trailer(follower)
+        assert said["muster-role"] == "follower"
+        assert said["muster-version"] == (await trailer(leader))["muster-version"]
+        assert 0 <= int(said["muster-age-ms"]) < 2_000
+
+
+async def test_a_latest_read_sees_every_acknowledged_write_at_once(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        for name in (f"job-{n}" for n in range(30)):
+            await leader.stub.CreateJob(create(name))
+            request = service_pb2.GetJobRequest(name=name)
+            assert (await follower.stub.GetJob(request, metadata=LATEST)).job.name == name
+
+
+async def test_a_read_waits_for_the_version_that_its_caller_has_seen(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        newest = int((await trailer(leader))["muster-version"])
+        reading = asyncio.create_task(
+            trailer(follower, metadata=(("muster-min-version", str(newest + 1)),))
+        )
+        await asyncio.sleep(0.2)
+        assert not reading.done()
+        await leader.stub.CreateJob(create("a"))
+        assert int((await reading)["muster-version"]) > newest
+
+
+async def test_a_version_that_is_none_is_refused(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 1) as (leader,):
+        request = service_pb2.GetJobRequest(name="a")
+        call = leader.stub.GetJob(request, metadata=(("muster-min-version", "soon"),))
+        assert (await refused(call)).fields == ("muster-min-version",)
+
+
+async def test_both_are_healthy(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 2) as servers:
+        for server in servers:
+            async with grpc.aio.insecure_channel(server.ready.address) as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                answer = await health.Check(health_pb2.HealthCheckRequest())
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_watch_on_a_follower_has_what_the_leader_has(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        watching = asyncio.create_task(changes(follower, 0, 6))
+        for name in "abc":
+            await leader.stub.CreateJob(create(name))
+        found = await asyncio.wait_for(watching, 10)
+        assert found == await changes(leader, 0, 6)
+
+
+async def test_a_follower_takes_over_when_the_leader_stops(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        watching = asyncio.create_task(changes(follower, 0, 4))
+        await leader.stub.CreateJob(create("a"))
+        await leader.until("a", RUNNING)
+        await stopped(leader)
+        await until_led(follower)
+        await follower.stub.CreateJob(create("b"))
+        await follower.until("b", RUNNING)
+        found = await asyncio.wait_for(watching, 10)
+        assert [(c.job.name, c.change) for c in found] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+        with psycopg.connect(database) as connection:
+            terms = connection.execute("SELECT DISTINCT term FROM log ORDER BY term").fetchall()
+        assert terms == [(1,), (2,)]
+
+
+async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
+    tmp_path: Path, postgres: Cluster, database: str
+) -> None:
+    async with replicas(tmp_path, database, 1) as (leader,):
+        await leader.stub.CreateJob(create("a"))
+        await leader.until("a", RUNNING)
+        await asyncio.to_thread(postgres.terminate_backends, database)
+        error = await refused(leader.stub.CreateJob(create("b")))
+        assert error.reason in ("STORE_FAILED", "NOT_LEADER")
+        await until_led(leader)
+        await leader.stub.CreateJob(create("b"))
+        assert (await leader.until("b", RUNNING)).name == "b"
+
+
+async def test_it_goes_on_from_the_log_of_others(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 1) as (first,):
+        await first.stub.CreateJob(create("a", 9 - 1))
+        await first.until("a", RUNNING)
+    async with replicas(tmp_path, database, 1) as (second,):
+        assert (await second.get("a")).state == RUNNING
+        await second.stub.CreateJob(create("b"))
+        assert (await second.get("b")).state == QUEUED
+
+
+async def test_another_fabric_is_refused_at_once(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 1):
+        with pytest.raises(StoreError, match="is for fabric"):
+            async with serving(tmp_path, store=database, fabric_spec=fabric_spec(3, 3, 3)):
+                pass
+
+
+async def test_an_empty_store_needs_a_fabric(tmp_path: Path, database: str) -> None:
+    with pytest.raises(StoreError, match="is new: name its fabric"):
+        async with serving(tmp_path, store=database, fabric_spec=None):
+            pass
