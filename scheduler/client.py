@@ -5,7 +5,7 @@
         print(client.get_job(job.name).reason)
 
 A call that finds no server is tried again for a second or two. Every change is safe
-to repeat: create_job sends a request_id, the others are true already the second time.
+to repeat: it carries a request_id.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
@@ -78,6 +79,29 @@ class ServiceError(Exception):
         self.retry_s = retry_s
 
 
+class How(TypedDict, total=False):
+    """How a change is made. `etag`: only if the job or host is still what it names.
+    `dry_run`: only checked. `request_id`: the same one again changes nothing."""
+
+    etag: str
+    request_id: str
+    dry_run: bool
+
+
+def _how(how: How) -> dict[str, Any]:
+    """The fields of a request that say so."""
+    return {
+        "etag": how.get("etag", ""),
+        "request_id": _request_id(how.get("request_id", "")),
+        "validate_only": how.get("dry_run", False),
+    }
+
+
+def _request_id(given: str = "") -> str:
+    """A new one unless one is given, so that a call that is tried again is done once."""
+    return given or str(uuid.uuid4())
+
+
 class Client:
     """A connection to one server. Use from any thread."""
 
@@ -107,7 +131,7 @@ class Client:
     def create_job(self, spec: JobSpec, request_id: str = "") -> job_pb2.Job:
         """Submit `spec`; again with the same `request_id` and it is the same job."""
         request = service_pb2.CreateJobRequest(
-            spec=spec_to_proto(spec), request_id=request_id or str(uuid.uuid4())
+            spec=spec_to_proto(spec), request_id=_request_id(request_id)
         )
         return self._call(self._stub.CreateJob, request).job
 
@@ -119,10 +143,15 @@ class Client:
     def get_job(self, name: str) -> job_pb2.Job:
         return self._call(self._stub.GetJob, service_pb2.GetJobRequest(name=name)).job
 
-    def list_jobs(self, states: Collection[job_pb2.JobState.ValueType] = ()) -> list[job_pb2.Job]:
-        """All jobs at hand, page by page, in the order of their arrival."""
+    def list_jobs(
+        self,
+        states: Collection[job_pb2.JobState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> list[job_pb2.Job]:
+        """All jobs at hand, page by page, by default in the order of their arrival."""
         jobs: list[job_pb2.Job] = []
-        request = service_pb2.ListJobsRequest(states=states)
+        request = service_pb2.ListJobsRequest(states=states, filter=filter, order_by=order_by)
         while True:
             page = self._call(self._stub.ListJobs, request)
             jobs += page.jobs
@@ -130,8 +159,28 @@ class Client:
                 return jobs
             request.page_token = page.next_page_token
 
-    def cancel_job(self, name: str, reason: str = "") -> job_pb2.Job:
-        request = service_pb2.CancelJobRequest(name=name, reason=reason)
+    def update_job(
+        self,
+        job: job_pb2.Job,
+        fields: Sequence[str],
+        *,
+        request_id: str = "",
+        dry_run: bool = False,
+    ) -> job_pb2.Job:
+        """Give a job the `fields` of `job.spec` ("labels", "priority", ...), the rest stays.
+
+        With `job.etag` set, only if the job is as it was then.
+        """
+        request = service_pb2.UpdateJobRequest(
+            job=job,
+            update_mask=FieldMask(paths=[f"spec.{field}" for field in fields]),
+            request_id=_request_id(request_id),
+            validate_only=dry_run,
+        )
+        return self._call(self._stub.UpdateJob, request).job
+
+    def cancel_job(self, name: str, reason: str = "", **how: Unpack[How]) -> job_pb2.Job:
+        request = service_pb2.CancelJobRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.CancelJob, request).job
 
     def end_job(
@@ -139,7 +188,11 @@ class Client:
     ) -> job_pb2.Job:
         """Report that the gang has ended; `attempt` 0 = whichever runs."""
         request = service_pb2.EndJobRequest(
-            name=name, outcome=outcome, attempt=attempt, reason=reason
+            name=name,
+            outcome=outcome,
+            attempt=attempt,
+            reason=reason,
+            request_id=_request_id(),
         )
         return self._call(self._stub.EndJob, request).job
 
@@ -216,11 +269,11 @@ class Client:
         return self._call(self._stub.GetStatus, request)
 
     def list_hosts(
-        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = ""
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
     ) -> list[host_pb2.Host]:
         """All hosts, page by page, in the order of the fabric."""
         hosts: list[host_pb2.Host] = []
-        request = service_pb2.ListHostsRequest(states=states, job=job)
+        request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
         while True:
             page = self._call(self._stub.ListHosts, request)
             hosts += page.hosts
@@ -228,20 +281,22 @@ class Client:
                 return hosts
             request.page_token = page.next_page_token
 
-    def cordon_host(self, name: str, reason: str = "") -> host_pb2.Host:
-        request = service_pb2.CordonHostRequest(name=name, reason=reason)
+    def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.CordonHost, request).host
 
-    def uncordon_host(self, name: str, reason: str = "") -> host_pb2.Host:
-        request = service_pb2.UncordonHostRequest(name=name, reason=reason)
+    def uncordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.UncordonHost, request).host
 
-    def drain_host(self, name: str, reason: str = "") -> host_pb2.Host:
-        request = service_pb2.DrainHostRequest(name=name, reason=reason)
+    def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.DrainHost, request).host
 
     def report_host(self, name: str, signal: str, detail: str = "") -> host_pb2.Host:
-        request = service_pb2.ReportHostRequest(name=name, signal=signal, detail=detail)
+        request = service_pb2.ReportHostRequest(
+            name=name, signal=signal, detail=detail, request_id=_request_id()
+        )
         return self._call(self._stub.ReportHost, request).host
 
     def _call(

@@ -35,6 +35,15 @@ States = Annotated[
     list[str] | None, typer.Option("--state", help="Only those in this state; may be repeated.")
 ]
 Why = Annotated[str, typer.Option("--reason", help="Why, for those who look later.")]
+Filter = Annotated[
+    str, typer.Option(help='Only those for which this holds: `tenant = "a" AND name = "eval-*"`.')
+]
+Etag = Annotated[
+    str, typer.Option(help="Only if it is still what this names (`--format json` shows it).")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check, and show what would be; change nothing.")
+]
 SomeMessage = TypeVar("SomeMessage", bound="Message")
 
 
@@ -53,6 +62,12 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Form
     from scheduler.cli import messages
 
     typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
+
+
+def checked_only(dry_run: bool) -> None:
+    """Say on stderr that what was shown is not so."""
+    if dry_run:
+        typer.echo("muster: checked only, nothing was changed", err=True)
 
 
 def quiet_grpc() -> None:

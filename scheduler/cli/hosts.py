@@ -10,17 +10,21 @@ import typer
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
+    DryRun,
+    Etag,
+    Filter,
     Format,
     Output,
     States,
     Why,
+    checked_only,
     connected,
     state_numbers,
     write,
 )
 
 if TYPE_CHECKING:
-    from scheduler.client import Client
+    from scheduler.client import Client, How
     from scheduler.v1 import host_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
@@ -38,6 +42,7 @@ def register(app: typer.Typer) -> None:
 def list_hosts(
     state: States = None,
     name: Annotated[str, typer.Option("--job", help="Only hosts that this job holds.")] = "",
+    filter: Filter = "",
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -47,7 +52,7 @@ def list_hosts(
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
     with connected(address) as client:
-        found = client.list_hosts(states, name)
+        found = client.list_hosts(states, name, filter)
     write(
         service_pb2.ListHostsResponse(hosts=found), lambda m: messages.hosts_text(m.hosts), output
     )
@@ -56,31 +61,43 @@ def list_hosts(
 def cordon(
     host: HostName,
     reason: Why = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep new gangs off a host; what runs there goes on."""
-    _host(address, output, lambda client: client.cordon_host(host, reason))
+    how: How = {"etag": etag, "dry_run": dry_run}
+    _host(address, output, lambda client: client.cordon_host(host, reason, **how))
+    checked_only(dry_run)
 
 
 def drain(
     host: HostName,
     reason: Why = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cordon a host and move what runs there, or wait for its end."""
-    _host(address, output, lambda client: client.drain_host(host, reason))
+    how: How = {"etag": etag, "dry_run": dry_run}
+    _host(address, output, lambda client: client.drain_host(host, reason, **how))
+    checked_only(dry_run)
 
 
 def uncordon(
     host: HostName,
     reason: Why = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Take a cordoned or draining host back into service."""
-    _host(address, output, lambda client: client.uncordon_host(host, reason))
+    how: How = {"etag": etag, "dry_run": dry_run}
+    _host(address, output, lambda client: client.uncordon_host(host, reason, **how))
+    checked_only(dry_run)
 
 
 def report(

@@ -1,4 +1,4 @@
-"""The commands for jobs: submit, jobs, job, explain, watch, cancel, finish.
+"""The commands for jobs: submit, jobs, job, explain, watch, update, cancel, finish.
 
 `muster job NAME` shows a job and `muster job import FILE` makes a job file. A job that
 bears the name of a command is shown by `muster job show import`.
@@ -13,13 +13,18 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from scheduler.cli import update
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
+    DryRun,
+    Etag,
+    Filter,
     Format,
     Output,
     States,
     Why,
+    checked_only,
     connected,
     state_numbers,
     write,
@@ -54,6 +59,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(of_job, name="job")
     app.command()(explain)
     app.command()(watch)
+    update.register(app)
     app.command()(cancel)
     app.command()(finish)
 
@@ -89,7 +95,13 @@ def submit(
 
 
 def list_jobs(
-    state: States = None, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+    state: States = None,
+    filter: Filter = "",
+    order_by: Annotated[
+        str, typer.Option(help="create_time or name, with ` desc` for the reverse.")
+    ] = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the live jobs and the newest that have ended."""
     from scheduler.cli import messages
@@ -97,7 +109,7 @@ def list_jobs(
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
-        found = client.list_jobs(states)
+        found = client.list_jobs(states, filter, order_by)
     write(service_pb2.ListJobsResponse(jobs=found), lambda m: messages.jobs_text(m.jobs), output)
 
 
@@ -155,6 +167,8 @@ def watch(
 def cancel(
     name: JobName,
     reason: Why = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -162,7 +176,9 @@ def cancel(
     from scheduler.cli import messages
 
     with connected(address) as client:
-        write(client.cancel_job(name, reason), messages.job_text, output)
+        found = client.cancel_job(name, reason, etag=etag, dry_run=dry_run)
+        write(found, messages.job_text, output)
+    checked_only(dry_run)
 
 
 def finish(

@@ -76,6 +76,9 @@ def job_text(job: job_pb2.Job) -> str:
         ("submitted", time_text(job.create_time)),
         ("changed", time_text(job.update_time)),
     ]
+    if job.spec.labels:
+        labels = sorted(job.spec.labels.items())
+        rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
     if job.HasField("placement"):
         rows += placement_rows(job.placement)
     return columns(rows)

@@ -215,3 +215,27 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
+
+
+def test_a_job_is_updated_and_found_by_its_labels(
+    server: ServerProcess, shell: Shell, folder: Path
+) -> None:
+    shell.asked("submit", job_file(folder, "everything", 16))
+    shell.asked("submit", job_file(folder, "labelled", 16, labels={"team": "nlp", "run": "1"}))
+    before = shell.asked("job", "labelled")
+    shown = shell.run("update", "labelled", "--priority", "9", "--dry-run")
+    assert (shown.code, shown.stderr) == (0, "muster: checked only, nothing was changed\n")
+    assert "priority   9" in shown.stdout
+    assert shell.asked("job", "labelled")["etag"] == before["etag"]
+    after = shell.asked(
+        "update", "labelled", "--priority", "9", "--label", "a=b", "--unlabel", "run"
+    )
+    assert (after["priority"], after["spec"]["labels"]) == (9, {"team": "nlp", "a": "b"})
+    found = shell.asked("jobs", "--filter", "labels.team = nlp", "--order-by", "name desc")
+    assert [job["name"] for job in found["jobs"]] == ["labelled"]
+    stale = shell.told("cancel", "labelled", "--etag", before["etag"], code=1)
+    assert "has changed since you looked" in stale
+    assert "is no field" in shell.told("jobs", "--filter", "size = 3", code=2)
+    assert "--label" in shell.told("update", "labelled", "--label", "x", code=2)
+    for name in ("labelled", "everything"):
+        shell.asked("cancel", name)

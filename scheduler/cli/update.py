@@ -1,0 +1,79 @@
+"""`muster update`: another priority, time limit or other labels for a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    DryRun,
+    Etag,
+    Format,
+    Output,
+    checked_only,
+    connected,
+    write,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(update)
+
+
+def update(
+    name: Annotated[str, typer.Argument(help="Name of the job.", show_default=False)],
+    priority: Annotated[int | None, typer.Option(help="Its new priority.")] = None,
+    priority_class: Annotated[
+        str | None, typer.Option("--class", help="Its new priority class; empty for none.")
+    ] = None,
+    time_limit_s: Annotated[
+        int | None,
+        typer.Option("--limit", help="Its time limit in seconds; 0 for none.", min=0),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE to set; may be repeated.")
+    ] = None,
+    unlabel: Annotated[
+        list[str] | None, typer.Option(help="KEY to take away; may be repeated.")
+    ] = None,
+    etag: Etag = "",
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Change the labels of a job, or priority and time limit while it waits."""
+    from scheduler.cli import messages
+    from scheduler.v1 import job_pb2
+
+    given = {"priority": priority, "priority_class": priority_class, "time_limit_s": time_limit_s}
+    fields = [field for field, value in given.items() if value is not None]
+    changes = [_label(text) for text in label or ()]
+    if not (fields or changes or unlabel):
+        raise typer.BadParameter("nothing to change", param_hint="muster update")
+    wanted = job_pb2.JobSpec(
+        priority=priority or 0,
+        priority_class=priority_class or "",
+        time_limit_s=time_limit_s or None,
+    )
+    with connected(address) as client:
+        if changes or unlabel:
+            # Labels are replaced as a whole: the etag keeps what others add meanwhile.
+            now = client.get_job(name)
+            etag = etag or now.etag
+            labels = {**now.spec.labels, **dict(changes)}
+            wanted.labels.update({k: v for k, v in labels.items() if k not in (unlabel or ())})
+            fields.append("labels")
+        job = job_pb2.Job(name=name, spec=wanted, etag=etag)
+        write(client.update_job(job, fields, dry_run=dry_run), messages.job_text, output)
+    checked_only(dry_run)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--label")
+    return key, value

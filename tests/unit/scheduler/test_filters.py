@@ -1,0 +1,118 @@
+"""Filters: what they let pass, and that nothing is ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from scheduler.filters import (
+    DEEPEST,
+    LONGEST,
+    BadFilter,
+    Choice,
+    Field,
+    Map,
+    Names,
+    Number,
+    Text,
+    parse,
+)
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str = "a"
+    state: str = "RUNNING"
+    priority: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
+
+
+FIELDS: dict[str, Field] = {
+    "name": Text(lambda thing: thing.name),
+    "state": Choice(lambda thing: thing.state, ("QUEUED", "RUNNING")),
+    "priority": Number(lambda thing: thing.priority),
+    "labels": Map(lambda thing: thing.labels),
+    "domains": Names(lambda thing: thing.domains),
+}
+THINGS = (
+    Thing("eval-1", "RUNNING", 5, {"team": "nlp", "a/b.c": "x"}, ("z0", "z0-r1")),
+    Thing("eval-2", "QUEUED", -1, {"team": "vision"}, ("z1",)),
+    Thing("train", "QUEUED", 10, {}, ("z0",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "012"),
+        ("   ", "012"),
+        ("state = RUNNING", "0"),
+        ("state != RUNNING", "12"),
+        ('name = "eval-*"', "01"),
+        ("name = eval-*", "01"),
+        ("name != 'eval-*'", "2"),
+        ("name:rai", "2"),
+        ('name = "eval-1"', "0"),
+        ("name > eval-1", "12"),
+        ("priority >= 5", "02"),
+        ("priority = -1", "1"),
+        ("priority < 0", "1"),
+        ("labels.team = nlp", "0"),
+        ("labels.team = *", "01"),
+        ("labels.team != nlp", "12"),
+        ("labels:team", "01"),
+        ("NOT labels:team", "2"),
+        ("labels.a/b.c = x", "0"),
+        ("domains:z0", "02"),
+        ("domains:z0-*", "0"),
+        ("state = QUEUED AND labels:team", "1"),
+        ("state = RUNNING OR priority = 10", "02"),
+        # OR binds tighter than AND.
+        ("state = QUEUED AND name = train OR name = eval-1", "2"),
+        ("(state = QUEUED AND name = train) OR name = eval-1", "02"),
+        ("NOT (name = train OR state = RUNNING)", "1"),
+        ("NOT NOT name = train", "2"),
+    ],
+)
+def test_what_passes(text: str, found: str) -> None:
+    test = parse(text, FIELDS)
+    assert "".join(str(i) for i, thing in enumerate(THINGS) if test(thing)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("size = 3", "at 1, 'size': is no field; fields are name, state"),
+        ("name.first = a", "is no field"),
+        ("state = running", "at 9, 'running': is none of QUEUED, RUNNING"),
+        ("state < RUNNING", "is asked with = or !="),
+        ("priority = many", "is not a whole number"),
+        ("priority = ٣", "is not a whole number"),
+        ("priority : 3", "a number is not asked with ':'"),
+        ("domains = z0", "a list is asked with ':'"),
+        ("labels = team", "is asked with ':'"),
+        ("name", "at its end: a comparison such as = was expected"),
+        ("name =", "at its end: a value was expected"),
+        ("name = a name = b", "at 10, 'name': AND, OR or the end was expected"),
+        ("name = a AND", "at its end: one of name"),
+        ("(name = a", "at its end: a closing parenthesis"),
+        ("name = a)", "AND, OR or the end"),
+        ("name == a", "a value was expected"),
+        ('name = "a', "at 8: '\"' is not understood"),
+        ("name = a; drop", "at 9: ';' is not understood"),
+        ("a" * (LONGEST + 1), "is longer than"),
+        ("(" * (DEEPEST + 2) + "name = a", "nested deeper than"),
+        ("NOT " * (DEEPEST + 2) + "name = a", "nested deeper than"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(BadFilter) as caught:
+        parse(text, FIELDS)
+    assert message in str(caught.value)
+
+
+def test_quotes_and_backslashes_are_part_of_a_value_when_escaped() -> None:
+    test = parse(r'name = "a \"b\" \\"', FIELDS)
+    assert test(Thing('a "b" \\'))
