@@ -19,8 +19,10 @@ from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
 from scheduler.keeper import Retention
+from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
-from scheduler.observe.instruments import Instruments
+from scheduler.observe.instruments import Instruments, Tracer
+from scheduler.observe.rpc import Around
 from scheduler.recovery import Recovered, check_fabric, recover, replayed
 from scheduler.replica import Candidate, Replica
 from scheduler.service import SchedulerServicer
@@ -51,7 +53,7 @@ class Settings:
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
     how long calls may take to finish once the server stops. Of servers that share a store:
     `advertise`, where the others find this one, if not where it listens; `lease_s`, after
-    which a leader that is not heard of is replaced.
+    which a leader that is not heard of is replaced. `tracer` None: no traces.
     """
 
     store: str
@@ -66,15 +68,18 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     advertise: str = ""
     lease_s: float = 5.0
+    metrics: Exposure | None = None
+    tracer: Tracer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a server that has replayed its log can say of itself."""
+    """What a server that has replayed its log can say of itself. `metrics`: where they are."""
 
     address: str
     fabric: Fabric
     version: int
+    metrics: str = ""
 
 
 async def serve(
@@ -84,28 +89,39 @@ async def serve(
 
     Raises: StoreError when the log cannot be used, CannotListen.
     """
-    stop = stop or _stop_on_signals()
+    gauges = Gauges(Instruments(settings.tracer), settings.metrics)
+    try:
+        with gauges.exposed():  # from before the log is replayed, which may take long
+            await _serve(settings, on_ready, stop or _stop_on_signals(), gauges)
+    except MetricsPortTaken as error:
+        raise CannotListen(str(error)) from None
+
+
+async def _serve(
+    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event, gauges: Gauges
+) -> None:
     store = open_store(settings.store)
     try:
         freshness = Freshness(SERVICE)
-        server = grpc.aio.server(options=_OPTIONS, interceptors=(freshness,))
-        servicer, checks = (
-            SchedulerServicer(settings.new_uid, settings.clock()),
-            health.aio.HealthServicer(),
-        )
+        around = Around(gauges.instruments)
+        server = grpc.aio.server(options=_OPTIONS, interceptors=(around, freshness))
+        servicer = SchedulerServicer(settings.new_uid, settings.clock())
+        checks = health.aio.HealthServicer()
         address = _bind(server, servicer, checks, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
-            writer, replica = await _recovered(store, settings, address)
+            writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
             if replica:
                 await _first(writing, stop, replica.is_ready)
             if not (writing.done() or stop.is_set()):
                 servicer.attach(writer)
                 freshness.attach(writer, replica)
+                gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
-                on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
+                state = writer.state
+                on_ready(Ready(address, state.loaded_fabric, state.version, gauges.address))
                 await _first(writing, stop)
                 await _drain(server, checks, writer, settings.drain_s)
             (replica or writer).stop()
@@ -117,26 +133,27 @@ async def serve(
 
 
 async def _recovered(
-    store: Store, settings: Settings, address: str
+    store: Store, settings: Settings, address: str, instruments: Instruments
 ) -> tuple[Writer, Replica | None]:
     """A writer on the state at the end of the log, and what keeps it in step with other
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
     if not isinstance(store, SharedStore):
         found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
-        return await _writer(store, found, settings), None
+        return await _writer(store, found, settings, instruments), None
     found = await asyncio.to_thread(replayed, store)
     check_fabric(store, found.state, fabric_spec)
-    writer = await _writer(store, found, settings)
+    writer = await _writer(store, found, settings, instruments)
     found_at = settings.advertise or address
     candidate = Candidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
     return writer, Replica(store, writer, candidate)
 
 
-async def _writer(store: Store, found: Recovered, settings: Settings) -> Writer:
+async def _writer(
+    store: Store, found: Recovered, settings: Settings, instruments: Instruments
+) -> Writer:
     feed = Feed(settings.watch_depth)
-    incidents = await asyncio.to_thread(look_back, store, found.state.version)
-    instruments = Instruments(incidents=incidents)
+    instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
     return Writer(
         store, found, settings.clock, settings.limits, feed, settings.retention, instruments
     )

@@ -16,18 +16,20 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from placement.fabric import PRESETS
 from scheduler.core import Policy
-from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
+from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
+from scheduler.observe.logs import LogFormat, LogLevel
 from scheduler.strictyaml import load
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 DEFAULT_STORE = "sqlite:///muster.db"
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
+_MOST_PORT = 65_535
 
 
 def _refusal(message: str) -> PydanticCustomError:
@@ -71,12 +73,38 @@ def _given(value: Any) -> Any:
 FilePath = Annotated[str, BeforeValidator(_beside)]
 
 
+def _address(value: Any) -> str:
+    text = value if isinstance(value, str) else ""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise _refusal(f"must be HOST:PORT, a port up to {_MOST_PORT:,}, not {short(value)}")
+    return text
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+
+
+class MetricsKeys(Keys):
+    """`per_job`: series for each running gang as well."""
+
+    listen: Address
+    per_job: Flag = False
+
+
+class LogKeys(Keys):
+    """What the server writes on stderr."""
+
+    format: LogFormat = LogFormat.TEXT
+    level: LogLevel = LogLevel.WARNING
+
+
 class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
     `drain_s`: how long calls may take to finish once the server is told to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
+    `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
     """
 
@@ -91,10 +119,15 @@ class ServerKeys(Keys):
     lease_s: Count = 5
     snapshot_every: Count = 10_000
     keep_log_days: Count | None = None
+    metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
+    log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
+    traces: Text | None = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {
     "": ServerKeys,
+    "metrics": MetricsKeys,
+    "log": LogKeys,
 }
 
 

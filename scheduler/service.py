@@ -237,7 +237,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetStatusResponse:
         async with refusals(context):
             writer = self._writer
-            server = Server(self._started_ns, writer.last_ns, writer.now_ns())
+            server = Server(self._started_ns, writer.last_ns, writer.now_ns(), writer.is_leading)
             return await asyncio.to_thread(_status, writer, self._reasons, request, server)
 
     def _reason(self, writer: Writer, state: State, name: str) -> Reason:

@@ -301,7 +301,7 @@ class Writer:
         try:
             with self.instruments.timed(entry.stage, (entry.mark,)):
                 answer = entry.check(state, now_ns)
-            return answer, _followed(state, answer, entry.actor)
+            return answer, _followed(state, answer, entry.actor, entry.mark)
         except Exception as error:  # a bug in one command must not take down the rest
             log.exception("a command failed")
             return error, []
@@ -394,11 +394,11 @@ def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     return answer
 
 
-def _followed(state: State, answer: Answer, actor: str) -> list[Step]:
+def _followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
     """What the events of an answer do, one after the other."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
         after, change = follow(state, event)
-        steps.append(Step(state, event, after, actor, change))
+        steps.append(Step(state, event, after, actor, mark, change))
         state = after
     return steps
