@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.defrag import Proposal, Terms, propose
+from scheduler.core.defrag import Proposal, propose
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
@@ -315,7 +316,8 @@ def _proposal(writer: Writer, state: State, request: service_pb2.DefragmentReque
     for name, seconds in kept.items():
         if seconds < 0:
             raise invalid(name, "must not be negative")
-    return propose(state, wanted, writer.now_ns(), writer.limits, Terms(**kept))
+    costs = replace(state.tenants.preemption.costs, **kept)
+    return propose(state, wanted, writer.now_ns(), writer.limits, costs)
 
 
 def _list_slots(

@@ -10,6 +10,7 @@ import pytest
 from placement.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.commands import Command, ReportHost
+from scheduler.core.costs import Costs
 from scheduler.core.decide import decide
 from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.job import SECOND_NS
@@ -21,7 +22,6 @@ from scheduler.observe.tally import size_class, tally
 from scheduler.store import open_store
 from simulator.metrics import Metrics
 from simulator.run import run_script
-from simulator.work import Costs
 from tests.build import (
     HOUR_NS,
     admitted,
