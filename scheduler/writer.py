@@ -17,15 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from itertools import islice
 
 from scheduler.access.caller import actor
-from scheduler.changes import Change, follow, history
+from scheduler.changes import Change, follow
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
 from scheduler.core.decide import placing
@@ -33,11 +32,11 @@ from scheduler.core.events import Event
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
 from scheduler.observe.instruments import Instruments, Mark, Stage, Step
-from scheduler.recovery import Recovered, newest_snapshot
-from scheduler.store import Compacted, Store, StoreError
+from scheduler.pages import recorded
+from scheduler.recovery import Recovered
+from scheduler.store import Store, StoreError
 
 BATCH = 256  # entries of one append at most
-_PAGE = 500  # changes read from the log at once
 
 log = logging.getLogger("muster.writer")
 
@@ -163,7 +162,7 @@ class Writer:
         joined = self._state.version
         try:
             if after_version < joined:
-                async for change in self._recorded(after_version, joined):
+                async for change in recorded(self._store, after_version, joined):
                     yield change
             async for change in subscription:
                 yield change
@@ -367,23 +366,6 @@ class Writer:
             self._moved.set()
         else:  # the same state would fall again: do not spin
             log.error("a plan fell on its own version %d", plan.version)
-
-    async def _recorded(self, after_version: int, to_version: int) -> AsyncGenerator[Change, None]:
-        """Changes from the log, read page by page in a thread."""
-        changes = await asyncio.to_thread(_history, self._store, after_version)
-        while page := await asyncio.to_thread(lambda: list(islice(changes, _PAGE))):
-            for change in page:
-                if change.version > to_version:
-                    return
-                yield change
-
-
-def _history(store: Store, after_version: int) -> Iterator[Change]:
-    """Changes after a version, from the snapshot before it. Raises: StoreError."""
-    if after_version + 1 < (first := store.first_version()):
-        raise Compacted(first)
-    base = newest_snapshot(store, after_version).state
-    return history(base, store.read(base.version), after_version)
 
 
 def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
