@@ -64,11 +64,10 @@ def defrag(
         bool, typer.Option("--apply", help="Make the moves, all of them or none.")
     ] = False,
     checkpoint_s: Annotated[
-        int | None,
-        typer.Option(min=0, help="Gangs save their state so often; else as in tenants."),
+        int | None, typer.Option(min=0, help="Gangs save their state so often; 1800 if unset.")
     ] = None,
     restart_s: Annotated[
-        int | None, typer.Option(min=0, help="A gang restarts in so long; else as in tenants.")
+        int | None, typer.Option(min=0, help="A gang restarts in so long; 300 if unset.")
     ] = None,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
