@@ -204,4 +204,6 @@ def _view_bound(
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-    return view.in_bytes(Prover(grid, room, seeds, lot, view.odd).prove(ceil(cost / grid.unit), rounds))
+    return view.in_bytes(
+        Prover(grid, room, seeds, lot, view.odd).prove(ceil(cost / grid.unit), rounds)
+    )

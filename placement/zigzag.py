@@ -34,9 +34,7 @@ Edges = Mapping[tuple[int, int], int]
 
 def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
     """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells."""
-    return tuple(
-        grid.row_weight * _least_parted(grid.width, lot, s) for s in range(grid.rows - 1)
-    )
+    return tuple(grid.row_weight * _least_parted(grid.width, lot, s) for s in range(grid.rows - 1))
 
 
 def odd(grid: BlockGrid, lot: int) -> tuple[int, ...]:
@@ -118,9 +116,7 @@ def _least(edges: Edges, cells: Sequence[int], reach: int) -> Ints:
             ends = {i: first >> i & 1 for i in range(reach)}
             ends |= {len(cells) - reach + i: last >> i & 1 for i in range(reach)}
             paid = sum(
-                weight
-                for (a, b), weight in edges.items()
-                if b - a > reach and ends[a] != ends[b]
+                weight for (a, b), weight in edges.items() if b - a > reach and ends[a] != ends[b]
             )
             best = np.minimum(best, cost[first, last] + paid)
     return np.minimum(best, MUCH)

@@ -294,7 +294,7 @@ def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
     refusal = admit(state, command, writer.now_ns())
     if isinstance(refusal, Rejected) and refusal.code is not Code.INFEASIBLE:
         raise rejected(refusal, "spec.")
-    answer = dry_run(state, command.spec, writer.limits)
+    answer = dry_run(state, command.spec, writer.limits, writer.now_ns())
     return convert.answer_to_proto(state.loaded_fabric, answer)
 
 

@@ -36,6 +36,7 @@ from scheduler.observe.instruments import Instruments, Mark, Stage, Step
 from scheduler.recovery import Recovered, newest_snapshot
 from scheduler.store import Compacted, Store, StoreError
 
+RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
 _PAGE = 500  # changes read from the log at once
 
@@ -337,6 +338,7 @@ class Writer:
                 return
             except Exception:  # a bug in placement; the next change tries again
                 log.exception("no decision")
+                again_ns = None if again_ns is None else self.now_ns() + RETRY_NS
 
     async def _moved_or(self, again_ns: int | None) -> None:
         """Return when the state has moved, or at the time for which a plan asked."""

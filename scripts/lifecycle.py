@@ -12,11 +12,14 @@ from scheduler.core.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
     SIGNALS,
+    WINDOW_MOVES,
     Effect,
     HostMove,
     HostState,
     JobMove,
     JobState,
+    WindowMove,
+    WindowState,
 )
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
@@ -33,7 +36,7 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.START: "all hosts at once, or none: the next attempt",
     JobMove.INTERRUPT: "a host of the gang fails; every rank stops",
     JobMove.SWAP: "some hosts are replaced, or none if all were repaired; the next attempt",
-    JobMove.REQUEUE: "too few hosts to swap in; it keeps its place by arrival",
+    JobMove.REQUEUE: "too few hosts to swap in, or a window opened; it keeps its place by arrival",
     JobMove.PREEMPT: "a more important gang starts instead; it keeps its place by arrival",
     JobMove.COMPLETE: "the launcher reports success",
     JobMove.FAIL: "the launcher reports failure",
@@ -54,6 +57,18 @@ HOST_MOVES_SAID: dict[StrEnum, str] = {
     HostMove.REPAIR: "a health signal",
 }
 
+WINDOW_STATES: dict[StrEnum, str] = {
+    WindowState.PENDING: "before its start; jobs that would reach into it stay off its hosts",
+    WindowState.OPEN: "between start and end",
+    WindowState.OVER: "in the log alone",
+}
+WINDOW_MOVES_SAID: dict[StrEnum, str] = {
+    WindowMove.SET: "asked for; of an open one only the end and the terms",
+    WindowMove.OPEN: "its start has come: gangs leave its hosts as it says",
+    WindowMove.CLOSE: "its end has come",
+    WindowMove.REMOVE: "asked for",
+}
+
 
 def main() -> int:
     if "--check" not in sys.argv[1:]:
@@ -68,7 +83,7 @@ def main() -> int:
 def page() -> str:
     """The whole of docs/lifecycle.md."""
     parts = [
-        "# The life of a job and of a host",
+        "# The life of a job, of a host and of a window",
         "",
         "Drawn by `scripts/lifecycle.py` from the tables in `scheduler/core/lifecycle.py`,",
         "which are all the ways that anything changes state: do not edit this page.",
@@ -88,6 +103,14 @@ def page() -> str:
         *_meanings("state", HOST_STATES),
         "",
         *_meanings("move", HOST_MOVES_SAID),
+        "",
+        "## Window",
+        "",
+        *_diagram(WINDOW_MOVES, WindowState.PENDING),
+        "",
+        *_meanings("state", WINDOW_STATES),
+        "",
+        *_meanings("move", WINDOW_MOVES_SAID),
         "",
         "## Health signals",
         "",

@@ -15,7 +15,9 @@ from scheduler.core.commands import (
     EndJob,
     LoadTenants,
     MoveHost,
+    RemoveWindow,
     ReportHost,
+    SetWindow,
     SubmitJob,
     UpdateJob,
 )
@@ -28,6 +30,8 @@ from scheduler.core.events import (
     JobEnded,
     JobSubmitted,
     TenantsLoaded,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.lifecycle import (
     HOST_MOVES,
@@ -40,13 +44,15 @@ from scheduler.core.lifecycle import (
     JobMove,
     JobState,
 )
-from scheduler.core.rejected import Code, Rejected, Violation, invalid, no_host, no_job
+from scheduler.core.rejected import Code, Rejected, Violation, invalid, no_host, no_job, no_window
 from scheduler.core.state import State
 from scheduler.core.tenants import Tenants
 from scheduler.core.update import update
+from scheduler.core.windowhosts import NotToBeHad, resolved
 
 __all__ = ["Code", "Rejected", "Violation", "admit", "is_name"]
 
+NAME_RULE = "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
 
@@ -74,15 +80,17 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
             return _report(state, command, now_ns)
         case LoadTenants():
             return _load_tenants(state, command.tenants, now_ns)
+        case SetWindow():
+            return _set_window(state, command, now_ns)
+        case RemoveWindow():
+            return _remove_window(state, command, now_ns)
     assert_never(command)
 
 
 def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     spec = command.spec
     if not is_name(spec.name):
-        return invalid(
-            "name", "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
-        )
+        return invalid("name", NAME_RULE)
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return invalid("time_limit_s", "must be at least 1")
     if spec.name in state.jobs:
@@ -115,7 +123,40 @@ def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, .
         if wrong := misnamed(job.spec, tenants):
             message = f"job {job.name} is {job.state}: {wrong[1]}"
             return Rejected(Code.PRECONDITION, message)
+    for name, booking in state.windows.items():
+        if booking.window.tenant and booking.window.tenant not in tenants.by_name:
+            message = f"window {name} is held for tenant {booking.window.tenant}"
+            return Rejected(Code.PRECONDITION, message)
     return (TenantsLoaded(now_ns, tenants.digest, tenants),)
+
+
+def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, ...] | Rejected:
+    window = command.window
+    if not is_name(window.name):
+        return invalid("name", NAME_RULE)
+    before = state.windows.get(window.name)
+    if command.is_change and before is None:
+        return no_window(window.name)
+    try:
+        found = resolved(state, window, now_ns)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+    except NotToBeHad as error:
+        return Rejected(Code.PRECONDITION, str(error))
+    if before is not None and before.window == found:
+        return ()
+    if before is not None and not command.is_change:
+        message = f"a window {window.name} is {before.state} already, and another"
+        return Rejected(Code.ALREADY_EXISTS, message)
+    return (WindowSet(now_ns, found, command.request_id),)
+
+
+def _remove_window(
+    state: State, command: RemoveWindow, now_ns: int
+) -> tuple[Event, ...] | Rejected:
+    if command.name not in state.windows:
+        return no_window(command.name)
+    return (WindowRemoved(now_ns, command.name, command.reason, command.request_id),)
 
 
 def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:

@@ -10,6 +10,7 @@ from typing import TypeVar, assert_never
 
 from placement import hostset
 from placement.fabric import from_spec
+from scheduler.core.bookings import booked
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -24,6 +25,10 @@ from scheduler.core.events import (
     JobSubmitted,
     JobUpdated,
     TenantsLoaded,
+    WindowClosed,
+    WindowOpened,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.job import Job
 from scheduler.core.ledger import charged, owned, reloaded
@@ -80,6 +85,8 @@ def apply(state: State, event: Event) -> State:
             after_event = _host_moved(state, event)
         case HostSignalled():
             after_event = state
+        case WindowSet() | WindowOpened() | WindowClosed() | WindowRemoved():
+            after_event = booked(state, event)
         case _:
             assert_never(event)
     requests = remembered(state.requests, event)

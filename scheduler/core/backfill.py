@@ -60,11 +60,11 @@ class Easy:
             return 0
         if self.first is None:
             return allowed.pool
-        return min(allowed.pool, room_beside(self.first, job, end_ns, self._quotas))
+        return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         if self.first is not None:
-            self.first = charged(self.first, job, hosts.bit_count(), end_ns, self._quotas)
+            self.first = charged(self.first, job, hosts, end_ns, self._quotas)
 
     def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
         if self.first is None and not (self._is_fifo and self._has_waited):
@@ -117,21 +117,31 @@ class Caps:
         return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
 
 
-def room_beside(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> int:
+def room_beside(
+    first: Reservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
+) -> int:
     """Hosts that `job` may take without delaying `first`."""
     if end_ns <= first.start_ns:
         return 1 << 40
     if first.lendable is None:
-        return first.extra
+        return first.extra + uncounted(first, allowed.reach).bit_count()
     # What a promise covers was never the first one's to borrow.
     return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
 
 
-def charged(first: Reservation, job: Job, hosts: int, end_ns: int, quotas: Quotas) -> Reservation:
+def uncounted(first: Reservation, hosts: HostSet) -> HostSet:
+    """Those of `hosts` that `first` could not use, for a window closes them to it then."""
+    return 0 if first.among is None else hosts & ~first.among
+
+
+def charged(
+    first: Reservation, job: Job, hosts: HostSet, end_ns: int, quotas: Quotas
+) -> Reservation:
     """What is left beside `first` once `job` holds `hosts` until `end_ns`."""
     if end_ns <= first.start_ns:
         return first
-    lendable = first.lendable
+    lendable, count = first.lendable, hosts.bit_count()
     if lendable is not None:
-        lendable -= quotas.uncovered(job, hosts)
-    return replace(first, extra=first.extra - hosts, lendable=lendable)
+        lendable -= quotas.uncovered(job, count)
+    count -= uncounted(first, hosts).bit_count()
+    return replace(first, extra=first.extra - count, lendable=lendable)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.tenants import Tenants
+from scheduler.core.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +87,30 @@ class LoadTenants:
     tenants: Tenants
 
 
-Command = SubmitJob | UpdateJob | CancelJob | EndJob | MoveHost | ReportHost | LoadTenants
+@dataclass(frozen=True, slots=True)
+class SetWindow:
+    """An operator's maintenance or reservation; `is_change`: of a window that there is."""
+
+    window: Window
+    is_change: bool = False
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWindow:
+    name: str
+    reason: str = ""
+    request_id: str = ""
+
+
+Command = (
+    SubmitJob
+    | UpdateJob
+    | CancelJob
+    | EndJob
+    | MoveHost
+    | ReportHost
+    | LoadTenants
+    | SetWindow
+    | RemoveWindow
+)

@@ -12,6 +12,7 @@ from placement.cut import cut
 from placement.hostset import HostSet
 from scheduler.core.admission import Quotas
 from scheduler.core.apply import replay
+from scheduler.core.calendar import Calendar, turned
 from scheduler.core.company import Company
 from scheduler.core.events import (
     Event,
@@ -21,8 +22,9 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
 )
+from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
-from scheduler.core.plan import Action, Plan, Requeue, Reserve, Start, Swap
+from scheduler.core.plan import Action, Plan, Requeue, Reserve, Start, Swap, Turn
 from scheduler.core.state import State
 from scheduler.core.victims import (
     Victim,
@@ -53,6 +55,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     applied = 0  # a swap changes what its tenant holds, and with it what is promised
     reasons: list[str] = []
     free, quotas, company = state.free, Quotas(state), Company(state)
+    calendar = Calendar(state)
     for action in plan.actions:
         gone = _gone(state, action, free, quotas, now_ns)
         if isinstance(gone, str):
@@ -60,8 +63,10 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             continue
         free_then, quotas_then = free | freed(gone), without(quotas, gone) if gone else quotas
         company_then = company.without([v.name for v in gone]) if gone else company
-        outcome = _unwanted(state, action, company_then) or _check(
-            state, action, free_then, quotas_then, now_ns
+        outcome = (
+            _unwanted(state, action, company_then)
+            or _untimely(state, action, calendar, now_ns)
+            or _check(state, action, free_then, quotas_then, now_ns)
         )
         if isinstance(outcome, str):
             reasons.append(outcome)
@@ -96,6 +101,8 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
             return JobRequeued(now_ns, action.name, action.reason)
         case Reserve():
             return _reserve(state, action, now_ns)
+        case Turn():
+            return turned(state, action, now_ns)
     assert_never(action)
 
 
@@ -117,6 +124,23 @@ def _gone(
     if action.is_counted and (spared := unneeded(job, gone, free, quotas)):
         return f"job {job.name}: {spared.name} need not be preempted any more"
     return tuple(gone)
+
+
+def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:
+    """Which window the action would reach into, or does not give way to any more; empty when
+    none is in the way."""
+    if not isinstance(action, Start | Swap | Requeue) or action.name not in state.jobs:
+        return ""
+    job = state.jobs[action.name]
+    if isinstance(action, Requeue):
+        is_due = job.state is JobState.INTERRUPTED or job.held & calendar.leaving(job)[1]
+        return "" if is_due else f"job {job.name} is no longer interrupted"
+    taken = _taken(action)
+    for booking in calendar.closing(job, now_ns, max(action.end_ns, now_ns + 1)):
+        if closed := booking.hosts & taken:
+            host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
+            return f"job {job.name}: host {host} is in {booking.window.title} meanwhile"
+    return ""
 
 
 def _unwanted(state: State, action: Action, company: Company) -> str:
@@ -174,7 +198,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
     hosts = list(job.hosts)
-    usable = free | (hostset.of(job.spares) & ~state.unhealthy)
+    usable = free | (hostset.of(job.spares) & ~state.out_of_service)
     for move in action.moves:
         if move.block >= len(hosts) or hosts[move.block] != move.left:
             return f"job {action.name}: block {move.block} moved meanwhile"
@@ -182,7 +206,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
             return f"job {action.name}: host {fabric.hosts[move.joined]} is no longer free"
         hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
-    is_due = action.is_asked or _leaves_unhealthy(state, action)
+    is_due = action.is_asked or _leaves_what_it_must(state, job, action)
     if job.state is JobState.RUNNING and not is_due:
         return f"job {action.name}: runs on, its hosts need not be left any more"
     if any(state.host(host).state is HostState.FAILED for host in hosts):
@@ -207,9 +231,10 @@ def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:
     return ""
 
 
-def _leaves_unhealthy(state: State, action: Swap) -> bool:
+def _leaves_what_it_must(state: State, job: Job, action: Swap) -> bool:
     """A running gang is stopped only for hosts that it still has to leave."""
-    return bool(action.moves) and all(hostset.has(state.unhealthy, m.left) for m in action.moves)
+    leaving = state.unhealthy | Calendar(state).leaving(job)[0]
+    return bool(action.moves) and all(hostset.has(leaving, m.left) for m in action.moves)
 
 
 def _taken(action: Action) -> HostSet:
@@ -218,5 +243,5 @@ def _taken(action: Action) -> HostSet:
             return hostset.of(action.placement.hosts + action.placement.spares)
         case Swap():
             return hostset.of(m.joined for m in action.moves)
-        case Requeue() | Reserve():
+        case Requeue() | Reserve() | Turn():
             return 0

@@ -10,6 +10,8 @@ Source: Mu'alem and Feitelson, TPDS 12(6), 2001, section 2.
 
 from __future__ import annotations
 
+from functools import partial
+
 from placement.hostset import HostSet
 from scheduler.core.admission import Allowance
 from scheduler.core.job import Job
@@ -28,21 +30,23 @@ class Conservative:
     ) -> None:
         self._now_ns, self._limits = now_ns, limits
         self._before = state.reserved
-        ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in outlook.ends()]
+        self._outlook = outlook
+        ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in outlook.moments()]
         self._profile = Profile(now_ns, free.bit_count(), ends)
         self._booked: dict[str, tuple[int, int, int]] = {}
         self._reserved: dict[str, int] = {}
         self._considered = 0
-        self._keep_promises(state)
+        self._keep_promises(state, outlook)
 
-    def _keep_promises(self, state: State) -> None:
+    def _keep_promises(self, state: State, outlook: Outlook) -> None:
         """Book what was reserved, first start first; what no longer fits is dropped: a
-        host failed, or a gang outran its limit."""
+        host failed, a gang outran its limit, or a window was set."""
         jobs = [state.jobs[name] for name in state.reserved if name in state.jobs]
         for job in sorted(jobs, key=lambda j: (self._before[j.name], j.sequence)):
             start_ns = max(self._before[job.name], self._now_ns)
             end_ns = start_ns + time_limit_ns(job, self._limits)
-            if self._profile.least(start_ns, end_ns) >= job.needed:
+            is_free = self._profile.least(start_ns, end_ns) >= job.needed
+            if is_free and outlook.may_start(job, start_ns):
                 self._book(job.name, start_ns, end_ns, job.needed)
 
     def _book(self, name: str, start_ns: int, end_ns: int, hosts: int) -> None:
@@ -67,7 +71,8 @@ class Conservative:
         self._considered += 1
         self._unbook(job.name)
         duration_ns = end_ns - self._now_ns
-        start_ns = self._profile.earliest(job.needed, duration_ns)
+        may_start = partial(self._outlook.may_start, job) if self._outlook.calendar else None
+        start_ns = self._profile.earliest(job.needed, duration_ns, may_start)
         if start_ns is None:
             return 0
         if start_ns == self._now_ns:

@@ -1,10 +1,10 @@
 """Who runs next, and where: the slow half of scheduling, a proposal on one version.
 
-First the gangs that a failure stopped, for they hold hosts that do nothing. Then every
-queued job passes the same stages:
+First the windows whose edge has come, then the gangs that a failure stopped or a window
+sends away, for they hold hosts that do nothing. Then every queued job passes the same stages:
 
     order        priority, fair share, arrival                         order, shares
-    admission    what quotas leave its tenant                          admission, quota, cells
+    admission    what quotas, windows and neighbours leave it          admission, calendar, company
     backfill     what it may take without delaying a reservation       backfill, conservative
     placement    hosts in rank order, by the cut                       placement.place
     preemption   whom to send away, if it does not start otherwise     preempting, preempt
@@ -23,7 +23,9 @@ from placement.place import place
 from placement.request import Placement
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.apply import replay
-from scheduler.core.backfill import Caps, Easy, Rule
+from scheduler.core.backfill import Caps, Easy, Rule, uncounted
+from scheduler.core.calendar import next_edge_ns, turns
+from scheduler.core.cells import highest
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
@@ -48,6 +50,7 @@ class Hold(StrEnum):
     LIMIT = "limit"  # its tenant's, or of one above
     PROMISES = "promises"  # enough hosts are free, and guaranteed to others
     HOSTS = "hosts"  # too few are free
+    WINDOW = "window"  # enough are free, and too few that no window closes to it
     CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
     RESERVED = "reserved"  # starting would delay an earlier job
 
@@ -73,17 +76,21 @@ class Verdict:
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
     """What to do now. The same arguments give the same plan.
 
-    A requeued gang may be first in the queue, so nothing starts before it is there.
-    `find`: `placing` unless somebody looks on while it works.
+    A requeued gang may be first in the queue, so nothing starts before it is there; nor
+    before windows are as they should be. `find`: `placing` unless somebody looks on while
+    it works.
     """
-    first = restarts(state)
+    if edges := turns(state, now_ns):
+        return Plan(state.version, edges)
+    first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
     find = find or placing(state, limits)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
-    again_ns = desk.preempting.look_again_ns
+    moments = (desk.preempting.look_again_ns, next_edge_ns(state))
+    again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)
     return Plan(
         state.version, (*first, *starts, *desk.promises()), desk.rule.reservations, again_ns
     )
@@ -121,6 +128,7 @@ class Desk:
         self.quotas = Quotas(state)
         self.company = Company(state)
         self._outlook = Outlook(state, now_ns, limits, self.quotas)
+        self.calendar = self._outlook.calendar
         self.rule: Rule = (
             Conservative(state, now_ns, limits, self._outlook, free)
             if limits.policy is Policy.CONSERVATIVE
@@ -150,7 +158,8 @@ class Desk:
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""
         gone = self.sent.get(job.name, ())
-        return Start(job.name, placement, tuple(v.name for v in gone), job.name in self._counted)
+        names, is_counted = tuple(v.name for v in gone), job.name in self._counted
+        return Start(job.name, placement, names, is_counted, self.end_ns(job))
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
@@ -169,12 +178,12 @@ class Desk:
             passes_ns = None
             if outcome is Hold.RESERVED:
                 passes_ns = self._passes_ns(job, first)
-                first = self.caps.before(job, self._end_ns(job)) or first
+                first = self.caps.before(job, self.end_ns(job)) or first
             yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
 
     def may_start(self, job: Job) -> bool:
         """Whether quotas, limits and reservations let `job` start, behind all so far."""
-        allowed, end_ns = self.allowance(job), self._end_ns(job)
+        allowed, end_ns = self.allowance(job), self.end_ns(job)
         if job.needed > allowed.limit:
             return False
         room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
@@ -183,7 +192,7 @@ class Desk:
     def allowance(self, job: Job) -> Allowance:
         """What quotas, constraints and reservations of places leave `job`."""
         allowed = self._allowed(job, self.quotas.allowance(job, self.free))
-        return self._beside_first(job, allowed, self._end_ns(job))
+        return self._beside_first(job, allowed, self.end_ns(job))
 
     def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
@@ -196,7 +205,8 @@ class Desk:
         """Reservations that have to be kept beyond this decision."""
         return self.rule.actions() if isinstance(self.rule, Conservative) else ()
 
-    def _end_ns(self, job: Job) -> int:
+    def end_ns(self, job: Job) -> int:
+        """When `job` ends if it starts now, as far as anybody knows."""
         return self._now_ns + time_limit_ns(job, self._limits)
 
     def _outcome(self, job: Job) -> Placement | Hold:
@@ -205,11 +215,11 @@ class Desk:
         by_quota = self.quotas.allowance(job, self.free)
         allowed = self._allowed(job, by_quota)
         if needed > allowed.limit:
-            if (placement := self._by_preempting(job, self._end_ns(job))) is not None:
+            if (placement := self._by_preempting(job, self.end_ns(job))) is not None:
                 return placement
             self.caps.waits(job, allowed)
             return Hold.LIMIT
-        end_ns = self._end_ns(job)
+        end_ns = self.end_ns(job)
         allowed = self._beside_first(job, allowed, end_ns)
         room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
@@ -227,12 +237,20 @@ class Desk:
             return Hold.HOSTS
         if needed > by_quota.pool:
             return Hold.PROMISES
+        if needed > self._unclosed(job, by_quota.reach).bit_count():
+            return Hold.WINDOW
         open_to = self._allowed(job, by_quota).reach
         return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
 
     def _allowed(self, job: Job, allowed: Allowance) -> Allowance:
-        """Of what quotas leave, what the job's constraints and its neighbours leave."""
-        return _narrowed(allowed, self.company.room(job, allowed.reach))
+        """Of what quotas leave, what windows, its constraints and its neighbours leave."""
+        return _narrowed(allowed, self.company.room(job, self._unclosed(job, allowed.reach)))
+
+    def _unclosed(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` that no window closes to `job` if it starts now."""
+        if not self.calendar:
+            return hosts
+        return hosts & ~self.calendar.closed(job, self._now_ns, self.end_ns(job))
 
     def _beside_first(self, job: Job, allowed: Allowance, end_ns: int) -> Allowance:
         """Less the hosts that a reservation needs beyond their number. A job that others
@@ -242,10 +260,21 @@ class Desk:
         if first is None or end_ns <= first.start_ns:
             return allowed
         wants = job.spec.neighbours
+        if not first.kept and (wants.exclusive or wants.avoid):
+            return _narrowed(allowed, 0)
         if not first.kept:
-            return _narrowed(allowed, 0) if wants.exclusive or wants.avoid else allowed
+            return self._beside_number(job, allowed, first)
         closed = first.kept | self.company.shadow(wants, first.kept)
         return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
+
+    def _beside_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
+        """Less all but `extra` of the hosts that the reservation counts, where windows make
+        some count and some not, and the number is what it promises."""
+        if first.among is None or first.lendable is not None or job.needed <= first.extra:
+            return allowed
+        counted = highest(allowed.reach & first.among, max(0, first.extra))
+        beside = uncounted(first, allowed.reach) | counted
+        return _narrowed(allowed, self.company.fitting(job, beside))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts once others are sent away for it, which they are then."""
@@ -279,7 +308,8 @@ class Desk:
         outlasts = first is not None and end_ns > first.start_ns
         beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
         near = self.company.near(job.spec.neighbours)
-        preferred = [allowed.own, beside]
+        held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
+        preferred = [held, allowed.own, beside]
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
         for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
             if hosts.bit_count() >= job.needed:

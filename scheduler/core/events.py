@@ -13,6 +13,7 @@ from placement.request import TierCut
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.tenants import Tenants
+from scheduler.core.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,39 @@ class HostSignalled:
     request_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WindowSet:
+    """A window was made, or is another from here on; its hosts are named."""
+
+    time_ns: int
+    window: Window
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    time_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClosed:
+    """Its end came."""
+
+    time_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRemoved:
+    """Somebody wanted it gone before its end."""
+
+    time_ns: int
+    name: str
+    reason: str = ""
+    request_id: str = ""
+
+
 Event = (
     FabricLoaded
     | TenantsLoaded
@@ -153,4 +187,8 @@ Event = (
     | JobEnded
     | HostMoved
     | HostSignalled
+    | WindowSet
+    | WindowOpened
+    | WindowClosed
+    | WindowRemoved
 )

@@ -11,10 +11,12 @@ from placement.hostset import HostSet
 from placement.place import place
 from placement.request import Answer, Insufficient, Placement
 from scheduler.core.admission import Quotas
+from scheduler.core.calendar import Calendar
 from scheduler.core.cells import highest
 from scheduler.core.company import Company
 from scheduler.core.decide import Desk, Hold, Verdict, placing
 from scheduler.core.job import SECOND_NS, Job, JobSpec
+from scheduler.core.ledger import owned
 from scheduler.core.lifecycle import JobState
 from scheduler.core.obstacles import Obstacles
 from scheduler.core.plan import Reservation
@@ -24,20 +26,30 @@ from scheduler.core.quota import domain_masks
 from scheduler.core.reason import Basis, Cause, Obstacle, Reason
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
+from scheduler.core.windowtext import closed_text, fits_s
 from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
 
 
-def dry_run(state: State, spec: JobSpec, limits: Limits) -> Answer:
+def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
     """What `spec` would get if it started now, alone."""
-    company, wants = Company(state), spec.neighbours
-    closed = state.free & company.closed(spec.name, wants)
-    for hosts in (state.free & ~closed & company.near(wants), state.free & ~closed):
+    company, wants, free = Company(state), spec.neighbours, state.free
+    job = owned(Job(spec, "", 0, 0, now_ns, 0), state.tenants)
+    end_ns = now_ns + time_limit_ns(job, limits)
+    spoken_for = free & Calendar(state).closed(job, now_ns, end_ns)
+    closed = free & ~spoken_for & company.closed(spec.name, wants)
+    open_to = free & ~(closed | spoken_for)
+    for hosts in (open_to & company.near(wants), open_to):
         answer = place(state.loaded_fabric, hosts, spec.request, limits.place)
         if isinstance(answer, Placement):
             return company.noted(wants, answer)
-    if isinstance(answer, Insufficient) and closed:
-        beside = f"{hosts_text(closed.bit_count())} more are free beside jobs kept apart from it"
-        return replace(answer, reason=f"{answer.reason}; {beside}")
+    if isinstance(answer, Insufficient):
+        for hosts, where in (
+            (closed, "beside jobs kept apart from it"),
+            (spoken_for, "in windows that it would reach into"),
+        ):
+            if hosts:
+                more = f"{hosts_text(hosts.bit_count())} more are free {where}"
+                answer = replace(answer, reason=f"{answer.reason}; {more}")
     return answer
 
 
@@ -159,6 +171,8 @@ class _Told:
             return self._base(turn, Cause.BEHIND, sentence)
         if verdict.hold is Hold.PROMISES:
             return self._promised(turn)
+        if verdict.hold is Hold.WINDOW:
+            return self._spoken_for(turn)
         if verdict.hold is Hold.CONSTRAINTS:
             return self._constrained(turn)
         return self._behind(turn)
@@ -218,17 +232,36 @@ class _Told:
         base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
         return self._until(base, found, running)
 
+    def _spoken_for(self, turn: _Turn) -> Reason:
+        """Enough hosts are free, and windows close too many of them."""
+        job, free = turn.verdict.job, turn.verdict.free
+        windows = self._in_the_way.windows(job)
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        calendar, now_ns = self._outlook.calendar, self._now_ns
+        lasts_ns = time_limit_ns(job, self._limits)
+        reach = self._quotas.allowance(job, self._state.free).reach
+        passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
+        closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
+        hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
+        when = self._when(found, running, windows)
+        sentence = f"needs {hosts_text(job.needed)}; {free:,} are free, {closed}{when}{hint}"
+        base = self._base(turn, Cause.WINDOW, sentence, (*windows, *running))
+        return replace(self._until(base, found, running), passes_s=passes_s)
+
     def _short(self, turn: _Turn) -> Reason:
         job, free = turn.verdict.job, self._free
         found = self._own_reservation(job)
         running = self._in_the_way.running(found)
+        windows = self._in_the_way.windows(job)
         wish = wish_text(self._state.loaded_fabric, job.spec.request.where)
         are = "is" if free == 1 else "are"
         needs = f"needs {hosts_text(job.needed)}{wish}; {free:,} {are} free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
-        when = f"; {self._hopeless()}" if found is None else self._when(found, running)
+        when = f"; {self._hopeless()}" if found is None else self._when(found, running, windows)
         obstacles = (
             *running,
+            *windows,
             *self._in_the_way.out_of_service(),
             *(self._in_the_way.guarantees(job) if found is None else ()),
             *self._blockers(turn),
@@ -249,15 +282,23 @@ class _Told:
         waits_for = tuple(obstacle.name for obstacle in running)
         return replace(base, start_ns=found.start_ns, waits_for=waits_for)
 
-    def _when(self, found: Reservation | None, running: tuple[Obstacle, ...]) -> str:
-        """`; a, b end in 2 h 00 min by stated limits`."""
+    def _when(
+        self,
+        found: Reservation | None,
+        running: tuple[Obstacle, ...],
+        windows: tuple[Obstacle, ...] = (),
+    ) -> str:
+        """`; a, window w end in 2 h 00 min by stated limits`."""
         if found is None:
             return ""
         wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
         names = tuple(obstacle.name for obstacle in running)
+        passed = [w for w in windows if w.clear_ns is not None and w.clear_ns <= found.start_ns]
+        everybody = (*names, *(f"window {window.name}" for window in passed))
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
         outrun = f", which {', '.join(late)} outran" if late else ""
-        return f"; {ending(names)} in {duration(wait_s)} {self._whose_limits(names)}{outrun}"
+        whose = f" {self._whose_limits(names)}" if names else ""
+        return f"; {ending(everybody)} in {duration(wait_s)}{whose}{outrun}"
 
     def _own_reservation(self, job: Job) -> Reservation | None:
         """As if the job were the first that waits."""

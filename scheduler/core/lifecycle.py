@@ -1,6 +1,6 @@
-"""The life of a job and of a host, as tables.
+"""The life of a job, of a host and of a window, as tables.
 
-Whatever moves a job or a host from one state to another is in this file; the
+Whatever moves one of them from one state to another is in this file; the
 diagrams in docs/lifecycle.md are drawn from it.
 """
 
@@ -26,6 +26,12 @@ class HostState(StrEnum):
     FAILED = "failed"
 
 
+class WindowState(StrEnum):
+    PENDING = "pending"  # before its start; jobs that would reach into it stay off its hosts
+    OPEN = "open"
+    OVER = "over"  # in the log alone
+
+
 class JobMove(StrEnum):
     START = "start"
     INTERRUPT = "interrupt"
@@ -46,6 +52,13 @@ class HostMove(StrEnum):
     REPAIR = "repair"
 
 
+class WindowMove(StrEnum):
+    SET = "set"  # somebody changes it
+    OPEN = "open"
+    CLOSE = "close"
+    REMOVE = "remove"
+
+
 JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
     JobState.QUEUED: {
         JobMove.START: JobState.RUNNING,
@@ -55,6 +68,7 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
         JobMove.INTERRUPT: JobState.INTERRUPTED,
         JobMove.SWAP: JobState.RUNNING,  # a draining host is left before it fails
         JobMove.PREEMPT: JobState.QUEUED,
+        JobMove.REQUEUE: JobState.QUEUED,  # a window opened that it may not outlast
         JobMove.COMPLETE: JobState.COMPLETED,
         JobMove.FAIL: JobState.FAILED,
         JobMove.CANCEL: JobState.CANCELLED,
@@ -94,6 +108,21 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
     },
 }
 
+WINDOW_MOVES: Final[dict[WindowState, dict[WindowMove, WindowState]]] = {
+    WindowState.PENDING: {
+        WindowMove.SET: WindowState.PENDING,
+        WindowMove.OPEN: WindowState.OPEN,
+        WindowMove.CLOSE: WindowState.OVER,  # it passed while nobody decided
+        WindowMove.REMOVE: WindowState.OVER,
+    },
+    WindowState.OPEN: {
+        WindowMove.SET: WindowState.OPEN,
+        WindowMove.CLOSE: WindowState.OVER,
+        WindowMove.REMOVE: WindowState.OVER,
+    },
+    WindowState.OVER: {},
+}
+
 LIVE: Final = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.INTERRUPTED})
 
 
@@ -121,8 +150,8 @@ SIGNALS: Final[dict[str, Effect]] = {
     "straggler": Effect.NOTE,
 }
 
-_State = TypeVar("_State", JobState, HostState)
-_Move = TypeVar("_Move", JobMove, HostMove)
+_State = TypeVar("_State", JobState, HostState, WindowState)
+_Move = TypeVar("_Move", JobMove, HostMove, WindowMove)
 
 
 def after(table: dict[_State, dict[_Move, _State]], state: _State, move: _Move) -> _State:

@@ -61,6 +61,22 @@ class Obstacles:
             if name not in own
         )
 
+    def windows(self, job: Job) -> tuple[Obstacle, ...]:
+        """Windows that close idle hosts to the job if it starts now, first end first."""
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        idle = ~(self._state.held | self._state.unhealthy)
+        found = [
+            Obstacle(
+                ObstacleKind.WINDOW,
+                booking.window.name,
+                (booking.hosts & idle).bit_count(),
+                booking.window.end_ns,
+            )
+            for booking in self._outlook.calendar.closing(job, self._now_ns, end_ns)
+            if booking.hosts & idle
+        ]
+        return tuple(sorted(found, key=lambda o: (o.clear_ns, o.name)))
+
     def out_of_service(self) -> tuple[Obstacle, ...]:
         hosts = self._state.unhealthy.bit_count()
         return (Obstacle(ObstacleKind.OUT_OF_SERVICE, "", hosts),) if hosts else ()

@@ -13,13 +13,15 @@ class Start:
     """Start a queued gang on these hosts.
 
     `victims`: running gangs to send away for it, in this order. `is_counted`: without any
-    of them there were too few hosts, which commit counts again.
+    of them there were too few hosts, which commit counts again. `end_ns`: when it is taken
+    to end.
     """
 
     name: str
     placement: Placement
     victims: tuple[str, ...] = ()
     is_counted: bool = False
+    end_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,21 @@ class Move:
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
-    `is_asked`: an operator wants it, although every host is healthy.
+    `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
+    new attempt is taken to end.
     """
 
     name: str
     moves: tuple[Move, ...]
     cuts: tuple[TierCut, ...]
     is_asked: bool = False
+    end_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Give up the rest of an interrupted gang's hosts and wait in the queue."""
+    """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
+    in the queue."""
 
     name: str
     reason: str
@@ -59,7 +64,15 @@ class Reserve:
     starts: tuple[tuple[str, int], ...]
 
 
-Action = Start | Swap | Requeue | Reserve
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
+
+    name: str
+    edge_ns: int
+
+
+Action = Start | Swap | Requeue | Reserve | Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,8 @@ class Reservation:
     `hosts`: where, as far as can be foreseen; kept free of longer jobs while others do.
     `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
     may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
-    because the job's constraints leave it no other place.
+    because the job's constraints leave it no other place. `among`: the hosts that `extra`
+    counts, None for all: those that windows close to it then count for nothing.
     """
 
     name: str
@@ -78,6 +92,7 @@ class Reservation:
     extra: int = 0
     lendable: int | None = None
     kept: HostSet = 0
+    among: HostSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Preempting:
         self._least = min((v.job.priority for v in everybody), default=0)
         self._ripe = tuple(v for v in everybody if v.ripe_ns <= now_ns)
         self._unripe = tuple(v for v in everybody if v.ripe_ns > now_ns)
-        self._in_vain: dict[tuple[str, int, bool], int] = {}
+        self._in_vain: dict[tuple[str, int, bool, HostSet], int] = {}
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
@@ -77,7 +77,8 @@ class Preempting:
 
         `first`, the job that waits with a reservation, starts no later for it.
         """
-        key = (job.tenant, job.priority, job.is_preemptible)
+        shut = self._shut(job, end_ns)
+        key = (job.tenant, job.priority, job.is_preemptible, shut)
         if self.is_idle or job.needed >= self._in_vain.get(key, job.needed + 1) or not self._tries:
             return None
         aim = self._aim(job, self._ripe, free, end_ns, first)
@@ -100,7 +101,14 @@ class Preempting:
         self, job: Job, running: Gone, free: HostSet, end_ns: int, first: Reservation | None
     ) -> Aim:
         fabric, trial = self._state.loaded_fabric, _Trial(self, job, end_ns, first)
+        if shut := self._shut(job, end_ns):
+            running = tuple(replace(v, hosts=v.hosts & ~shut) for v in running)
+            free &= ~shut
         return Aim(fabric, job, running, free, self._quotas, trial, self._is_anywhere(job))
+
+    def _shut(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts that windows close to `job` if it starts now."""
+        return self._outlook.calendar.closed(job, self._now_ns, end_ns)
 
     def _is_anywhere(self, job: Job) -> bool:
         return self._company.is_open and not is_bound(job.spec.request, job.spec.neighbours)
@@ -113,7 +121,8 @@ class Preempting:
 
     def left(self, gone: Gone) -> None:
         """These gangs are sent away."""
-        self._ripe = tuple(v for v in self._ripe if v not in gone)
+        names = {v.name for v in gone}
+        self._ripe = tuple(v for v in self._ripe if v.name not in names)
         for gang in gone:
             self._quotas.left(gang.job)
         self._outlook.left({v.name for v in gone})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class Profile:
@@ -28,17 +28,22 @@ class Profile:
         first = bisect_right(self._times, start_ns) - 1
         return min(self._free[first : bisect_left(self._times, end_ns)])
 
-    def earliest(self, hosts: int, duration_ns: int) -> int | None:
-        """The first moment from which so many hosts are free for so long."""
+    def earliest(
+        self, hosts: int, duration_ns: int, may_start: Callable[[int], bool] | None = None
+    ) -> int | None:
+        """The first moment from which so many hosts are free for so long, among those at
+        which it `may_start`."""
         times, free = self._times, self._free
         at, checked = 0, 0
         while checked < len(times):
             if free[checked] < hosts:
                 at = checked = checked + 1
-            elif checked + 1 == len(times) or times[checked + 1] >= times[at] + duration_ns:
+            elif checked + 1 < len(times) and times[checked + 1] < times[at] + duration_ns:
+                checked += 1
+            elif may_start is None or may_start(times[at]):
                 return times[at]
             else:
-                checked += 1
+                at = checked = at + 1
         return None
 
     def book(self, start_ns: int, end_ns: int, hosts: int) -> None:

@@ -16,6 +16,7 @@ class Cause(StrEnum):
     LIMIT = "limit"  # its tenant may hold no more
     PROMISES = "promises"  # what is free is guaranteed to other tenants
     CONSTRAINTS = "constraints"  # what is free lies where the job may not
+    WINDOW = "window"  # what is free is spoken for before the job would end
 
 
 class ObstacleKind(StrEnum):
@@ -26,6 +27,7 @@ class ObstacleKind(StrEnum):
     LIMIT = "limit"  # a tenant holds `hosts`, and its limit leaves too few
     GUARANTEE = "guarantee"  # of the free hosts, `hosts` are promised to a tenant
     OUT_OF_SERVICE = "out_of_service"  # `hosts` are cordoned, draining or failed
+    WINDOW = "window"  # a window closes `hosts` that nobody holds, until `clear_ns`
 
 
 class Basis(StrEnum):
@@ -38,7 +40,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """`name`: of the job or tenant, empty for hosts out of service. `basis`: of jobs
+    """`name`: of the job, tenant or window, empty for hosts out of service. `basis`: of jobs
     that run."""
 
     kind: ObstacleKind

@@ -46,3 +46,7 @@ def no_job(name: str) -> Rejected:
 
 def no_host(name: str) -> Rejected:
     return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric", missing=("host", name))
+
+
+def no_window(name: str) -> Rejected:
+    return Rejected(Code.NOT_FOUND, f"no window {name!r}", missing=("window", name))

@@ -17,6 +17,8 @@ from scheduler.core.events import (
     JobEnded,
     JobSubmitted,
     JobUpdated,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.overlay import Overlay
 
@@ -44,6 +46,10 @@ def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]
             done = Done(f"{event.move} {event.host}")
         case HostSignalled():
             done = Done(f"{event.signal} {event.host}")
+        case WindowSet():
+            done = Done(f"set window {event.window.name}")
+        case WindowRemoved():
+            done = Done(f"remove window {event.name}")
         case _:
             return requests
     if not event.request_id:

@@ -1,6 +1,7 @@
 """Reservations: when, and where, a job that cannot start now will find room.
 
-Running jobs are taken to end at their limits. The earliest moment at which what is free
+Running jobs are taken to end at their limits, and windows at their ends; hosts of a window
+that the job would reach into are not there for it. The earliest moment at which what is free
 then suffices, by number and by quota, is the reservation; the hosts are those of the
 fewest outermost domains, and among them the ones that are busy now, so that as much as
 possible of what is free may be used meanwhile.
@@ -11,19 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, or_
 
 from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.admission import Allowance, Quotas
+from scheduler.core.calendar import Calendar
 from scheduler.core.cells import highest
 from scheduler.core.company import Company, is_bound
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
-from scheduler.core.policy import Limits, expected_end_ns
+from scheduler.core.policy import Limits, expected_end_ns, time_limit_ns
 from scheduler.core.quota import Book, domain_masks
 from scheduler.core.state import State
 
@@ -62,6 +65,7 @@ class Outlook:
         self._quotas = quotas
         self._fabric = state.loaded_fabric
         self._company = Company(state)
+        self.calendar = Calendar(state)
         self._started: list[Release] = []
         self._running: list[Release] | None = None
         self._hopeless: dict[tuple[str, bool], int] = {}
@@ -96,8 +100,8 @@ class Outlook:
         return sorted([*self._still_running(), *self._started], key=attrgetter("end_ns", "name"))
 
     def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
-        """None when the ends of all gangs do not make the room: hosts are out of
-        service, or promised to others. Cost: O(gangs)."""
+        """None when the ends of all gangs and windows do not make the room: hosts are out
+        of service, or promised to others. Cost: O(gangs)."""
         key = (job.tenant, job.is_preemptible)
         if job.needed >= self._hopeless.get(key, job.needed + 1):
             return None  # a smaller job of this tenant was in vain before
@@ -105,8 +109,10 @@ class Outlook:
         if bound in self._bound_in_vain:
             return None
         closed = self._closed_after(job)
+        lasts_ns = time_limit_ns(job, self._limits)
         for end_ns, then, book in self._futures(free):
             reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
+            reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
             reach = self._company.fitting(job, reach)
             if self._has_room(job, then, reach, book):
                 return self._reserved(job, end_ns, then, reach, free, book)
@@ -117,21 +123,39 @@ class Outlook:
         return None
 
     def _closed_after(self, job: Job) -> dict[int, HostSet]:
-        """Hosts that gangs close to `job` after each moment at which others have ended."""
+        """Hosts that gangs close to `job` after each moment of `_futures`."""
         by_name = self._company.closed_by(job.name, job.spec.neighbours)
         closed, later = dict[int, HostSet](), 0
-        for gang in reversed(self.ends()) if by_name else ():
+        for gang in reversed(self.moments()) if by_name else ():
             closed.setdefault(gang.end_ns, later)
             later |= by_name.get(gang.name, 0)
         return closed
 
+    def may_start(self, job: Job, start_ns: int) -> bool:
+        """Whether windows leave `job` enough of the hosts that gangs leave by then."""
+        if not self.calendar:
+            return True
+        busy = reduce(or_, (gang.hosts for gang in self.ends() if gang.end_ns > start_ns), 0)
+        end_ns = start_ns + time_limit_ns(job, self._limits)
+        shut = busy | self._state.unhealthy | self.calendar.closed(job, start_ns, end_ns)
+        return self._fabric.host_count - shut.bit_count() >= job.needed
+
+    def moments(self) -> list[Release]:
+        """First end first; the ends of windows, which have no name here, among the gangs."""
+        returns = self.calendar.returns(self._now_ns)
+        windows = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
+        gangs = self.ends()
+        return sorted([*gangs, *windows], key=attrgetter("end_ns", "name")) if windows else gangs
+
     def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
-        """Each moment at which gangs end, with the free hosts and quotas after it."""
+        """Each moment at which gangs or windows end, with the free hosts and quotas after
+        it; what pending windows close is still among the hosts."""
         book = self._quotas.book.copy()
-        for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
+        for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
-                book.take(gang.tenant, -gang.held)
+                if gang.held:
+                    book.take(gang.tenant, -gang.held)
             yield end_ns, free, book
 
     def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
@@ -160,6 +184,7 @@ class Outlook:
             self._fabric.host_count if kept else reach.bit_count() - job.needed,
             then.bit_count() - book.promised - borrowed if borrowed else None,
             kept,
+            reach if self.calendar and not kept else None,
         )
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:

@@ -1,4 +1,7 @@
-"""Gangs that a failure stopped, or that sit on draining hosts: swap hosts or requeue."""
+"""Gangs that a failure stopped, or that are to leave hosts: swap hosts or requeue.
+
+Hosts are left because they drain, or because a window that opened says so.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,33 @@ from placement import hostset
 from placement.constraints import joinable
 from placement.hostset import HostSet
 from placement.swaps import choose_swaps
+from scheduler.core.calendar import Calendar
 from scheduler.core.company import Company
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.plan import Action, Move, Requeue, Swap
+from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.state import State
 
 
-def restarts(state: State) -> tuple[Action, ...]:
-    """Swaps for gangs that stopped or sit on draining hosts, most important first."""
+def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
+    """Swaps for gangs that stopped or have hosts to leave, most important first."""
+    calendar = Calendar(state)
     hit = state.unhealthy & state.held
-    if not hit and not state.stopped:
+    if not hit and not state.stopped and not calendar:
         return ()
     moved = [
         job
         for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)
-        if job.state is JobState.INTERRUPTED or (hit and job.held & hit)
+        if job.state is JobState.INTERRUPTED or job.held & (hit | calendar.leaving(job)[0])
     ]
     actions: list[Action] = []
     free, company = state.free, Company(state)
     for job in sorted(moved, key=lambda j: j.order):
         open_to = free & ~company.closed(job.name, job.spec.neighbours)
-        action = _restart(state, job, open_to)
+        action = _restart(
+            state, job, open_to, calendar, (now_ns, now_ns + time_limit_ns(job, limits))
+        )
         if action is not None:
             actions.append(action)
         if isinstance(action, Swap):
@@ -37,27 +45,43 @@ def restarts(state: State) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _restart(state: State, job: Job, free: HostSet) -> Action | None:
-    """Replace what cannot run; a gang that stopped and finds no host is requeued.
+def _restart(
+    state: State, job: Job, free: HostSet, calendar: Calendar, span: tuple[int, int]
+) -> Action | None:
+    """Replace what cannot run; a gang that finds no host for it is requeued.
 
-    One whose hosts were all repaired before this decision starts again in place.
+    One whose hosts were all repaired before this decision starts again in place. `span`:
+    from when to when the new attempt is taken to run.
     """
+    leaving, must = calendar.leaving(job)
     failed = _blocks_on(state, job, HostState.FAILED)
-    draining = _blocks_on(state, job, HostState.DRAINING)
-    own = hostset.of(job.spares) & ~state.unhealthy
-    for blocks in (sorted(failed + draining), failed):
+    away = {*failed, *_blocks_in(job, must)}
+    if job.state is JobState.INTERRUPTED:
+        leaving |= state.closed  # it stands still: a good moment to go
+    rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
+    shut = calendar.closed(job, *span)
+    own, free = hostset.of(job.spares) & ~(state.out_of_service | shut), free & ~shut
+    for blocks in (sorted(away | rest), sorted(away)):
         if not blocks and job.state is JobState.RUNNING:
-            return None  # not draining, or nowhere to go yet: it runs on
+            return None  # nothing to leave, or nowhere to go yet: it runs on
         chosen = choose_swaps(state.loaded_fabric, job.spec.request, job.hosts, blocks, own, free)
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
-            return Swap(job.name, moves, chosen.cuts)
-    kept = own | hostset.of(h for b, h in enumerate(job.hosts) if b not in failed)
+            return Swap(job.name, moves, chosen.cuts, end_ns=span[1])
+    kept = own | hostset.of(h for b, h in enumerate(job.hosts) if b not in away)
     may = (own | free) & joinable(state.loaded_fabric, job.spec.request.where, kept)
-    short = f"{len(failed)} failed, {may.bit_count()} to swap in"
-    return Requeue(job.name, f"{job.reason}; no host to swap in ({short})")
+    short = f"{may.bit_count()} to swap in"
+    if job.state is JobState.RUNNING:
+        opened = calendar.leave_text(job)
+        return Requeue(job.name, f"{opened}; no host to swap in ({len(away)} to leave, {short})")
+    return Requeue(job.name, f"{job.reason}; no host to swap in ({len(failed)} failed, {short})")
 
 
 def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
     """Blocks of the gang whose host is in this state, which is not HEALTHY."""
     return [b for b, host in enumerate(job.hosts) if state.host(host).state is host_state]
+
+
+def _blocks_in(job: Job, hosts: HostSet) -> list[int]:
+    """Blocks of the gang on these hosts."""
+    return [b for b, host in enumerate(job.hosts) if hostset.has(hosts, host)] if hosts else []

@@ -12,7 +12,9 @@ from scheduler.core.commands import (
     EndJob,
     LoadTenants,
     MoveHost,
+    RemoveWindow,
     ReportHost,
+    SetWindow,
     SubmitJob,
     UpdateJob,
 )
@@ -59,6 +61,10 @@ def asked(command: Command) -> str:
             return f"{command.move} {command.host}"
         case ReportHost():
             return f"{_MOVES.get(SIGNALS.get(command.signal), command.signal)} {command.host}"
+        case SetWindow():
+            return f"set window {command.window.name}"
+        case RemoveWindow():
+            return f"remove window {command.name}"
         case LoadTenants():
             return ""
     assert_never(command)

@@ -14,6 +14,7 @@ from scheduler.core.overlay import Overlay
 from scheduler.core.requests import Done
 from scheduler.core.tenants import OPEN, Tenants
 from scheduler.core.usage import Account
+from scheduler.core.windows import Booking
 
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
@@ -38,7 +39,8 @@ class State:
     `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
     `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
     jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
-    did, by request_id, oldest first.
+    did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
+    open maintenance windows, whatever their own state.
     """
 
     version: int = 0
@@ -55,6 +57,8 @@ class State:
     accounts: Mapping[str, Account] = field(default_factory=Overlay)
     reserved: Mapping[str, int] = field(default_factory=Overlay)
     requests: Mapping[str, Done] = field(default_factory=Overlay)
+    windows: Mapping[str, Booking] = field(default_factory=Overlay)
+    closed: HostSet = 0
 
     @staticmethod
     def empty() -> State:
@@ -69,12 +73,29 @@ class State:
 
     @property
     def free(self) -> HostSet:
-        """Healthy hosts that nobody holds."""
+        """Hosts in service that nobody holds."""
         everything = hostset.full(self.loaded_fabric.host_count)
-        return everything & ~(self.held | self.unhealthy)
+        return everything & ~(self.held | self.out_of_service)
+
+    @property
+    def out_of_service(self) -> HostSet:
+        """Hosts that are not healthy, or under maintenance."""
+        return self.unhealthy | self.closed
 
     def host(self, index: int) -> Host:
+        """What people and monitors said of the host; see `shown` for windows."""
         return self.hosts.get(index, _HEALTHY)
+
+    def shown(self, index: int) -> Host:
+        """The host as an operator sees it: a healthy one under maintenance is drained."""
+        host = self.host(index)
+        if host.state is not HostState.HEALTHY or not hostset.has(self.closed, index):
+            return host
+        found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
+        booking = min(found, key=lambda b: b.since_ns)
+        runs = self.holder(index) is not None
+        now = HostState.DRAINING if runs else HostState.CORDONED
+        return Host(now, booking.since_ns, booking.window.title)
 
     def account(self, tenant: str) -> Account:
         return self.accounts.get(tenant, _UNUSED)

@@ -56,7 +56,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     held = job.held
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
-        job, held & ~state.unhealthy, held.bit_count(), cost_ns(job, now_ns, terms), ripe_ns
+        job, held & ~state.out_of_service, held.bit_count(), cost_ns(job, now_ns, terms), ripe_ns
     )
 
 

@@ -44,6 +44,8 @@ class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.V
     """Enough hosts are free, but they are guaranteed to other tenants."""
     WAIT_CAUSE_CONSTRAINTS: _WaitCause.ValueType  # 7
     """Enough hosts are free, but not where its constraints let it lie."""
+    WAIT_CAUSE_WINDOW: _WaitCause.ValueType  # 8
+    """Enough hosts are free, but windows close them before the job would end."""
 
 class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
     """Why a job waits."""
@@ -64,6 +66,8 @@ WAIT_CAUSE_PROMISES: WaitCause.ValueType  # 6
 """Enough hosts are free, but they are guaranteed to other tenants."""
 WAIT_CAUSE_CONSTRAINTS: WaitCause.ValueType  # 7
 """Enough hosts are free, but not where its constraints let it lie."""
+WAIT_CAUSE_WINDOW: WaitCause.ValueType  # 8
+"""Enough hosts are free, but windows close them before the job would end."""
 Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
 
 class _ObstacleKind:
@@ -84,6 +88,8 @@ class _ObstacleKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Obstacle
     """Free hosts are guaranteed to another tenant."""
     OBSTACLE_KIND_OUT_OF_SERVICE: _ObstacleKind.ValueType  # 5
     """Hosts are cordoned, draining or failed."""
+    OBSTACLE_KIND_WINDOW: _ObstacleKind.ValueType  # 6
+    """A window closes hosts that nobody holds, until clear_time."""
 
 class ObstacleKind(_ObstacleKind, metaclass=_ObstacleKindEnumTypeWrapper):
     """What can stand in a job's way."""
@@ -100,6 +106,8 @@ OBSTACLE_KIND_GUARANTEE: ObstacleKind.ValueType  # 4
 """Free hosts are guaranteed to another tenant."""
 OBSTACLE_KIND_OUT_OF_SERVICE: ObstacleKind.ValueType  # 5
 """Hosts are cordoned, draining or failed."""
+OBSTACLE_KIND_WINDOW: ObstacleKind.ValueType  # 6
+"""A window closes hosts that nobody holds, until clear_time."""
 Global___ObstacleKind: _TypeAlias = ObstacleKind  # noqa: Y015
 
 class _EndBasis:
@@ -250,7 +258,7 @@ class Obstacle(_message.Message):
     kind: Global___ObstacleKind.ValueType
     """What it is."""
     name: _builtins.str
-    """Name of the job or of the tenant. Empty for hosts out of service."""
+    """Name of the job, of the tenant or of the window. Empty for hosts out of service."""
     hosts: _builtins.int
     """Hosts that it holds, needs, is promised, or that are out of service."""
     basis: Global___EndBasis.ValueType

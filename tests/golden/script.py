@@ -16,12 +16,17 @@ up to a blank line. Times are 10s, 5m, 1h.
                 [avoid=zone:b] [near=b] [gpu=h100]
     cancel NAME, end NAME [failed] [attempt=1]
     fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
+    maintain NAME on=z0-r0,z1-r0-h0 from=1h to=2h [leave=wait|move|requeue] [why=firmware]
+    hold NAME (jobs=a,b-*|tenant=T) [on=z0] [count=4] from=1h to=2h [leave=...] [why=...]
+    change NAME ...                     as the two above, of a window that there is
+    remove NAME                         a window is gone
     wait 1h                             let time pass
     schedule                            decide, and commit at once
     decide                              decide, and keep the plan
     commit                              commit the plan that was kept, on what is true now
     draw                                who holds which host
     explain NAME                        why it waits
+    windows                             which there are, and their hosts
     slots SIZE,SIZE [tenant=T] [class=C] [limit=1h]    jobs of so many hosts that would start now
     defrag HOSTS [apply]                the moves that free so many hosts of one zone
     what-if NAME COND [+ COND ...]      what would become of it: `what-if a cordon z0 + cancel b`
@@ -67,10 +72,14 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
     TenantsLoaded,
+    WindowClosed,
+    WindowOpened,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
-from scheduler.core.plan import Action, Requeue, Reserve, Start
+from scheduler.core.plan import Action, Requeue, Reserve, Start, Turn
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
@@ -83,7 +92,9 @@ from tests.build import (
     exactly,
     fabric_spec,
     fail,
+    remove_window,
     repair,
+    set_window,
     submit,
     uncordon,
 )
@@ -257,8 +268,14 @@ class Session:
             words = (f"{rack.domains[r].rpartition('-')[2]} {hosts}" for r, hosts in racks.items())
             yield f"{zone.domains[z]}: {'   '.join(words)}"
 
+    def _windows(self) -> Iterator[str]:
+        for name, booking in self.state.windows.items():
+            window = booking.window
+            span = f"{clock(window.start_ns)} to {clock(window.end_ns)}"
+            yield f"{name}: {booking.state} {span} on {' '.join(window.hosts)}"
+
     def _letter(self, host: int) -> str:
-        state = self.state.host(host).state
+        state = self.state.shown(host).state
         job = self.state.holder(host)
         if state is HostState.FAILED:
             return "x"
@@ -289,6 +306,8 @@ class Session:
             return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
             return f"requeue {action.name}: {action.reason}"
+        if isinstance(action, Turn):
+            return f"turn window {action.name}"
         moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
         return f"swap {action.name}: {', '.join(moves) or 'restart in place'}"
 
@@ -334,6 +353,26 @@ def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:
     return end(name, JobState(outcome), int(attempt))
 
 
+def _window(name: str, is_change: bool = False, **keys: str) -> Command:
+    among = tuple(keys.get("on", "").split(",")) if "on" in keys else ()
+    return set_window(
+        name,
+        *among,
+        is_change=is_change,
+        start_s=seconds(keys["from"]),
+        end_s=seconds(keys["to"]),
+        count=int(keys.get("count", "0")),
+        tenant=keys.get("tenant", ""),
+        jobs=tuple(keys["jobs"].split(",")) if "jobs" in keys else (),
+        leave=keys.get("leave", "wait"),
+        reason=keys.get("why", ""),
+    )
+
+
+def _change(name: str, **keys: str) -> Command:
+    return _window(name, is_change=True, **keys)
+
+
 COMMANDS: dict[str, Callable[..., Command]] = {
     "submit": _submit,
     "cancel": cancel,
@@ -343,6 +382,10 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
+    "maintain": _window,
+    "hold": _window,
+    "change": _change,
+    "remove": remove_window,
 }
 
 
@@ -374,6 +417,16 @@ def said(event: Event) -> str:
             return "fabric loaded"
         case TenantsLoaded():
             return f"tenants loaded: {', '.join(event.tenants.by_name)}"
+        case WindowSet():
+            window = event.window
+            span = f"{clock(window.start_ns)} to {clock(window.end_ns)}"
+            return f"{window.kind} {window.name} set: {span} on {' '.join(window.hosts)}"
+        case WindowOpened():
+            return f"window {event.name} opened"
+        case WindowClosed():
+            return f"window {event.name} closed"
+        case WindowRemoved():
+            return f"window {event.name} removed"
         case JobsReserved():
             return f"reserved {reserved(event.starts)}"
 

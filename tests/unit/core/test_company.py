@@ -154,10 +154,10 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
 
 def test_a_dry_run_knows_the_neighbours() -> None:
     state = schedule(run(loaded(), submit("a", 1)))
-    answer = dry_run(state, spec("d", 7, neighbours=ALONE), Limits())
+    answer = dry_run(state, spec("d", 7, neighbours=ALONE), Limits(), 0)
     assert isinstance(answer, Insufficient)
     assert answer.reason.endswith("1 host more are free beside jobs kept apart from it")
-    found = dry_run(state, spec("d", 1, neighbours=Neighbours(near="a")), Limits())
+    found = dry_run(state, spec("d", 1, neighbours=Neighbours(near="a")), Limits(), 0)
     assert isinstance(found, Placement)
     assert FABRIC.domain(found.hosts[0]) == FABRIC.domain(state.jobs["a"].hosts[0])
 

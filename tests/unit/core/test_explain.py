@@ -177,9 +177,9 @@ def test_unknown_job() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_knows_four_answers() -> None:
-    assert isinstance(dry_run(TEN, spec("x", 10), Limits()), Placement)
-    assert isinstance(dry_run(BUSY, spec("x", 10), Limits()), Insufficient)
-    assert isinstance(dry_run(BUSY, spec("x", 11), Limits()), Infeasible)
+    assert isinstance(dry_run(TEN, spec("x", 10), Limits(), 0), Placement)
+    assert isinstance(dry_run(BUSY, spec("x", 10), Limits(), 0), Insufficient)
+    assert isinstance(dry_run(BUSY, spec("x", 11), Limits(), 0), Infeasible)
 
 
 LIMITED = Tenants(

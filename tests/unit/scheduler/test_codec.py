@@ -27,10 +27,14 @@ from scheduler.core.events import (
     JobSubmitted,
     JobUpdated,
     TenantsLoaded,
+    WindowClosed,
+    WindowOpened,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
-from tests.build import LLAMA3, exactly, fabric_spec, request, spec
+from tests.build import LLAMA3, exactly, fabric_spec, request, spec, window
 
 CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))
 DERIVED = request(
@@ -62,6 +66,10 @@ EVENTS: list[Event] = [
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
+    WindowSet(6, window("w", "z0", count=2, tenant="b", leave="move", reason="why"), "r3"),
+    WindowOpened(7, "w"),
+    WindowClosed(8, "w"),
+    WindowRemoved(9, "v", "never mind", "r4"),
 ]
 
 

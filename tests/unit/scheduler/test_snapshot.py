@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -17,10 +17,12 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    WindowOpened,
+    WindowSet,
 )
 from scheduler.core.lifecycle import HostMove
 from scheduler.snapshot import BadSnapshot, decode, encode
-from tests.build import fabric_spec, spec
+from tests.build import fabric_spec, spec, window
 
 HOSTS = ("z0-r0-h0", "z0-r0-h1")
 
@@ -37,6 +39,9 @@ def a_life() -> State:
             JobEnded(6, "gone", JobState.CANCELLED, "typo"),
             HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost"),
             JobsReserved(8, (("wäits\t", 2**60),)),
+            WindowSet(9, replace(window("w", "z0-r1"), hosts=("z0-r1-h0", "z0-r1-h1")), "r4"),
+            WindowOpened(9, "w"),
+            WindowSet(9, replace(window("v", "z1", jobs=("a-*",)), hosts=("z1-r0-h0",))),
         ]
     )
 

@@ -1,0 +1,177 @@
+"""Random commands, windows and decisions: what windows promise holds after every event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from placement import hostset
+from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
+from scheduler.core.admission import Quotas
+from scheduler.core.calendar import Calendar, next_edge_ns
+from scheduler.core.commands import Command
+from scheduler.core.events import Event, GangSwapped, JobStarted, WindowSet
+from scheduler.core.job import SECOND_NS, Job
+from scheduler.core.lifecycle import WindowState
+from scheduler.core.order import Line
+from scheduler.core.plan import Start, Swap
+from scheduler.core.policy import time_limit_ns
+from scheduler.core.reserve import Outlook
+from scheduler.core.windows import Leave
+from tests.build import remove_window, set_window
+from tests.property.test_machine import FABRIC, Cluster, any_command, check_state, started_alone
+
+
+class Booked(Cluster):
+    """A cluster with windows. Every event is checked as it is applied."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.ends: dict[str, int] = {}
+        super().__init__(policy)
+        self.limits = Limits(policy=policy, assumed_limit_s=300)
+
+    def record(self, *events: Event) -> None:
+        for event in events:
+            check_joins(self.state, event, self.ends)
+            self.state = apply(self.state, event)
+            self.log.append(event)
+        check_state(self.state)
+        check_closed(self.state)
+
+    def commit(self, plan: Plan) -> None:
+        """What a plan takes a gang to end at counts, however late it is committed."""
+        some = (action for action in plan.actions if isinstance(action, Start | Swap))
+        self.ends = {action.name: action.end_ns for action in some}
+        super().commit(plan)
+
+    def schedule(self) -> None:
+        """All that is to be done at this moment: edges, gangs that leave, starts."""
+        while True:
+            before, plan = self.state, self.plan()
+            self.commit(plan)
+            if self.state is before:
+                break
+            check_first(before, plan, self.state, self.now_ns, self.limits)
+            check_ends(before, plan, self.now_ns, self.limits)
+        check_left(self.state, self.now_ns)
+        check_reasons(self.state, self.now_ns, self.limits)
+
+
+def check_joins(state: State, event: Event, ends: Mapping[str, int]) -> None:
+    """No gang begins on hosts that a window closes to it before its limit."""
+    if not isinstance(event, JobStarted | GangSwapped):
+        return
+    job = state.jobs[event.name]
+    names = (
+        event.hosts + event.spares
+        if isinstance(event, JobStarted)
+        else tuple(swap.joined for swap in event.swaps)
+    )
+    joined = hostset.of(FABRIC.indices(names))
+    end_ns = max(ends[job.name], event.time_ns + 1)
+    for booking in state.windows.values():
+        window = booking.window
+        is_for = job.name in window.jobs
+        overlaps = event.time_ns < window.end_ns and window.start_ns < end_ns
+        assert is_for or not overlaps or not joined & booking.hosts, (event, window)
+
+
+def check_ends(state: State, plan: Plan, now_ns: int, limits: Limits) -> None:
+    for action in plan.actions:
+        if isinstance(action, Start | Swap):
+            assert action.end_ns == now_ns + time_limit_ns(state.jobs[action.name], limits)
+
+
+def check_closed(state: State) -> None:
+    closed = [b.hosts for b in state.windows.values() if b.is_closing]
+    assert state.closed == hostset.of(h for hosts in closed for h in hostset.members(hosts))
+    assert not state.free & state.closed
+
+
+def check_left(state: State, now_ns: int) -> None:
+    """Windows are as the time says, and only those whom they let stay are still there."""
+    edge_ns = next_edge_ns(state)
+    assert edge_ns is None or edge_ns > now_ns
+    for booking in state.windows.values():
+        if booking.state is WindowState.OPEN and booking.window.leave is Leave.REQUEUE:
+            for job in state.in_state(JobState.RUNNING):
+                gang = hostset.of(job.hosts)
+                assert job.name in booking.window.jobs or not gang & booking.hosts
+
+
+def check_first(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+    """Who overtakes the first that waits does not delay it, windows and all."""
+    is_easy = limits.policy in (Policy.PRODUCTION, Policy.EASY)
+    if not is_easy or not all(isinstance(action, Start) for action in plan.actions):
+        return
+    order = [job.name for job in Line(before, now_ns, limits, Quotas(before).book)]
+    starts = {action.name for action in plan.actions if isinstance(action, Start)}
+    first = next((name for name in order if name not in starts), None)
+    if first is None or any(name not in after.running for name in starts):
+        return
+    ahead = [name for name in order[: order.index(first)] if name in starts]
+    at_once = replay(started_alone(before, plan, ahead, now_ns), before)
+    promised, kept = (foreseen(s, s.jobs[first], now_ns, limits) for s in (at_once, after))
+    assert promised is None or (kept is not None and kept <= promised)
+
+
+def foreseen(state: State, job: Job, now_ns: int, limits: Limits) -> int | None:
+    """The start that the ends of gangs and windows promise."""
+    quotas = Quotas(state)
+    end_ns = now_ns + time_limit_ns(job, limits)
+    if job.needed <= (state.free & ~Calendar(state).closed(job, now_ns, end_ns)).bit_count():
+        return now_ns
+    allowed = quotas.allowance(job, state.free)
+    found = Outlook(state, now_ns, limits, quotas).reservation(job, allowed, state.free)
+    return None if found is None else found.start_ns
+
+
+def check_reasons(state: State, now_ns: int, limits: Limits) -> None:
+    for name in state.queue:
+        reason = explain(state, name, now_ns, limits)
+        assert reason.sentence
+        assert reason.start_ns is None or reason.start_ns >= now_ns
+        assert set(reason.waits_for) <= set(state.jobs) - {name}
+
+
+def any_window(random: Random, now_ns: int) -> Command:
+    """A rack, a host or a count, soon, for a while, for everybody or for one name."""
+    name = random.choice("uvw")
+    if random.random() < 0.25:
+        return remove_window(name)
+    start_s = now_ns // SECOND_NS + random.choice((-5, 0, 10, 60))
+    place = random.choice([("z0-r0",), ("z1",), (random.choice(FABRIC.hosts),), ()])
+    jobs = (random.choice("abcd"),) if not place or random.random() < 0.5 else ()
+    return set_window(
+        name,
+        *place,
+        start_s=start_s,
+        end_s=start_s + random.choice((5, 30, 120)),
+        count=random.randint(1, 3) if jobs else 0,
+        jobs=jobs,
+        leave=random.choice(list(Leave)),
+        is_change=random.random() < 0.3,
+    )
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_long_day_with_windows(seed: int) -> None:
+    random = Random(seed)
+    cluster = Booked(list(Policy)[seed % len(Policy)])
+    plans: list[Plan] = []
+    for _ in range(200):
+        for _ in range(random.randint(0, 3)):
+            cluster.send(any_command(random))
+        if random.random() < 0.3:
+            cluster.send(any_window(random, cluster.now_ns))
+        cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
+        if random.random() < 0.3:
+            plans.append(cluster.plan())
+        if plans and random.random() < 0.4:
+            cluster.commit(plans.pop(-random.randint(1, min(3, len(plans)))))
+        if random.random() < 0.6:
+            cluster.schedule()
+    cluster.check_replay()
+    assert any(isinstance(event, WindowSet) for event in cluster.log)

@@ -1,0 +1,483 @@
+"""Maintenance windows and reservations, through the four functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placement import hostset
+from scheduler.core import (
+    Code,
+    Conflict,
+    HostState,
+    JobState,
+    Limits,
+    Policy,
+    State,
+    commit,
+    decide,
+    dry_run,
+    explain,
+    replay,
+)
+from scheduler.core.calendar import Calendar, next_edge_ns, turns
+from scheduler.core.commands import LoadTenants
+from scheduler.core.events import (
+    JobStarted,
+    WindowClosed,
+    WindowOpened,
+)
+from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import WindowState
+from scheduler.core.plan import Plan, Start
+from scheduler.core.reason import Cause, ObstacleKind
+from scheduler.core.slots import Asker, slots
+from scheduler.core.tenants import DEFAULT, Tenant, Tenants
+from tests.build import (
+    HOUR_NS,
+    cordon,
+    end,
+    exactly,
+    fabric,
+    fail,
+    flat,
+    hosts_of,
+    job,
+    loaded,
+    refused,
+    remove_window,
+    repair,
+    run,
+    running,
+    schedule,
+    set_window,
+    settled,
+    spec,
+    submit,
+    uncordon,
+)
+
+HOUR = 3_600
+EMPTY = loaded(fabric(zones=2, racks=2, hosts=2))
+TEAM = Tenants((Tenant("lab"), Tenant("vision", "lab"), Tenant("speech", "lab"), Tenant(DEFAULT)))
+
+
+def with_window(state: State, *among: str, **keys: Any) -> State:
+    """From the second hour to the third, unless told otherwise."""
+    keys = {"start_s": HOUR, "end_s": 2 * HOUR} | keys
+    return run(state, set_window("w", *among, **keys))
+
+
+def held(state: State, name: str) -> set[str]:
+    return set(hosts_of(state, name))
+
+
+# --- asking for one --------------------------------------------------------------
+
+
+def test_a_window_names_the_hosts_of_its_domains() -> None:
+    state = with_window(EMPTY, "z0-r1", "z1-r0-h1")
+    assert state.windows["w"].window.hosts == ("z0-r1-h0", "z0-r1-h1", "z1-r0-h1")
+    assert state.windows["w"].state is WindowState.PENDING
+    assert state.free == EMPTY.free
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        ({"start_s": 60, "end_s": 60}, "end_time"),
+        ({"start_s": -60, "end_s": 0}, "end_time"),
+        ({"jobs": ("a",), "count": -1}, "host_count"),
+        ({"count": 2}, "host_count"),
+        ({"tenant": "nobody"}, "tenant"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_field(keys: dict[str, Any], field: str) -> None:
+    answer = refused(EMPTY, set_window("w", "z0", **keys))
+    assert answer.code is Code.INVALID
+    assert [violation.field for violation in answer.violations] == [field]
+
+
+def test_hosts_have_to_be_there() -> None:
+    answer = refused(EMPTY, set_window("w", "z0", "z9"))
+    assert [violation.field for violation in answer.violations] == ["hosts.1"]
+    assert refused(EMPTY, set_window("w")).violations[0].field == "hosts"
+    assert refused(EMPTY, set_window("no name", "z0")).violations[0].field == "name"
+
+
+def test_asking_again_changes_nothing_and_another_of_the_name_is_refused() -> None:
+    ask = set_window("w", "z0", start_s=HOUR, end_s=2 * HOUR)
+    state = run(EMPTY, ask)
+    assert run(state, ask) == state
+    other = refused(state, set_window("w", "z1", start_s=HOUR, end_s=2 * HOUR))
+    assert other.code is Code.ALREADY_EXISTS
+
+
+def test_a_window_is_changed_only_if_it_is_there() -> None:
+    assert refused(EMPTY, set_window("w", "z0", is_change=True)).code is Code.NOT_FOUND
+    assert refused(EMPTY, remove_window("w")).code is Code.NOT_FOUND
+    state = run(with_window(EMPTY, "z0"), set_window("w", "z1", end_s=HOUR, is_change=True))
+    assert state.windows["w"].window.hosts == EMPTY.loaded_fabric.hosts[4:]
+    assert not run(state, remove_window("w")).windows
+
+
+def test_of_an_open_window_the_end_changes_and_the_hosts_do_not() -> None:
+    state = settled(with_window(EMPTY, "z0"), HOUR_NS)
+    moved = set_window("w", "z1", start_s=HOUR, end_s=2 * HOUR, is_change=True)
+    assert refused(state, moved, HOUR_NS).code is Code.PRECONDITION
+    sooner = set_window("w", "z0", start_s=0, end_s=2 * HOUR, is_change=True)
+    assert refused(state, sooner, HOUR_NS).code is Code.PRECONDITION
+    longer = set_window("w", "z0", start_s=HOUR, end_s=5 * HOUR, is_change=True)
+    state = run(state, longer, now_ns=HOUR_NS)
+    assert state.windows["w"].state is WindowState.OPEN
+    assert next_edge_ns(state) == 5 * HOUR_NS
+
+
+def test_a_count_is_of_hosts_in_service_that_are_free_by_then() -> None:
+    state = run(EMPTY, submit("long", 2, limit_s=5 * HOUR), submit("short", 2, limit_s=HOUR))
+    state = run(schedule(state), fail("z1-r1-h1"))
+    state = with_window(state, count=4, jobs=("demo",), start_s=2 * HOUR, end_s=3 * HOUR)
+    chosen = set(state.windows["w"].window.hosts)
+    assert len(chosen) == 4
+    assert not chosen & {*held(state, "long"), "z1-r1-h1"}
+    near = run(
+        run(state, remove_window("w")),
+        set_window("w", "z0", count=2, jobs=("demo",), start_s=HOUR, end_s=9 * HOUR),
+    )
+    assert set(near.windows["w"].window.hosts) == held(state, "short"), "busy now, and free then"
+
+
+def test_no_host_is_reserved_twice_at_one_time() -> None:
+    state = with_window(EMPTY, "z0", jobs=("a",))
+    again = set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1, jobs=("b",))
+    assert refused(state, again).code is Code.PRECONDITION
+    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR, jobs=("b",)))
+    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1))  # maintenance may
+    beside = run(state, set_window("v", count=4, jobs=("b",), start_s=0, end_s=HOUR + 1))
+    assert not beside.windows["v"].hosts & state.windows["w"].hosts
+
+
+def test_a_tenant_that_hosts_are_held_for_cannot_go() -> None:
+    state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", tenant="vision")
+    answer = refused(state, LoadTenants(Tenants((Tenant(DEFAULT),))))
+    assert answer.message == "window w is held for tenant vision"
+
+
+# --- what may start --------------------------------------------------------------
+
+
+def test_what_ends_before_a_window_may_start_there() -> None:
+    state = schedule(run(with_window(EMPTY, "z0", "z1"), submit("a", 2, limit_s=HOUR)))
+    assert running(state) == {"a"}
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_what_would_reach_into_a_window_starts_elsewhere_or_later(policy: Policy) -> None:
+    jobs = (submit("a", 4, limit_s=HOUR + 1), submit("b", 1, limit_s=HOUR + 1))
+    state = schedule(run(with_window(EMPTY, "z0"), *jobs), policy=policy)
+    assert running(state) == {"a"}
+    assert held(state, "a") == set(EMPTY.loaded_fabric.hosts[4:])
+
+
+def test_a_job_without_a_limit_is_taken_to_run_as_long_as_is_assumed() -> None:
+    state = run(with_window(EMPTY, "z0", "z1", start_s=HOUR), submit("a", 1))
+    assert not running(schedule(state))
+    assert running(schedule(state, 0, Limits(assumed_limit_s=HOUR))) == {"a"}
+
+
+@pytest.mark.parametrize("policy", [p for p in Policy if p is not Policy.FIFO])
+def test_reserved_hosts_are_for_those_they_are_reserved_for(policy: Policy) -> None:
+    state = with_window(EMPTY, "z0", "z1", jobs=("demo-*",))
+    state = run(state, submit("other", 1), submit("demo-1", 1))
+    assert running(schedule(state, policy=policy)) == {"demo-1"}
+
+
+def test_a_reservation_for_a_tenant_is_for_its_sub_tenants() -> None:
+    state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", "z1", tenant="lab")
+    state = run(state, submit("a", 1, tenant="vision"), submit("b", 1))
+    assert running(schedule(state)) == {"a"}
+
+
+def test_a_job_takes_first_what_is_held_for_it() -> None:
+    state = with_window(EMPTY, "z1-r1", jobs=("demo",))
+    state = schedule(run(state, submit("demo", 2)))
+    assert held(state, "demo") == {"z1-r1-h0", "z1-r1-h1"}
+
+
+def test_nobody_is_held_back_by_a_reservation_on_hosts_it_cannot_use() -> None:
+    """The first that waits counts on z1 alone; the demonstration has z0 to itself."""
+    state = run(EMPTY, submit("old", 4, limit_s=HOUR))
+    state = schedule(state)
+    elsewhere = next(z for z in ("z0", "z1") if f"{z}-r0-h0" not in held(state, "old"))
+    state = with_window(state, elsewhere, jobs=("demo-*",), start_s=60, end_s=9 * HOUR)
+    demos = [submit(name, 2, limit_s=8 * HOUR) for name in ("demo-1", "demo-2")]
+    state = schedule(run(state, submit("first", 4, limit_s=HOUR), *demos))
+    assert running(state) == {"old", "demo-1", "demo-2"}
+    assert explain(state, "first", 0, Limits()).start_ns == HOUR_NS
+
+
+def test_the_first_that_waits_is_not_delayed_on_the_hosts_it_counts_on() -> None:
+    state = run(loaded(flat(4, gpus=8)), submit("old", 2, limit_s=HOUR))
+    state = schedule(state)
+    free = [h for h in state.loaded_fabric.hosts if h not in held(state, "old")]
+    state = with_window(state, free[0], start_s=HOUR, end_s=2 * HOUR)
+    state = run(state, submit("first", 3, limit_s=2 * HOUR), submit("late", 1, limit_s=HOUR + 1))
+    assert running(schedule(state)) == {"old"}, "late would take the third host of first"
+    state = run(state, submit("soon", 1, limit_s=HOUR))
+    assert running(schedule(state)) == {"old", "soon"}
+
+
+def test_of_hosts_that_count_and_hosts_that_do_not_only_so_many_are_taken() -> None:
+    """The first needs three of the four in z0 and z1 in an hour; z2 is the demonstration's
+    for the whole day, z0 for the hour. It takes one of z0 beside z2, not both."""
+    state = run(loaded(fabric(zones=3, racks=1, hosts=2)), fail("z2-r0-h0"))
+    state = run(state, set_window("z0", "z0", end_s=HOUR, jobs=("demo",)))
+    state = run(state, set_window("z2", "z2", end_s=24 * HOUR, jobs=("demo",)))
+    state = settled(run(state, submit("old", 2, limit_s=HOUR)))
+    assert held(state, "old") == {"z1-r0-h0", "z1-r0-h1"}
+    state = settled(
+        run(state, submit("first", 3, limit_s=HOUR), submit("demo", 2, limit_s=9 * HOUR))
+    )
+    assert "z2-r0-h1" in held(state, "demo")
+    assert explain(state, "first", 0, Limits()).start_ns == HOUR_NS
+
+
+def test_the_end_of_a_window_is_a_time_to_start_at() -> None:
+    state = with_window(EMPTY, "z0", "z1", start_s=0, end_s=2 * HOUR)
+    state = settled(run(state, submit("a", 8, limit_s=HOUR)))
+    found = explain(state, "a", 0, Limits())
+    assert found.start_ns == 2 * HOUR_NS
+    assert running(settled(state, 2 * HOUR_NS)) == {"a"}
+
+
+def test_conservative_promises_a_start_after_the_window() -> None:
+    limits = Limits(policy=Policy.CONSERVATIVE)
+    state = run(with_window(EMPTY, "z0", "z1"), submit("a", 8, limit_s=2 * HOUR))
+    state = settled(state, 0, limits)
+    assert state.reserved == {"a": 2 * HOUR_NS}
+    state = settled(run(state, submit("b", 8, limit_s=HOUR)), 0, limits)
+    assert running(state) == {"b"}, "it is done before, and delays nobody"
+
+
+def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
+    limits = Limits(policy=Policy.CONSERVATIVE)
+    state = run(EMPTY, submit("old", 8, limit_s=HOUR), submit("a", 8, limit_s=HOUR))
+    state = settled(state, 0, limits)
+    assert state.reserved["a"] == HOUR_NS
+    state = settled(with_window(state, "z0"), 1, limits)
+    assert state.reserved["a"] == 2 * HOUR_NS
+
+
+# --- edges -----------------------------------------------------------------------
+
+
+def test_a_window_opens_and_closes_by_decisions() -> None:
+    state = with_window(EMPTY, "z0")
+    assert decide(state, HOUR_NS - 1, Limits()).actions == ()
+    state = settled(state, HOUR_NS)
+    assert state.windows["w"].state is WindowState.OPEN
+    assert state.free == EMPTY.free & ~state.windows["w"].hosts
+    assert settled(state, 2 * HOUR_NS - 1) == state
+    state = settled(state, 2 * HOUR_NS)
+    assert not state.windows
+    assert state.free == EMPTY.free
+
+
+def test_a_window_that_passed_unseen_never_opens() -> None:
+    state = with_window(EMPTY, "z0")
+    events = commit(state, decide(state, 3 * HOUR_NS, Limits()), 3 * HOUR_NS)
+    assert events == (WindowClosed(3 * HOUR_NS, "w"),)
+
+
+def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
+    state = with_window(EMPTY, "z0")
+    plan = Plan(state.version, turns(state, HOUR_NS))
+    later = set_window("w", "z0", start_s=2 * HOUR, end_s=3 * HOUR, is_change=True)
+    answer = commit(run(state, later, now_ns=HOUR_NS), plan, HOUR_NS)
+    assert answer == Conflict(("window w is another meanwhile",))
+    assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
+
+
+def test_a_start_that_a_window_came_before_is_a_conflict() -> None:
+    state = run(EMPTY, submit("a", 8, limit_s=2 * HOUR))
+    plan = decide(state, 0, Limits())
+    assert isinstance(plan.actions[0], Start)
+    assert plan.actions[0].end_ns == 2 * HOUR_NS
+    answer = commit(with_window(state, "z0-r0-h0"), plan, 0)
+    assert answer == Conflict(("job a: host z0-r0-h0 is in window w meanwhile",))
+    shorter = with_window(state, "z0-r0-h0", start_s=2 * HOUR, end_s=3 * HOUR)
+    assert not isinstance(commit(shorter, plan, 0), Conflict)
+
+
+def test_an_operators_cordon_outlasts_the_window() -> None:
+    state = settled(with_window(EMPTY, "z0-r0"), HOUR_NS)
+    assert state.shown(0).state is HostState.CORDONED
+    assert state.shown(0).reason == "window w"
+    state = settled(run(state, cordon("z0-r0-h0"), now_ns=HOUR_NS), 2 * HOUR_NS)
+    assert [state.shown(i).state for i in (0, 1)] == [HostState.CORDONED, HostState.HEALTHY]
+
+
+def test_nothing_lifts_a_window_but_its_end() -> None:
+    state = settled(with_window(EMPTY, "z0-r0"), HOUR_NS)
+    events = (uncordon("z0-r0-h0"), fail("z0-r0-h1"), repair("z0-r0-h1"))
+    again = run(state, *events, now_ns=HOUR_NS)
+    assert not again.free & state.windows["w"].hosts
+
+
+def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
+    state = run(with_window(EMPTY, "z0"), set_window("v", "z0-r0", start_s=0, end_s=3 * HOUR))
+    state = settled(state, 2 * HOUR_NS)
+    assert [state.windows[name].state for name in state.windows] == [WindowState.OPEN]
+    assert hostset.members(EMPTY.free & ~state.free) == [0, 1]
+
+
+# --- what runs when it opens -----------------------------------------------------
+
+
+def in_the_way(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
+    """A gang of four that has outrun its limit when the window opens on two of its hosts;
+    everything but `spare_hosts` is held."""
+    state = settled(run(EMPTY, submit("a", 4, limit_s=HOUR)))
+    rest = 4 - spare_hosts
+    state = settled(run(state, submit("rest", rest, limit_s=9 * HOUR)) if rest else state)
+    state = with_window(state, *hosts_of(state, "a")[:2], leave=leave, **keys)
+    return settled(state, HOUR_NS)
+
+
+@pytest.mark.parametrize("leave", ["wait", "move"])
+def test_without_room_a_gang_runs_on(leave: str) -> None:
+    state = in_the_way(leave)
+    assert job(state, "a").attempt == 1
+    assert state.shown(job(state, "a").hosts[0]).state is HostState.DRAINING
+    freed = run(state, end("a"), now_ns=HOUR_NS)
+    assert freed.free.bit_count() == 2, "the other two are under maintenance"
+
+
+@pytest.mark.parametrize("leave", ["move", "requeue"])
+def test_with_room_other_hosts_take_over(leave: str) -> None:
+    state = in_the_way(leave, spare_hosts=2)
+    assert job(state, "a").attempt == 2
+    assert not job(state, "a").held & state.closed
+
+
+def test_with_room_a_gang_that_is_waited_for_stays() -> None:
+    state = in_the_way("wait", spare_hosts=2)
+    assert job(state, "a").attempt == 1
+
+
+def test_without_room_a_gang_is_requeued_where_the_window_says_so() -> None:
+    state = in_the_way("requeue")
+    assert job(state, "a").state is JobState.QUEUED
+    assert job(state, "a").reason == (
+        "window w opened; no host to swap in (2 to leave, 0 to swap in)"
+    )
+
+
+def test_a_gang_that_hosts_are_held_for_is_in_nobodys_way() -> None:
+    state = in_the_way("requeue", jobs=("a",))
+    assert job(state, "a").attempt == 1
+
+
+def test_no_gang_is_moved_into_a_window_that_it_would_reach_into() -> None:
+    state = in_the_way("move", spare_hosts=2)
+    blocked = settled(run(EMPTY, submit("a", 4, limit_s=HOUR)))
+    free = set(EMPTY.loaded_fabric.hosts) - held(blocked, "a")
+    blocked = run(blocked, set_window("later", *free, start_s=90 * 60, end_s=3 * HOUR))
+    blocked = with_window(blocked, *hosts_of(blocked, "a")[:2], leave="move")
+    blocked = settled(blocked, HOUR_NS)
+    assert [job(s, "a").attempt for s in (state, blocked)] == [2, 1]
+
+
+def test_a_spare_under_maintenance_takes_nothing_over() -> None:
+    state = settled(
+        run(loaded(flat(3, gpus=8)), submit("a", 2, limit_s=9 * HOUR, spares=exactly(1)))
+    )
+    spare = state.loaded_fabric.names(job(state, "a").spares)[0]
+    state = settled(with_window(state, spare), HOUR_NS)
+    state = settled(run(state, fail(hosts_of(state, "a")[0]), now_ns=HOUR_NS), HOUR_NS)
+    assert job(state, "a").state is JobState.QUEUED
+
+
+# --- words and answers -----------------------------------------------------------
+
+
+def test_a_reason_names_the_window_and_the_limit_that_would_do() -> None:
+    state = with_window(EMPTY, "z0", "z1", reason="firmware")
+    state = schedule(run(state, submit("a", 2, limit_s=2 * HOUR)))
+    found = explain(state, "a", 0, Limits())
+    assert found.cause is Cause.WINDOW
+    assert found.sentence == (
+        "needs 2 hosts; 8 are free, 8 in window w (firmware), which opens in 1 h 00 min,"
+        " before the 2 h 00 min are over that it states; window w ends in 2 h 00 min;"
+        " with a time limit of 1 h 00 min it would start now"
+    )
+    assert found.passes_s == HOUR
+    assert running(schedule(run(state, submit("b", 2, limit_s=found.passes_s)))) == {"b"}
+    (obstacle,) = found.obstacles
+    assert (obstacle.kind, obstacle.name, obstacle.hosts) == (ObstacleKind.WINDOW, "w", 8)
+    assert obstacle.clear_ns == found.start_ns == 2 * HOUR_NS
+
+
+def test_a_reason_says_for_whom_hosts_are_held() -> None:
+    state = with_window(EMPTY, "z0", "z1", jobs=("demo",), start_s=0)
+    state = settled(run(state, submit("a", 2)))
+    sentence = explain(state, "a", 0, Limits()).sentence
+    assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
+
+
+def test_a_dry_run_keeps_off_windows() -> None:
+    state = with_window(EMPTY, "z0")
+    answer = dry_run(state, spec("a", 5, limit_s=2 * HOUR), Limits(), 0)
+    assert not hasattr(answer, "hosts")
+    assert answer.reason.endswith("; 4 hosts more are free in windows that it would reach into")
+    assert hasattr(dry_run(state, spec("a", 5, limit_s=HOUR), Limits(), 0), "hosts")
+
+
+def test_slots_are_those_that_windows_leave() -> None:
+    state = with_window(EMPTY, "z0")
+    counts = [slots(state, 0, Limits(), Asker(time_limit_s=s), [8]) for s in (HOUR, HOUR + 1)]
+    assert [found.counts[0].in_all for found in counts] == [8, 4]
+    assert [found.counts[0].by_domain for found in counts] == [(4, 4), (0, 4)]
+
+
+def test_a_request_is_carried_out_once() -> None:
+    ask = replace(set_window("w", "z0"), request_id="r1")
+    gone = replace(remove_window("w"), request_id="r2")
+    state = run(run(EMPTY, ask), gone)
+    assert run(state, ask, gone) == state
+    other = replace(set_window("v", "z0"), request_id="r1")
+    assert refused(state, other).violations[0].field == "request_id"
+
+
+def test_an_event_out_of_order_is_no_log() -> None:
+    state = settled(with_window(EMPTY, "z0"), HOUR_NS)
+    for event in (WindowOpened(HOUR_NS, "w"), WindowClosed(HOUR_NS, "v")):
+        with pytest.raises(KeyError):
+            replay([event], state)
+
+
+def test_the_calendar_of_no_windows_closes_nothing() -> None:
+    calendar = Calendar(EMPTY)
+    assert not calendar
+    assert next_edge_ns(EMPTY) is None
+    state = run(EMPTY, submit("a"))
+    assert calendar.closed(state.jobs["a"], 0, 10**20) == 0
+
+
+def test_a_window_touches_what_overlaps_it_and_nothing_else() -> None:
+    state = run(with_window(EMPTY, "z0"), submit("a"))
+    asked, calendar = state.jobs["a"], Calendar(state)
+    z0 = state.windows["w"].hosts
+    spans = [(0, HOUR), (0, HOUR + 1), (2 * HOUR - 1, 3 * HOUR), (2 * HOUR, 3 * HOUR)]
+    closed = [calendar.closed(asked, a * SECOND_NS, b * SECOND_NS) for a, b in spans]
+    assert closed == [0, z0, z0, 0]
+
+
+def test_a_started_gang_is_on_record_as_ever() -> None:
+    state = run(with_window(EMPTY, "z0"), submit("a", 4))
+    events = commit(state, decide(state, 0, Limits()), 0)
+    assert isinstance(events, tuple)
+    assert isinstance(events[0], JobStarted)
+    assert set(events[0].hosts) == set(EMPTY.loaded_fabric.hosts[4:])
