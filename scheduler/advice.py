@@ -91,6 +91,8 @@ def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
         reserved_in=reason.reserved_in,
         obstacles=map(_obstacle, reason.obstacles),
         passing_time_limit_s=reason.passes_s or 0,
+        preempts=reason.preempts,
+        preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
     )
 
 

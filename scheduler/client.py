@@ -4,6 +4,7 @@
         job = client.create_job(spec)
         print(client.get_job(job.name).reason)
 
+The address may be a comma-separated list of servers that share a store (see failover).
 A call that finds no server is tried again for a second or two. Every change is safe
 to repeat: it carries a request_id.
 """
@@ -24,6 +25,7 @@ from grpc_status import rpc_status
 
 from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec
+from scheduler.failover import PINGS, FailoverChannel, addresses
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 
 DEADLINE_S = 30.0
@@ -103,15 +105,14 @@ def _request_id(given: str = "") -> str:
 
 
 class Client:
-    """A connection to one server. Use from any thread."""
+    """A connection to one server, or to several that share a store. Use from any thread."""
 
     def __init__(
         self, address: str, deadline_s: float = DEADLINE_S, *, retries: bool = True
     ) -> None:
         self.address = address
         self._deadline_s = deadline_s
-        options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
-        self._channel = grpc.insecure_channel(address, options=options)
+        self._channel = _channel(address, retries=retries)
         self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
 
     def __enter__(self) -> Client:
@@ -307,6 +308,16 @@ class Client:
             return method(request, timeout=deadline_s or self._deadline_s)
         except grpc.RpcError as error:
             raise _service_error(error, self.address) from None
+
+
+def _channel(address: str, *, retries: bool) -> grpc.Channel:
+    """A channel to one address, or to whoever of a list can answer."""
+    listed = addresses(address)
+    if len(listed) > 1 and retries:
+        each = (*_OPTIONS, *PINGS, ("grpc.enable_retries", 0))
+        return FailoverChannel(listed, lambda one: grpc.insecure_channel(one, options=each))
+    options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
+    return grpc.insecure_channel(address, options=options)
 
 
 def _may_resume(error: grpc.RpcError) -> bool:

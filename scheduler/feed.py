@@ -26,6 +26,11 @@ class Subscription:
         self._wake = asyncio.Event()
         self._end: Exception | None = None
 
+    @property
+    def pending(self) -> int:
+        """Changes that the reader has yet to read."""
+        return len(self._pending)
+
     def offer(self, change: Change) -> None:
         """Queue one change; a reader that is too far behind is cut off."""
         if len(self._pending) >= self._depth:
@@ -63,6 +68,16 @@ class Feed:
             subscription.end(Closed())
         self._subscriptions.add(subscription)
         return subscription
+
+    @property
+    def streams(self) -> int:
+        """Subscriptions that are open. This and `lag` may be asked from any thread."""
+        return len(self._subscriptions)
+
+    @property
+    def lag(self) -> int:
+        """Changes that the slowest reader has yet to read."""
+        return max((one.pending for one in tuple(self._subscriptions)), default=0)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)

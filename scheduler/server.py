@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,29 +15,20 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from placement.fabric import Fabric
-from scheduler.access.caller import SERVER, Caller, Role, act_for
-from scheduler.access.door import Access, CannotListen, Door
-from scheduler.access.waiting import at_most
-from scheduler.core import Limits, Rejected, Tenants
-from scheduler.core.commands import LoadTenants
+from scheduler.core import Limits, Tenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
 from scheduler.keeper import Retention
+from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
-from scheduler.observe.instruments import Instruments
-from scheduler.problems import InputError
+from scheduler.observe.instruments import Instruments, Tracer
+from scheduler.observe.rpc import Around
 from scheduler.recovery import Recovered, check_fabric, recover, replayed
 from scheduler.replica import Candidate, Replica
 from scheduler.service import SchedulerServicer
-from scheduler.signals import Signals, tell_systemd
 from scheduler.store import SharedStore, Store, open_store
-from scheduler.tenantsfile import load_tenants
 from scheduler.v1 import service_pb2, service_pb2_grpc
-from scheduler.writer import NotLeading, Stopped, Writer
-
-__all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
-
-log = logging.getLogger("muster.server")
+from scheduler.writer import Writer
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
@@ -50,15 +41,19 @@ _OPTIONS = (
 )
 
 
+class CannotListen(Exception):
+    """The address is taken, or is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
     `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
-    how long calls may take to finish once the server stops. `tenants_file`: read again on
-    `reload`. Of servers that share a store: `advertise`, where the others find this one, if
-    not where it listens; `lease_s`, after which a leader that is not heard of is replaced.
+    how long calls may take to finish once the server stops. Of servers that share a store:
+    `advertise`, where the others find this one, if not where it listens; `lease_s`, after
+    which a leader that is not heard of is replaced. `tracer` None: no traces.
     """
 
     store: str
@@ -73,59 +68,62 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     advertise: str = ""
     lease_s: float = 5.0
-    access: Access = field(default_factory=Access)
-    tenants_file: str | None = None
+    metrics: Exposure | None = None
+    tracer: Tracer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a server that has replayed its log can say of itself."""
+    """What a server that has replayed its log can say of itself. `metrics`: where they are."""
 
     address: str
     fabric: Fabric
     version: int
+    metrics: str = ""
 
 
 async def serve(
-    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals | None = None
+    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event | None = None
 ) -> None:
-    """Serve until told to stop; finish what runs, then close the log.
+    """Serve until SIGTERM, SIGINT or `stop`; finish what runs, then close the log.
 
-    `signals`: the process's own, unless given.
-
-    Raises: StoreError when the log cannot be used, CannotListen, InputError for
-    certificates or an auth file that will not do.
+    Raises: StoreError when the log cannot be used, CannotListen.
     """
-    signals = signals or Signals().listen()
+    gauges = Gauges(Instruments(settings.tracer), settings.metrics)
+    try:
+        with gauges.exposed():  # from before the log is replayed, which may take long
+            await _serve(settings, on_ready, stop or _stop_on_signals(), gauges)
+    except MetricsPortTaken as error:
+        raise CannotListen(str(error)) from None
+
+
+async def _serve(
+    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event, gauges: Gauges
+) -> None:
     store = open_store(settings.store)
     try:
         freshness = Freshness(SERVICE)
-        servicer, checks = (
-            SchedulerServicer(settings.new_uid, settings.clock()),
-            health.aio.HealthServicer(),
-        )
-        door = Door(settings.access, lambda: servicer.state, settings.clock)
-        guards = (door.guard, freshness)
-        server = grpc.aio.server(interceptors=guards, options=(*_OPTIONS, *door.options))
-        address = _bind(server, servicer, checks, door, settings.listen)
+        around = Around(gauges.instruments)
+        server = grpc.aio.server(options=_OPTIONS, interceptors=(around, freshness))
+        servicer = SchedulerServicer(settings.new_uid, settings.clock())
+        checks = health.aio.HealthServicer()
+        address = _bind(server, servicer, checks, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
-            writer, replica = await _recovered(store, settings, address)
+            writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
-            reloading = asyncio.create_task(_reload(settings, signals.reload, door, writer))
             if replica:
-                await _first(writing, signals.stop, replica.is_ready)
-            if not (writing.done() or signals.stop.is_set()):
+                await _first(writing, stop, replica.is_ready)
+            if not (writing.done() or stop.is_set()):
                 servicer.attach(writer)
                 freshness.attach(writer, replica)
+                gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
-                on_ready(Ready(address, writer.state.loaded_fabric, writer.state.version))
-                tell_systemd("READY=1")
-                await _first(writing, signals.stop)
-                tell_systemd("STOPPING=1")
+                state = writer.state
+                on_ready(Ready(address, state.loaded_fabric, state.version, gauges.address))
+                await _first(writing, stop)
                 await _drain(server, checks, writer, settings.drain_s)
-            reloading.cancel()
             (replica or writer).stop()
             await writing
         finally:
@@ -135,35 +133,29 @@ async def serve(
 
 
 async def _recovered(
-    store: Store, settings: Settings, address: str
+    store: Store, settings: Settings, address: str, instruments: Instruments
 ) -> tuple[Writer, Replica | None]:
     """A writer on the state at the end of the log, and what keeps it in step with other
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
     if not isinstance(store, SharedStore):
         found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
-        return await _writer(store, found, settings), None
+        return await _writer(store, found, settings, instruments), None
     found = await asyncio.to_thread(replayed, store)
     check_fabric(store, found.state, fabric_spec)
-    writer = await _writer(store, found, settings)
+    writer = await _writer(store, found, settings, instruments)
     found_at = settings.advertise or address
     candidate = Candidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
     return writer, Replica(store, writer, candidate)
 
 
-async def _writer(store: Store, found: Recovered, settings: Settings) -> Writer:
+async def _writer(
+    store: Store, found: Recovered, settings: Settings, instruments: Instruments
+) -> Writer:
     feed = Feed(settings.watch_depth)
-    incidents = await asyncio.to_thread(look_back, store, found.state.version)
-    instruments = Instruments(incidents=incidents)
+    instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
     return Writer(
-        store,
-        found,
-        settings.clock,
-        settings.limits,
-        feed,
-        settings.retention,
-        instruments,
-        at_most(settings.access.limits.waiting_jobs),
+        store, found, settings.clock, settings.limits, feed, settings.retention, instruments
     )
 
 
@@ -175,49 +167,32 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
         task.cancel()
 
 
-async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: Writer) -> None:
-    """At every SIGHUP take up changed certificates, tokens, roles and tenants."""
-    act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
-    while True:
-        await asked.wait()
-        asked.clear()
-        door.look()
-        if settings.tenants_file is not None:
-            await _reload_tenants(settings.tenants_file, writer)
-
-
-async def _reload_tenants(path: str, writer: Writer) -> None:
-    """What is wrong goes to the log, and the old tenants stay."""
-    try:
-        file = await asyncio.to_thread(load_tenants, path)
-        file.check(writer.state.loaded_fabric)
-        answer = await writer.submit(LoadTenants(file.tenants))
-    except InputError as error:
-        log.error("not taken, the old tenants stay: %s", error)
-        return
-    except (NotLeading, Stopped):
-        log.warning("%s: not read, for this server does not lead", path)
-        return
-    if isinstance(answer, Rejected):
-        log.error("%s is not taken, the old tenants stay: %s", path, answer.message)
-    else:
-        log.warning("%s: %s", path, "taken" if answer else "nothing has changed")
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 def _bind(
     server: grpc.aio.Server,
     servicer: SchedulerServicer,
     checks: health.aio.HealthServicer,
-    door: Door,
     listen: str,
 ) -> str:
     """Register everything and take the address; the address that was taken."""
     service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    if door.has_reflection:
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-    return door.open(server, listen)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
+        raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
+    try:
+        bound = server.add_insecure_port(listen)
+    except RuntimeError:
+        raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
+    return f"{host}:{bound}"
 
 
 async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:

@@ -4,9 +4,6 @@
     store: sqlite:////var/lib/muster/muster.db
     fabric: fabric.yaml
     tenants: tenants.yaml
-    tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
-    auth: {file: auth.yaml}
-    limits: {waiting_jobs: 5000}
 
 Every key is optional. Files are looked for beside the file that names them. A new
 section is a class of keys here and a line in `_SECTIONS`.
@@ -23,16 +20,16 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from placement.fabric import PRESETS
-from scheduler.access.door import Reflection
-from scheduler.access.limits import CallLimits
 from scheduler.core import Policy
 from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
+from scheduler.observe.logs import LogFormat, LogLevel
 from scheduler.strictyaml import load
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 DEFAULT_STORE = "sqlite:///muster.db"
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
+_MOST_PORT = 65_535
 
 
 def _refusal(message: str) -> PydanticCustomError:
@@ -76,19 +73,29 @@ def _given(value: Any) -> Any:
 FilePath = Annotated[str, BeforeValidator(_beside)]
 
 
-class TlsKeys(Keys):
-    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
+def _address(value: Any) -> str:
+    text = value if isinstance(value, str) else ""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise _refusal(f"must be HOST:PORT, a port up to {_MOST_PORT:,}, not {short(value)}")
+    return text
 
-    certificate: FilePath
-    key: FilePath
-    client_ca: FilePath | None = None
+
+Address = Annotated[str, BeforeValidator(_address)]
 
 
-class AuthKeys(Keys):
-    """`file`: tokens and certificates with their roles, see authfile."""
+class MetricsKeys(Keys):
+    """`per_job`: series for each running gang as well."""
 
-    file: FilePath
-    reflection: Reflection = Reflection.CALLERS
+    listen: Address
+    per_job: Flag = False
+
+
+class LogKeys(Keys):
+    """What the server writes on stderr."""
+
+    format: LogFormat = LogFormat.TEXT
+    level: LogLevel = LogLevel.WARNING
 
 
 class ServerKeys(Keys):
@@ -97,8 +104,8 @@ class ServerKeys(Keys):
     `drain_s`: how long calls may take to finish once the server is told to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
+    `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
-    `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
     listen: Text = DEFAULT_LISTEN
@@ -112,17 +119,15 @@ class ServerKeys(Keys):
     lease_s: Count = 5
     snapshot_every: Count = 10_000
     keep_log_days: Count | None = None
-    insecure: Flag = False
-    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
-    auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
-    limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
+    metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
+    log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
+    traces: Text | None = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {
     "": ServerKeys,
-    "tls": TlsKeys,
-    "auth": AuthKeys,
-    "limits": CallLimits,
+    "metrics": MetricsKeys,
+    "log": LogKeys,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.defrag import Proposal, Terms, propose
+from scheduler.core.defrag import Proposal, propose
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
@@ -64,11 +65,6 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
 
     def attach(self, writer: Writer) -> None:
         self._attached = writer
-
-    @property
-    def state(self) -> State | None:
-        """The newest durable one; None before `attach`."""
-        return self._attached.state if self._attached else None
 
     @property
     def _writer(self) -> Writer:
@@ -242,7 +238,7 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetStatusResponse:
         async with refusals(context):
             writer = self._writer
-            server = Server(self._started_ns, writer.last_ns, writer.now_ns())
+            server = Server(self._started_ns, writer.last_ns, writer.now_ns(), writer.is_leading)
             return await asyncio.to_thread(_status, writer, self._reasons, request, server)
 
     def _reason(self, writer: Writer, state: State, name: str) -> Reason:
@@ -320,7 +316,8 @@ def _proposal(writer: Writer, state: State, request: service_pb2.DefragmentReque
     for name, seconds in kept.items():
         if seconds < 0:
             raise invalid(name, "must not be negative")
-    return propose(state, wanted, writer.now_ns(), writer.limits, Terms(**kept))
+    costs = replace(state.tenants.preemption.costs, **kept)
+    return propose(state, wanted, writer.now_ns(), writer.limits, costs)
 
 
 def _list_slots(

@@ -29,6 +29,7 @@ from placement.errors import BadInput
 from placement.fabric import Fabric
 from scheduler.core import cells
 from scheduler.core.admit import is_name
+from scheduler.core.costs import Costs
 from scheduler.core.tenants import (
     DEFAULT,
     WEEK_S,
@@ -73,8 +74,8 @@ class _AgingKeys(Keys):
 class _PreemptionKeys(Keys):
     enabled: Flag = True
     min_run_s: Number = Preemption().min_run_s
-    checkpoint_s: Number = Preemption().checkpoint_s
-    restart_s: Number = Preemption().restart_s
+    checkpoint_s: Number = Costs().checkpoint_s
+    restart_s: Number = Costs().restart_s
 
 
 class _FileKeys(Keys):
@@ -145,7 +146,7 @@ def load_tenants(path: str) -> TenantsFile:
 
 
 def _preemption(keys: _PreemptionKeys) -> Preemption:
-    return Preemption(keys.enabled, keys.min_run_s, keys.checkpoint_s, keys.restart_s)
+    return Preemption(keys.enabled, keys.min_run_s, Costs(keys.checkpoint_s, keys.restart_s))
 
 
 def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple[str, Tenant]]:

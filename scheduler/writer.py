@@ -17,15 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from itertools import islice
 
 from scheduler.access.caller import actor
-from scheduler.changes import Change, follow, history
+from scheduler.changes import Change, follow
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
 from scheduler.core.decide import placing
@@ -33,17 +32,16 @@ from scheduler.core.events import Event
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
 from scheduler.observe.instruments import Instruments, Mark, Stage, Step
-from scheduler.recovery import Recovered, newest_snapshot
-from scheduler.store import Compacted, Store, StoreError
+from scheduler.pages import recorded
+from scheduler.recovery import Recovered
+from scheduler.store import Store, StoreError
 
 RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
-_PAGE = 500  # changes read from the log at once
 
 log = logging.getLogger("muster.writer")
 
 Answer = tuple[Event, ...] | Rejected | Conflict
-Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
 
 
 class Stopped(Exception):
@@ -82,7 +80,6 @@ class Writer:
     one of several follows what others write until it is told to `lead`.
 
     `leader`: where the server listens that leads instead, "" when that is not known.
-    `admission` checks commands: the core's own rule, or one that is stricter.
     """
 
     def __init__(
@@ -94,12 +91,10 @@ class Writer:
         feed: Feed,
         retention: Retention,
         instruments: Instruments | None = None,
-        admission: Admit = admit,
     ) -> None:
         self.limits = limits
         self.feed = feed
         self.instruments = instruments or Instruments()
-        self._admit = admission
         self._store = store
         self._state = recovered.state
         self._clock = clock
@@ -145,9 +140,7 @@ class Writer:
         Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
-        answer = await self._enter(
-            Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
-        )
+        answer = await self._enter(Stage.ADMIT, lambda state, now_ns: admit(state, command, now_ns))
         assert not isinstance(answer, Conflict)
         return answer
 
@@ -170,7 +163,7 @@ class Writer:
         joined = self._state.version
         try:
             if after_version < joined:
-                async for change in self._recorded(after_version, joined):
+                async for change in recorded(self._store, after_version, joined):
                     yield change
             async for change in subscription:
                 yield change
@@ -308,7 +301,7 @@ class Writer:
         try:
             with self.instruments.timed(entry.stage, (entry.mark,)):
                 answer = entry.check(state, now_ns)
-            return answer, _followed(state, answer, entry.actor)
+            return answer, _followed(state, answer, entry.actor, entry.mark)
         except Exception as error:  # a bug in one command must not take down the rest
             log.exception("a command failed")
             return error, []
@@ -376,23 +369,6 @@ class Writer:
         else:  # the same state would fall again: do not spin
             log.error("a plan fell on its own version %d", plan.version)
 
-    async def _recorded(self, after_version: int, to_version: int) -> AsyncGenerator[Change, None]:
-        """Changes from the log, read page by page in a thread."""
-        changes = await asyncio.to_thread(_history, self._store, after_version)
-        while page := await asyncio.to_thread(lambda: list(islice(changes, _PAGE))):
-            for change in page:
-                if change.version > to_version:
-                    return
-                yield change
-
-
-def _history(store: Store, after_version: int) -> Iterator[Change]:
-    """Changes after a version, from the snapshot before it. Raises: StoreError."""
-    if after_version + 1 < (first := store.first_version()):
-        raise Compacted(first)
-    base = newest_snapshot(store, after_version).state
-    return history(base, store.read(base.version), after_version)
-
 
 def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
     """What `commit` makes of a plan that is worth nothing in part."""
@@ -402,11 +378,11 @@ def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     return answer
 
 
-def _followed(state: State, answer: Answer, actor: str) -> list[Step]:
+def _followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
     """What the events of an answer do, one after the other."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
         after, change = follow(state, event)
-        steps.append(Step(state, event, after, actor, change))
+        steps.append(Step(state, event, after, actor, mark, change))
         state = after
     return steps

@@ -14,6 +14,7 @@ from typing import Any
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
+from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
@@ -24,7 +25,6 @@ from simulator.report import Report
 from simulator.run import Refused, Replay, Setting
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
-from simulator.work import Costs
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,9 +108,9 @@ def replay_command(
     """
     from scheduler import specs
     from scheduler.core import Policy
+    from scheduler.core.costs import Costs
     from scheduler.tenantsfile import load_tenants
     from simulator.case import Case
-    from simulator.work import Costs
 
     case = Case(
         trace,

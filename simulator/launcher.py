@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from scheduler.core.commands import EndJob
+from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.lifecycle import JobState
 from simulator.engine import END
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel
-from simulator.work import Costs
 
 
 class Launcher:

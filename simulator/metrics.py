@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
     GangSwapped,
@@ -22,9 +23,9 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
+from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
 from simulator.gangs import Gangs, Left
-from simulator.work import SECOND_NS, Costs
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from scheduler.core.job import SECOND_NS
 from scheduler.problems import InputError, Problem
 from simulator.metrics import JobRow
-from simulator.work import SECOND_NS
 
 JOB_COLUMNS = (
     "job",

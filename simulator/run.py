@@ -11,6 +11,7 @@ from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Tenants
 from scheduler.core.commands import Command, EndJob, ReportHost, SubmitJob
+from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
@@ -18,7 +19,6 @@ from simulator.kernel import Kernel
 from simulator.launcher import Launcher
 from simulator.mapping import job_spec, with_tenant
 from simulator.traces.record import TraceJob
-from simulator.work import Costs
 
 
 @dataclass(frozen=True, slots=True)

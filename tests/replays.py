@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from placement.fabric import Fabric, from_spec
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
+from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted
 from simulator.failures import Outage
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting, Tally
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.work import Costs
 
 
 def machine(hosts: int, gpus: int = 1) -> Fabric:

@@ -52,6 +52,9 @@ def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
         rows.append(("reserved in", ", ".join(reason.reserved_in)))
     if reason.waits_for:
         rows.append(("waits for", ", ".join(reason.waits_for)))
+    if reason.preempts:
+        when = f" at {time_text(reason.preempt_time)}" if reason.HasField("preempt_time") else ""
+        rows.append(("preempts", ", ".join(reason.preempts) + when))
     return rows
 
 

@@ -29,7 +29,10 @@ class Format(StrEnum):
 
 Output = Annotated[Format, typer.Option("--format", help="How the answer is written.")]
 Address = Annotated[
-    str, typer.Option(envvar="MUSTER_ADDRESS", help="Where the server listens, HOST:PORT.")
+    str,
+    typer.Option(
+        envvar="MUSTER_ADDRESS", help="Where the server listens, HOST:PORT, or several,..."
+    ),
 ]
 States = Annotated[
     list[str] | None, typer.Option("--state", help="Only those in this state; may be repeated.")

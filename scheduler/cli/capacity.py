@@ -64,10 +64,11 @@ def defrag(
         bool, typer.Option("--apply", help="Make the moves, all of them or none.")
     ] = False,
     checkpoint_s: Annotated[
-        int | None, typer.Option(min=0, help="Gangs save their state so often; 1800 if unset.")
+        int | None,
+        typer.Option(min=0, help="Gangs save their state so often; else as in tenants."),
     ] = None,
     restart_s: Annotated[
-        int | None, typer.Option(min=0, help="A gang restarts in so long; 300 if unset.")
+        int | None, typer.Option(min=0, help="A gang restarts in so long; else as in tenants.")
     ] = None,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from scheduler.cli import capacity, hosts, jobs, quotas, status
 from scheduler.cli.calls import FAILED, end, quiet_grpc
+from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
-    from scheduler.access.door import Access
+    from scheduler.observe.exposition import Exposure
+    from scheduler.observe.instruments import Tracer
     from scheduler.server import Ready, Settings
-    from scheduler.serverfile import ServerKeys
+    from scheduler.serverfile import MetricsKeys, ServerKeys
 
 
 def register(app: typer.Typer) -> None:
@@ -79,21 +83,28 @@ def serve(
         int | None,
         typer.Option(min=1, help="Days for which events are kept; without it, for ever."),
     ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Listen beyond this machine without TLS or authentication too."
-        ),
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of /metrics for Prometheus; without it, there are none."),
+    ] = None,
+    metrics_per_job: Annotated[
+        bool, typer.Option("--metrics-per-job", help="Series for each running gang as well.")
     ] = False,
+    traces: Annotated[
+        str | None,
+        typer.Option(help="OTLP collector of traces, http://HOST:PORT; without it, no traces."),
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="One record a line on stderr.  [default: text]")
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="The least grave record.  [default: warning]")
+    ] = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready.
-
-    SIGHUP reads certificates, the auth file and the tenants again.
-    """
-    import logging
-
+    """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
     quiet_grpc()
     from scheduler.core import Policy
+    from scheduler.observe.logs import configure
     from scheduler.serverfile import ServerKeys, load_server_file
 
     keys = load_server_file(config) if config is not None else ServerKeys()
@@ -106,16 +117,60 @@ def serve(
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
         "assumed_limit_h": assumed_limit_h,
-        "insecure": insecure or None,
         "snapshot_every": snapshot_every,
         "keep_log_days": keep_log_days,
+        "metrics": _metrics(keys.metrics, metrics, metrics_per_job),
+        "log": keys.log.model_copy(update=_given(format=log_format, level=log_level)),
+        "traces": traces,
     }
-    keys = keys.model_copy(update={key: value for key, value in given.items() if value is not None})
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    _serve(_settings(keys))
+    keys = keys.model_copy(update=_given(**given))
+    configure(keys.log.format, keys.log.level)
+    with _tracer(keys.traces) as tracer:
+        _serve(_settings(keys, tracer))
 
 
-def _settings(keys: ServerKeys) -> Settings:
+def _given(**options: Any) -> dict[str, Any]:
+    """Those that are."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _metrics(in_file: MetricsKeys | None, listen: str | None, per_job: bool) -> MetricsKeys | None:
+    """The file's section with what the command line says of it. Raises: BadParameter."""
+    from pydantic import ValidationError
+
+    from scheduler.jobkeys import message_of
+    from scheduler.serverfile import MetricsKeys
+
+    found = in_file.model_dump() if in_file else {}
+    found |= _given(listen=listen, per_job=per_job or None)
+    if "listen" not in found:
+        if per_job:
+            raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
+        return None
+    try:
+        return MetricsKeys.model_validate(
+            {**found, "per_job": per_job or found.get("per_job", False)}
+        )
+    except ValidationError as error:
+        wrong = message_of(error.errors()[0], {})
+        raise typer.BadParameter(wrong, param_hint="--metrics") from None
+
+
+@contextmanager
+def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
+    """Where spans go, if anywhere."""
+    if endpoint is None:
+        yield None
+        return
+    try:
+        from scheduler.observe.tracing import sending
+    except ModuleNotFoundError:
+        raise end("traces need OpenTelemetry: pip install 'muster[tracing]'", FAILED) from None
+    with sending(endpoint) as tracer:
+        yield tracer
+
+
+def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import Limits
     from scheduler.keeper import DAY_S, Retention
@@ -134,27 +189,22 @@ def _settings(keys: ServerKeys) -> Settings:
         described.spec if described else None,
         Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
         tenants=file.tenants if file else None,
-        tenants_file=keys.tenants,
-        access=_access(keys),
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",
         lease_s=keys.lease_s,
         retention=Retention(keys.snapshot_every, log_s),
+        metrics=_exposure(keys.metrics),
+        tracer=tracer,
     )
 
 
-def _access(keys: ServerKeys) -> Access:
-    from scheduler.access.door import Access, Reflection
-    from scheduler.access.tls import TlsFiles
+def _exposure(keys: MetricsKeys | None) -> Exposure | None:
+    from scheduler.observe.exposition import Exposure
 
-    shown = keys.tls
-    return Access(
-        TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None,
-        keys.auth.file if keys.auth else None,
-        keys.auth.reflection if keys.auth else Reflection.CALLERS,
-        keys.limits,
-        keys.insecure,
-    )
+    if keys is None:
+        return None
+    host, _, port = keys.listen.rpartition(":")
+    return Exposure(host.strip("[]"), int(port), keys.per_job)
 
 
 def _serve(settings: Settings) -> None:
@@ -174,5 +224,6 @@ def _say_ready(ready: Ready) -> None:
     typer.echo(
         f"muster serves {ready.fabric.name} ({ready.fabric.host_count:,} hosts)"
         f" on {ready.address}, log at version {ready.version}"
+        + (f", metrics on http://{ready.metrics}/metrics" if ready.metrics else "")
     )
     sys.stdout.flush()

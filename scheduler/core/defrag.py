@@ -21,24 +21,17 @@ from placement.request import NO_SPARES, Placement, Request, TierCut
 from placement.swaps import choose_swaps
 from scheduler.core.admission import Quotas
 from scheduler.core.company import Company
+from scheduler.core.costs import Costs
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Move, Plan, Swap
 from scheduler.core.policy import Limits
 from scheduler.core.quota import domain_masks
 from scheduler.core.state import State
+from scheduler.core.victims import cost_ns
 from scheduler.core.words import hosts_text
 
 MOST_SETS = 20  # sets of gangs that are tried for one domain
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """`checkpoint_s`: a gang is taken to save its state so often; 0: always. `restart_s`:
-    from stop to work again."""
-
-    checkpoint_s: int = 1_800
-    restart_s: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,7 @@ class Proposal:
         return Plan(self.version, tuple(move.swap for move in self.moves))
 
 
-def propose(state: State, wanted: int, now_ns: int, limits: Limits, terms: Terms) -> Proposal:
+def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
     """The cheapest moves after which one outermost domain has `wanted` hosts free.
 
     Order: lost GPU time, then the number of moves, then the order of the fabric.
@@ -103,10 +96,10 @@ def propose(state: State, wanted: int, now_ns: int, limits: Limits, terms: Terms
     if free.bit_count() < wanted:
         sentence = f"only {hosts_text(free.bit_count())} are free in all, and moves free no more"
         return Proposal(sentence, wanted, state.version)
-    return _cheapest(state, wanted, now_ns, limits, terms)
+    return _cheapest(state, wanted, now_ns, limits, costs)
 
 
-def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, terms: Terms) -> Proposal:
+def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
     mover = _Mover(state, limits)
@@ -115,7 +108,7 @@ def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, terms: Ter
         before = (state.free & mask).bit_count()
         if (mask & ~state.unhealthy).bit_count() < wanted:
             continue
-        there = candidates(state, mask, now_ns, terms)
+        there = candidates(state, mask, now_ns, costs)
         moves = mover.moves(there, mask, wanted - before, best[0] if best else None)
         if moves is None:
             continue
@@ -138,7 +131,7 @@ def _sentence(found: Proposal) -> str:
     return f"frees {hosts_text(found.free_after)} in {found.domain} for {moves}, {hours}"
 
 
-def candidates(state: State, mask: HostSet, now_ns: int, terms: Terms) -> list[Candidate]:
+def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[Candidate]:
     """Gangs that run on hosts of `mask`, all of them healthy, in order of start."""
     gpus = state.loaded_fabric.gpus_per_host
     found = []
@@ -146,15 +139,10 @@ def candidates(state: State, mask: HostSet, now_ns: int, terms: Terms) -> list[C
         if job.held & mask and not job.held & state.unhealthy:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
-                found.append(Candidate(job, blocks, lost_gpu_s(job, gpus, now_ns, terms)))
+                found.append(
+                    Candidate(job, blocks, cost_ns(job, now_ns, costs) * gpus // SECOND_NS)
+                )
     return found
-
-
-def lost_gpu_s(job: Job, gpus_per_host: int, now_ns: int, terms: Terms) -> int:
-    """GPU-seconds to be spent again: work since the last checkpoint, and the restart."""
-    ran_s = max(0, now_ns - job.start_ns) // SECOND_NS
-    again_s = ran_s % terms.checkpoint_s if terms.checkpoint_s else 0
-    return (again_s + terms.restart_s) * (len(job.hosts) + len(job.spares)) * gpus_per_host
 
 
 def cover(there: Sequence[Candidate], lacking: int) -> list[Candidate] | None:

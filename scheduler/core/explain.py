@@ -135,21 +135,22 @@ class _Told:
 
     def reason(self, turn: _Turn) -> Reason:
         """One sentence, and what stands in the way."""
-        found, others = self._plain(turn), self._others(turn)
-        return replace(found, sentence=f"{found.sentence}{others}") if others else found
-
-    def _others(self, turn: _Turn) -> str:
-        """Whom the job may send away once they have had their minimum run time."""
-        job = turn.verdict.job
+        found = self._plain(turn)
         if turn.verdict.placement is not None:
-            return ""
+            return replace(found, preempts=tuple(gang.name for gang in turn.verdict.sent))
+        return self._with_others(found, turn.verdict.job)
+
+    def _with_others(self, found: Reason, job: Job) -> Reason:
+        """`found`, and whom the job may send away once they have had their minimum run time."""
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
-        found = self._preempting.anyway(job, self._state.free, end_ns)
-        if found is None:
-            return ""
-        wait_s = (max(v.ripe_ns for v in found.victims) - self._now_ns) // SECOND_NS
-        names = listed(tuple(v.name for v in found.victims))
-        return f"; or by preempting {names} in {duration(wait_s)}" if wait_s > 0 else ""
+        choice = self._preempting.anyway(job, self._state.free, end_ns)
+        when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
+        if choice is None or when_ns <= self._now_ns:
+            return found
+        names = tuple(v.name for v in choice.victims)
+        wait = duration(-(-(when_ns - self._now_ns) // SECOND_NS))
+        sentence = f"{found.sentence}; or by preempting {listed(names)} in {wait}"
+        return replace(found, sentence=sentence, preempts=names, preempt_ns=when_ns)
 
     def _plain(self, turn: _Turn) -> Reason:
         """Without those that may be sent away."""

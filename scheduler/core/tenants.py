@@ -9,9 +9,11 @@ first. A guarantee may have a shape: cells, so many hosts in each of so many dom
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+from scheduler.core.costs import Costs
 
 DEFAULT: Final = "default"
 WEEK_S: Final = 7 * 24 * 3600
@@ -66,15 +68,12 @@ class Aging:
 class Preemption:
     """When running jobs may be sent away, and what that is taken to cost.
 
-    `min_run_s`: a gang is left alone for so long after it started. `checkpoint_s`: jobs
-    are taken to save their state so often, 0 = nothing is ever lost. `restart_s`: from
-    the start of every attempt but the first to its first new step.
+    `min_run_s`: a gang is left alone for so long after it started.
     """
 
     is_on: bool = True
     min_run_s: int = 600
-    checkpoint_s: int = 1800
-    restart_s: int = 300
+    costs: Costs = field(default_factory=Costs)
 
 
 @dataclass(frozen=True)

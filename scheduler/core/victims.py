@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from placement.hostset import HostSet
 from scheduler.core.admission import Quotas
+from scheduler.core.costs import Costs
 from scheduler.core.events import JobPreempted
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
-from scheduler.core.tenants import Preemption
 from scheduler.core.words import duration
 
 
@@ -56,20 +56,21 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     held = job.held
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
-        job, held & ~state.out_of_service, held.bit_count(), cost_ns(job, now_ns, terms), ripe_ns
+        job,
+        held & ~state.out_of_service,
+        held.bit_count(),
+        cost_ns(job, now_ns, terms.costs),
+        ripe_ns,
     )
 
 
-def cost_ns(job: Job, now_ns: int, terms: Preemption) -> int:
-    """Host-time lost: the work since the last checkpoint, and a restart.
+def cost_ns(job: Job, now_ns: int, costs: Costs) -> int:
+    """Host-time lost when the gang is stopped: work since its last checkpoint, a restart."""
+    return costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns)) * _size(job)
 
-    No gang reports its checkpoints: they are taken to come every `checkpoint_s` of
-    productive time, as in a replay.
-    """
-    began_ns = terms.restart_s * SECOND_NS if job.attempt > 1 else 0
-    done_ns = max(0, now_ns - job.start_ns - began_ns)
-    again_ns = done_ns % (terms.checkpoint_s * SECOND_NS) if terms.checkpoint_s else 0
-    return (again_ns + terms.restart_s * SECOND_NS) * (len(job.hosts) + len(job.spares))
+
+def _size(job: Job) -> int:
+    return len(job.hosts) + len(job.spares)
 
 
 def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:

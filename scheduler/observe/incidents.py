@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.core import JobState
-from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued
+from scheduler.core.events import (
+    Event,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+)
 from scheduler.core.lifecycle import HostMove
 from scheduler.store import Compacted, Store
 
@@ -22,6 +29,7 @@ class IncidentKind(StrEnum):
     GANG_SWAPPED = "gang_swapped"
     GANG_REQUEUED = "gang_requeued"
     JOB_FAILED = "job_failed"
+    GANG_PREEMPTED = "gang_preempted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             return IncidentKind.GANG_SWAPPED, event.name, ", ".join(swaps) or "started again"
         case JobRequeued():
             return IncidentKind.GANG_REQUEUED, event.name, event.reason
+        case JobPreempted():
+            return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
         case JobEnded(outcome=JobState.FAILED):
             return IncidentKind.JOB_FAILED, event.name, event.reason
         case _:

@@ -10,6 +10,8 @@ The same names stand in metrics and in traces.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -23,16 +25,20 @@ from placement.request import Placement
 from scheduler.changes import Change
 from scheduler.core import Job, State
 from scheduler.core.decide import Find
-from scheduler.core.events import Event
+from scheduler.core.events import Event, HostMoved, HostSignalled, JobSubmitted
 from scheduler.core.job import SECOND_NS
 from scheduler.observe.incidents import Incidents
 from scheduler.observe.numbers import Counts, Histogram, Histograms
 from scheduler.observe.tally import Tally
 
-STAGE_BOUNDS_S = tuple(
-    scale * step for scale in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0) for step in (1, 2.5, 5)
+STAGE_BOUNDS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 BATCH_BOUNDS = tuple(2**power for power in range(11))
+
+
+log = logging.getLogger("muster.log")
 
 
 class Stage(StrEnum):
@@ -55,20 +61,11 @@ class Tracer(Protocol):
     def span(self, name: str) -> AbstractContextManager[object]:
         """A span below the one that is open here."""
 
+    def call(self, method: str, context: Any) -> AbstractContextManager[object]:
+        """The span of a call, below the one that its metadata names. `context`: gRPC's."""
+
     def record(self, name: str, parent: Any, began_ns: int, ended_ns: int) -> None:
         """A span that is over. Times by `perf_counter_ns`."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One durable event with the states around it. `actor`: who asked for it. `change`:
-    what it did to a job."""
-
-    before: State
-    event: Event
-    after: State
-    actor: str
-    change: Change | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +76,19 @@ class Mark:
     parent: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
+    None when another server wrote it. `change`: what it did to a job."""
+
+    before: State
+    event: Event
+    after: State
+    actor: str
+    mark: Mark | None
+    change: Change | None
+
+
 class Instruments:
     """Everything that is measured of one writer. `tracer` None: no traces.
 
@@ -86,13 +96,15 @@ class Instruments:
     each is measured in one of them only.
     """
 
-    def __init__(self, tracer: Tracer | None = None, incidents: Incidents | None = None) -> None:
+    def __init__(self, tracer: Tracer | None = None) -> None:
         self.tracer = tracer
-        self.incidents = incidents or Incidents()
+        self.incidents = Incidents()
         self.tally = Tally()
         self.stages_s = Histograms(STAGE_BOUNDS_S)
         self.batches = Histogram(BATCH_BOUNDS)
-        self.conflicts = Counts()
+        self.conflicts = Counts({(): 0})
+        self.calls = Counts()  # by method and code
+        self.calls_s = Histograms(STAGE_BOUNDS_S)  # by method
 
     def mark(self) -> Mark:
         """Here and now."""
@@ -131,6 +143,10 @@ class Instruments:
         """These events are durable."""
         self.batches.add(len(steps))
         self.heard(steps)
+        if log.isEnabledFor(logging.INFO):
+            now_ns = perf_counter_ns()
+            for step in steps:
+                log.info(_words(step.event), extra=_facts(step, now_ns))
 
     def heard(self, steps: Sequence[Step]) -> None:
         """These events happened, whoever wrote them."""
@@ -168,3 +184,26 @@ class _Timed:
         trace: TracebackType | None,
     ) -> None:
         self.done(self.stage, self.began_ns, perf_counter_ns(), self.marks)
+
+
+def _words(event: Event) -> str:
+    """`job started` of JobStarted."""
+    if isinstance(event, HostMoved):
+        return f"host moved: {event.move}"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower()
+
+
+def _facts(step: Step, now_ns: int) -> dict[str, Any]:
+    """For the log: what happened to whom at whose wish, and how long it took to be durable."""
+    event = step.event
+    facts: dict[str, Any] = {"version": step.after.version, "event": type(event).__name__}
+    if isinstance(event, HostMoved | HostSignalled):
+        facts["host"] = event.host
+    elif isinstance(event, JobSubmitted):
+        facts["job"] = event.spec.name
+    elif name := getattr(event, "name", ""):
+        facts["job"] = name
+    facts["actor"] = step.actor or "scheduler"
+    if step.mark is not None:
+        facts["duration_ms"] = round((now_ns - step.mark.began_ns) / 1e6, 3)
+    return facts

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 Labels = tuple[str, ...]
 Counts = Counter[Labels]
+
+
+def zeros(values: Iterable[str]) -> Counts:
+    """Of one label whose values are known: a first increase from nothing would not show."""
+    return Counter({(value,): 0 for value in values})
 
 
 class Histogram:

@@ -16,14 +16,15 @@ from scheduler.core.events import (
     HostMoved,
     HostSignalled,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobStarted,
     JobSubmitted,
 )
 from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import SIGNALS, HostMove
-from scheduler.observe.numbers import Counts, Histograms
-from scheduler.observe.proof import gap, proof
+from scheduler.core.lifecycle import SIGNALS, Effect, HostMove
+from scheduler.observe.numbers import Counts, Histograms, zeros
+from scheduler.observe.proof import Proof, gap, proof
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WAIT_BOUNDS_S = (
@@ -41,14 +42,14 @@ class Tally:
         self.events = Counts()  # by type
         self.submitted = Counts()  # by tenant
         self.ended = Counts()  # by tenant and outcome
-        self.placements = Counts()  # by proof
-        self.restarts = Counts()  # by how
-        self.requeues = Counts()  # by cause
-        self.swaps = Counts()  # by cause
-        self.swapped_hosts = Counts()  # by source
-        self.failures = Counts()  # by signal
-        self.repairs = Counts()
-        self.notes = Counts()  # signals on record, by signal
+        self.placements = zeros(Proof)
+        self.restarts = zeros(("swap", "queue"))  # by how they began
+        self.requeues = zeros(("failure", "preempted"))  # by cause
+        self.swaps = zeros(("failure", "drain", "move"))  # by cause
+        self.swapped_hosts = zeros(("spare", "free"))  # by what they were
+        self.failures = zeros(s for s, effect in SIGNALS.items() if effect is Effect.FAIL)
+        self.repairs = Counts({(): 0})
+        self.notes = zeros(s for s, effect in SIGNALS.items() if effect is Effect.NOTE)
         self.waits_s = Histograms(WAIT_BOUNDS_S)  # by class of size
         self.gaps = Histograms(GAP_BOUNDS)
 
@@ -63,7 +64,9 @@ class Tally:
             case GangSwapped():
                 self._swapped(state.jobs[event.name], state, event)
             case JobRequeued():
-                self.requeues[_why_requeued(state.jobs[event.name]),] += 1
+                self.requeues["failure",] += 1
+            case JobPreempted():
+                self.requeues["preempted",] += 1
             case JobEnded():
                 self.ended[state.jobs[event.name].tenant, event.outcome.value] += 1
             case HostMoved(move=HostMove.FAIL):
@@ -131,7 +134,3 @@ def _why_swapped(job: Job, state: State, event: GangSwapped) -> str:
     index = state.loaded_fabric.index_by_name
     leaves = any(state.unhealthy >> index[swap.left] & 1 for swap in event.swaps)
     return "drain" if leaves else "move"
-
-
-def _why_requeued(job: Job) -> str:
-    return "failure" if job.state is JobState.INTERRUPTED else "preempted"

@@ -155,6 +155,8 @@ class Reason(_message.Message):
     RESERVED_IN_FIELD_NUMBER: _builtins.int
     OBSTACLES_FIELD_NUMBER: _builtins.int
     PASSING_TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    PREEMPTS_FIELD_NUMBER: _builtins.int
+    PREEMPT_TIME_FIELD_NUMBER: _builtins.int
     cause: Global___WaitCause.ValueType
     """Why it waits, to switch on."""
     sentence: _builtins.str
@@ -191,6 +193,16 @@ class Reason(_message.Message):
     def obstacles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Obstacle]:
         """All that stands in its way."""
 
+    @_builtins.property
+    def preempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Running jobs that it sends away when it starts, in this order: with the next decision, or at
+        preempt_time.
+        """
+
+    @_builtins.property
+    def preempt_time(self) -> _timestamp_pb2.Timestamp:
+        """When these have had their minimum run time. Unset: they have had it, or there are none."""
+
     def __init__(
         self,
         *,
@@ -205,10 +217,12 @@ class Reason(_message.Message):
         reserved_in: _abc.Iterable[_builtins.str] | None = ...,
         obstacles: _abc.Iterable[Global___Obstacle] | None = ...,
         passing_time_limit_s: _builtins.int = ...,
+        preempts: _abc.Iterable[_builtins.str] | None = ...,
+        preempt_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preempt_time", b"preempt_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit_s", b"passing_time_limit_s", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit_s", b"passing_time_limit_s", "preempt_time", b"preempt_time", "preempts", b"preempts", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -648,9 +648,13 @@ class DefragmentRequest(_message.Message):
     apply: _builtins.bool
     """Makes the moves. Unset: only says what they would be."""
     checkpoint_s: _builtins.int
-    """How often gangs are taken to save their state, for the price. Unset: every 1,800 seconds."""
+    """How often gangs are taken to save their state, for the price. Unset: as in the
+    tenants file, 1,800 seconds by default.
+    """
     restart_s: _builtins.int
-    """How long a gang is taken to restart, for the price. Unset: 300 seconds."""
+    """How long a gang is taken to restart, for the price. Unset: as in the tenants file,
+    300 seconds by default.
+    """
     def __init__(
         self,
         *,

@@ -38,6 +38,8 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """A gang gave up its hosts and waits in the queue again."""
     INCIDENT_KIND_JOB_FAILED: _IncidentKind.ValueType  # 4
     """A job ended by failing."""
+    INCIDENT_KIND_GANG_PREEMPTED: _IncidentKind.ValueType  # 5
+    """A gang gave up its hosts for a more important job and waits in the queue again."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """What can go wrong, or be put right."""
@@ -52,6 +54,8 @@ INCIDENT_KIND_GANG_REQUEUED: IncidentKind.ValueType  # 3
 """A gang gave up its hosts and waits in the queue again."""
 INCIDENT_KIND_JOB_FAILED: IncidentKind.ValueType  # 4
 """A job ended by failing."""
+INCIDENT_KIND_GANG_PREEMPTED: IncidentKind.ValueType  # 5
+"""A gang gave up its hosts for a more important job and waits in the queue again."""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final

@@ -58,7 +58,7 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.defrag import Terms, propose
+from scheduler.core.defrag import propose
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -82,7 +82,7 @@ from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Requeue, Reserve, Start, Turn
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
-from scheduler.core.tenants import DEFAULT, Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenants import DEFAULT, Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.whatif import what_if
 from tests.build import (
     cancel,
@@ -179,7 +179,9 @@ class Session:
 
     def _preemption(self, off: str = "", **terms: str) -> Iterator[str]:
         given = {f"{key}_s": seconds(value) for key, value in terms.items()}
-        preemption = replace(self.tenants.preemption, is_on=off != "off", **given)
+        old = self.tenants.preemption
+        guard_s = given.pop("min_run_s", old.min_run_s)
+        preemption = Preemption(off != "off", guard_s, replace(old.costs, **given))
         self.tenants = replace(self.tenants, preemption=preemption)
         yield from ()
 
@@ -246,7 +248,9 @@ class Session:
             yield f"{found.tenant}: {slot.in_all} of {slot.hosts} hosts ({by_domain})"
 
     def _defrag(self, wanted: str, apply: str = "") -> Iterator[str]:
-        found = propose(self.state, int(wanted), self.now_ns, self.limits, Terms())
+        found = propose(
+            self.state, int(wanted), self.now_ns, self.limits, self.state.tenants.preemption.costs
+        )
         yield found.sentence
         for move in found.moves:
             hours = f"{move.lost_gpu_s / 3600:.1f} GPU-hours"

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from scheduler.core import Limits, Rejected, State, admit, replay
 from scheduler.core.commands import Command
-from scheduler.core.defrag import Proposal, Terms, propose
+from scheduler.core.costs import Costs
+from scheduler.core.defrag import Proposal, propose
 from scheduler.core.quota import domain_masks
 from scheduler.core.whatif import settled
 from tests.build import committed, cordon, end, exactly, fabric, fail, loaded, submit
@@ -47,7 +48,7 @@ def freed(state: State, found: Proposal, without: int | None = None) -> int:
 @given(st.lists(COMMANDS, min_size=4, max_size=20), st.integers(2, 6))
 def test_a_proposal_holds(commands: list[Command], wanted: int) -> None:
     state = reached(commands)
-    found = propose(state, wanted, 10**15, Limits(), Terms())
+    found = propose(state, wanted, 10**15, Limits(), Costs())
     most = max((state.free & mask).bit_count() for mask in MASKS)
     assert found.sentence
     if not found.moves:

@@ -29,6 +29,7 @@ from scheduler.core import (
 )
 from scheduler.core.admission import Quotas
 from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -50,7 +51,7 @@ CLASSES = (
     PriorityClass("urgent", 5),
 )
 GUARD_S = 30
-TERMS = Preemption(min_run_s=GUARD_S, checkpoint_s=40, restart_s=5)
+TERMS = Preemption(min_run_s=GUARD_S, costs=Costs(40, 5))
 ALONE, PLAIN, SHAPED = (
     replace(tenants, classes=CLASSES, preemption=TERMS)
     for tenants in (OPEN, quotas.PLAIN, quotas.SHAPED)

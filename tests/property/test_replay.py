@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core import Policy
+from scheduler.core.costs import Costs
 from scheduler.core.events import GangSwapped, HostMoved, JobEnded, JobRequeued, JobStarted
 from scheduler.core.lifecycle import HostMove
 from simulator.failures import Outage, merged
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.work import Costs
 from tests.replays import World, machine, replayed
 
 HOSTS = 6

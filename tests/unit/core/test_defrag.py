@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from placement import hostset
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
 from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants
-from scheduler.core.defrag import Candidate, Proposal, Terms, cover, lost_gpu_s, propose
+from scheduler.core.costs import Costs
+from scheduler.core.defrag import Candidate, Proposal, candidates, cover, propose
 from scheduler.core.job import SECOND_NS
 from scheduler.core.tenants import DEFAULT, Cell, Tenant
 from tests.build import committed, end, fabric, flat, loaded, run, running, schedule, submit
@@ -18,7 +21,7 @@ EMPTY = loaded(fabric(2, 2, 2))
 
 
 def asked(state: State, wanted: int) -> Proposal:
-    return propose(state, wanted, HOUR_NS, Limits(), Terms())
+    return propose(state, wanted, HOUR_NS, Limits(), Costs())
 
 
 def scattered() -> State:
@@ -52,9 +55,10 @@ def test_moves_let_the_job_start_that_needed_them() -> None:
 
 def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
     job = schedule(run(EMPTY, submit("a", 2))).jobs["a"]
-    terms = Terms(checkpoint_s=1_000, restart_s=100)
-    assert lost_gpu_s(job, 8, 2_400 * SECOND_NS, terms) == (400 + 100) * 16
-    assert lost_gpu_s(job, 8, 2_400 * SECOND_NS, Terms(0, 100)) == 100 * 16
+    now_ns = 2_400 * SECOND_NS
+    state = replace(EMPTY, jobs={"a": job}, running=("a",))
+    for costs, lost_s in ((Costs(1_000, 100), 400 + 100), (Costs(0, 100), 100)):
+        assert [c.lost_gpu_s for c in candidates(state, job.held, now_ns, costs)] == [lost_s * 16]
 
 
 def test_the_cover_of_least_price_is_found() -> None:

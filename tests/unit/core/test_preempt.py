@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core import Conflict, Limits, Plan, State, commit, decide, explain, replay
 from scheduler.core.commands import LoadTenants
+from scheduler.core.costs import Costs
 from scheduler.core.events import JobPreempted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start
@@ -32,7 +33,7 @@ CLASSES = (
     PriorityClass("cheap", -20, is_preemptible=True),
     PriorityClass("urgent", 10),
 )
-TERMS = Preemption(min_run_s=0, checkpoint_s=1_800, restart_s=300)
+TERMS = Preemption(min_run_s=0)
 ALONE = replace(OPEN, classes=CLASSES, preemption=TERMS)
 LENDING = replace(
     ALONE, tenants=(Tenant("lab", guaranteed_gpus=16), Tenant("shop"), Tenant("default"))
@@ -94,10 +95,10 @@ def test_the_one_that_has_just_saved_its_state_goes_first() -> None:
 def test_the_loss_is_work_since_the_checkpoint_and_a_restart() -> None:
     state = spots(cluster(1, 1, 2), 2)
     gang = job(state, "s0")
-    assert cost_ns(gang, 40 * MINUTE_NS, TERMS) == 2 * (10 + 5) * MINUTE_NS
+    assert cost_ns(gang, 40 * MINUTE_NS, Costs()) == 2 * (10 + 5) * MINUTE_NS
     again = replace(gang, attempt=2)  # its first 5 minutes were a restart
-    assert cost_ns(again, 40 * MINUTE_NS, TERMS) == 2 * (5 + 5) * MINUTE_NS
-    assert cost_ns(gang, HOUR_NS, replace(TERMS, checkpoint_s=0)) == 2 * 5 * MINUTE_NS
+    assert cost_ns(again, 40 * MINUTE_NS, Costs()) == 2 * (5 + 5) * MINUTE_NS
+    assert cost_ns(gang, HOUR_NS, Costs(checkpoint_s=0)) == 2 * 5 * MINUTE_NS
 
 
 @pytest.mark.parametrize("level", ["", "cheap", "spot"])
@@ -160,6 +161,17 @@ def test_explain_names_those_who_make_room() -> None:
     state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
     reason = explain(state, "u", 0, Limits())
     assert reason.sentence == "starts with the next decision, by preempting s0"
+    assert (reason.preempts, reason.preempt_ns) == (("s0",), None)
+
+
+def test_explain_names_those_who_will_make_room_and_when() -> None:
+    guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
+    state = spots(spots(cluster(1, 1, 3, guarded), 1), 2, now_ns=2 * MINUTE_NS)
+    state = run(state, submit("u", 3, priority_class="urgent"))
+    reason = explain(state, "u", 3 * MINUTE_NS, Limits())
+    assert reason.sentence.endswith("; or by preempting s1, s0 in 9 min")
+    assert (reason.preempts, reason.preempt_ns) == (("s1", "s0"), 12 * MINUTE_NS)
+    assert sent_away(state, 12 * MINUTE_NS) == {"u": ("s1", "s0")}
 
 
 def test_a_gang_has_its_minimum_run_time() -> None:

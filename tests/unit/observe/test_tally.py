@@ -10,6 +10,7 @@ import pytest
 from placement.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.commands import Command, ReportHost
+from scheduler.core.costs import Costs
 from scheduler.core.decide import decide
 from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.job import SECOND_NS
@@ -21,7 +22,6 @@ from scheduler.observe.tally import size_class, tally
 from scheduler.store import open_store
 from simulator.metrics import Metrics
 from simulator.run import run_script
-from simulator.work import Costs
 from tests.build import (
     HOUR_NS,
     admitted,
@@ -64,7 +64,7 @@ def test_waits_are_those_of_first_starts_by_size() -> None:
     log = _log(submit("a", 2), submit("b", 1), None)
     found = tally(log)
     assert {key: h.total for key, h in found.waits_s.items()} == {("9-64",): 2.0, ("1-8",): 1.0}
-    assert found.submitted == {("default",): 2}
+    assert +found.submitted == {("default",): 2}
     assert found.events["JobStarted",] == 2
 
 
@@ -73,12 +73,12 @@ def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -
     state = replay(log)
     log = _log(submit("a", 8), None, fail(_host(state, "a")), None, repair(_host(state, "a")), None)
     found = tally(log)
-    assert found.requeues == {("failure",): 1}
-    assert found.restarts == {("queue",): 1}
+    assert +found.requeues == {("failure",): 1}
+    assert +found.restarts == {("queue",): 1}
     assert sum(found.waits_s["9-64",].counts) == 1
     assert sum(found.placements.values()) == 2
-    assert found.failures == {("gpu-lost",): 1}
-    assert found.repairs == {(): 1}
+    assert +found.failures == {("gpu-lost",): 1}
+    assert +found.repairs == {(): 1}
 
 
 @pytest.mark.parametrize(("spares", "source"), [(1, "spare"), (0, "free")])
@@ -86,10 +86,10 @@ def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
     begun = (submit("a", 3, spares=exactly(spares)), None)
     host = _host(replay(_log(*begun)), "a")
     failed, drained = tally(_log(*begun, fail(host), None)), tally(_log(*begun, drain(host), None))
-    assert failed.swaps == {("failure",): 1}
-    assert drained.swaps == {("drain",): 1}
-    assert failed.swapped_hosts == drained.swapped_hosts == {(source,): 1}
-    assert failed.restarts == {("swap",): 1}
+    assert +failed.swaps == {("failure",): 1}
+    assert +drained.swaps == {("drain",): 1}
+    assert +failed.swapped_hosts == +drained.swapped_hosts == {(source,): 1}
+    assert +failed.restarts == {("swap",): 1}
 
 
 def test_ends_are_told_apart() -> None:
@@ -106,8 +106,8 @@ def test_ends_are_told_apart() -> None:
 
 def test_a_signal_on_record_is_counted_by_its_name() -> None:
     found = tally(_log(ReportHost("z0-r0-h0", "thermal", "82 C")))
-    assert found.notes == {("thermal",): 1}
-    assert not found.failures
+    assert +found.notes == {("thermal",): 1}
+    assert not +found.failures
 
 
 def test_it_agrees_with_the_metrics_of_a_replay() -> None:

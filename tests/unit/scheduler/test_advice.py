@@ -15,7 +15,8 @@ from scheduler.advice import (
 )
 from scheduler.cli.advicetext import explain_text, proposal_text, slots_text
 from scheduler.core import Limits, explain
-from scheduler.core.defrag import Terms, propose
+from scheduler.core.costs import Costs
+from scheduler.core.defrag import propose
 from scheduler.core.explain import Reasons
 from scheduler.core.slots import Asker, slots
 from scheduler.core.whatif import what_if
@@ -114,13 +115,13 @@ def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
     for name, hosts in (("a", 1), ("b", 1), ("c", 2), ("e", 2)):
         state = started(state, submit(name, hosts))
     state = run(state, end("c"))
-    found = propose(state, 4, 0, Limits(), Terms())
+    found = propose(state, 4, 0, Limits(), Costs())
     text = proposal_text(proposal_to_proto(state.loaded_fabric, found, applied=False))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == found.sentence.split()
     assert rows[3][:4] == ["e", "1.3", "as", "now"]
     assert text.endswith("nothing was moved: --apply makes the moves")
-    idle = propose(state, 1, 0, Limits(), Terms())
+    idle = propose(state, 1, 0, Limits(), Costs())
     assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, applied=False)) == (
         "nothing to move: z0 has 2 hosts free"
     )

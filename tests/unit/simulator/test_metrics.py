@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import Policy, Tenants
+from scheduler.core.costs import Costs
+from scheduler.core.job import SECOND_NS
 from scheduler.core.tenants import Preemption, PriorityClass
 from simulator.metrics import Metrics, percentile
 from simulator.report import duration
 from simulator.run import run_script
-from simulator.work import SECOND_NS, Costs
 from tests.build import submit
 from tests.replays import machine, replayed, trace_job
 

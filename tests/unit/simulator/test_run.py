@@ -7,6 +7,7 @@ import pytest
 from placement.request import SpareRule
 from scheduler.core import HostState, JobSpec, JobState, Limits, Policy, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
+from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
     FabricLoaded,
@@ -22,7 +23,6 @@ from simulator.log import Log
 from simulator.mapping import job_spec
 from simulator.run import run_script
 from simulator.traces.record import SECOND_NS
-from simulator.work import Costs
 from tests.replays import World, down, machine, replayed, trace_job, up
 
 HOUR = 3600

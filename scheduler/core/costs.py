@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SECOND_NS = 1_000_000_000
+SECOND_NS = 1_000_000_000  # as in job, which stands on this
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """`checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost.
+    """The one rule for preemption, defragmentation and replays: no gang reports when it saves.
+
+    `checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost.
     `restart_s`: from the start of every attempt but the first to its first new step."""
 
     checkpoint_s: int = 1800
@@ -26,3 +28,9 @@ class Costs:
         if is_complete or not interval_ns:
             return progress_ns
         return progress_ns - progress_ns % interval_ns
+
+    def lost_ns(self, attempt: int, ran_ns: int) -> int:
+        """What an interruption now costs each host: work done again, and a restart."""
+        progress_ns = max(0, ran_ns - self.overhead_ns(attempt))
+        again_ns = progress_ns - self.productive_ns(attempt, ran_ns, is_complete=False)
+        return again_ns + self.restart_s * SECOND_NS

@@ -1,0 +1,100 @@
+"""Every metric that muster exposes: its name, what it counts in which unit, its labels.
+
+docs/observability.md lists them from here. Labels have few values: tenants and outermost
+domains are the operator's, everything else is a closed list. Per-job series are asked for
+separately.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """As Prometheus has them."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`text`: one sentence that names the unit. A counter's name ends in `_total`."""
+
+    name: str
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"muster_{name}", Kind.GAUGE, text, labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"muster_{name}_total", Kind.COUNTER, text, labels)
+
+
+def _histogram(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"muster_{name}", Kind.HISTOGRAM, text, labels)
+
+
+# Of the state.
+JOBS = _gauge("jobs", "Live jobs.", "tenant", "state")
+QUEUED_GPUS = _gauge("queued_gpus", "GPUs that waiting jobs ask for.", "tenant")
+OLDEST_WAIT = _gauge(
+    "oldest_wait_seconds", "Seconds since the oldest waiting job was submitted.", "tenant"
+)
+HOSTS = _gauge("hosts", "Hosts by health.", "zone", "state")
+GPUS = _gauge("gpus", "GPUs by use.", "zone", "use")
+SPARE_HOSTS = _gauge("spare_hosts", "Healthy hosts that jobs hold as spares.", "zone")
+CUT = _gauge("cut_bytes_per_step", "Bytes per step of all running gangs over a tier.", "tier")
+BOUND = _gauge(
+    "cut_lower_bound_bytes_per_step",
+    "Bytes per step over the outermost tier below which no placement of these gangs goes.",
+)
+GANGS = _gauge("running_gangs", "Running gangs by what is proved of their cut.", "proof")
+JOB_CUT = _gauge("job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job", "tier")
+JOB_GAP = _gauge("job_gap_ratio", "Share of a gang's cut that its bound leaves open.", "job")
+
+# Of the server.
+BUILD = _gauge("build_info", "Always 1; the release that runs.", "release")
+FABRIC = _gauge("fabric_info", "Always 1; the fabric and its content.", "fabric", "digest")
+READY = _gauge("ready", "1 once the log is replayed.")
+LEADER = _gauge("leader", "1 while this server decides and writes.")
+VERSION = _gauge("log_version", "Number of the log's newest event.")
+REPLAY = _gauge("replay_seconds", "Seconds from opening the log to being ready.")
+QUEUE = _gauge("writer_queue_entries", "Commands and plans that nobody has looked at yet.")
+WATCHES = _gauge("watch_streams", "Open watches.")
+LAG = _gauge("watch_lag_changes", "Changes that the slowest watch has yet to send.")
+STORE = _gauge("store_bytes", "Bytes of the store's files (SQLite).")
+ROOM = _gauge("store_free_bytes", "Bytes free on the disk of the store (SQLite).")
+
+# Of what has happened.
+EVENTS = _counter("events", "Events written.", "type")
+SUBMITTED = _counter("jobs_submitted", "Jobs accepted.", "tenant")
+ENDED = _counter("jobs_ended", "Jobs ended.", "tenant", "outcome")
+PLACEMENTS = _counter("placements", "Starts of gangs by what is proved of their cut.", "proof")
+GAP = _histogram("gap_ratio", "Share of the cut that the bound leaves open, at each start.")
+WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
+RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
+REQUEUES = _counter("requeues", "Gangs put back into the queue.", "cause")
+SWAPS = _counter("swaps", "Gangs of which hosts were replaced.", "cause")
+SWAPPED = _counter("swapped_hosts", "Hosts that joined a gang, by what they were.", "source")
+FAILURES = _counter("host_failures", "Hosts taken out of service by a signal.", "signal")
+REPAIRS = _counter("host_repairs", "Hosts reported repaired.")
+NOTES = _counter("host_signals", "Signals written down that change nothing.", "signal")
+
+# Of the work itself.
+STAGES = _histogram("stage_seconds", "Seconds that each stage of a write or plan took.", "stage")
+BATCHES = _histogram("append_events", "Events of one append.")
+CONFLICTS = _counter("commit_conflicts", "Plans of which nothing held any more.")
+CALLS = _counter("rpc", "Calls answered.", "method", "code")
+CALL_SECONDS = _histogram("rpc_seconds", "Seconds to answer a call; not of watches.", "method")
+
+METRICS: tuple[Metric, ...] = tuple(
+    value for value in globals().values() if isinstance(value, Metric)
+)
+PER_JOB = (JOB_CUT, JOB_GAP)

@@ -1,0 +1,156 @@
+"""Samples as Prometheus scrapes them: a collector and the small HTTP server before it.
+
+The server runs in threads of its own. A state is a value, so a scrape reads one version
+while the writer goes on to the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import start_http_server as start
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from scheduler.observe import catalogue as c
+from scheduler.observe import samples
+from scheduler.observe.catalogue import Kind
+from scheduler.observe.instruments import Instruments
+from scheduler.observe.numbers import Histogram, Labels
+from scheduler.observe.samples import Sample
+from scheduler.observe.status import release
+from scheduler.store import Store
+from scheduler.store.sqlite import SqliteStore
+from scheduler.writer import Writer
+
+
+class MetricsPortTaken(Exception):
+    """The address for metrics is taken, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Where /metrics is served; port 0 takes a free one. `is_per_job`: series for each
+    running gang as well."""
+
+    host: str
+    port: int
+    is_per_job: bool = False
+
+
+class Gauges(Collector):
+    """Everything in the catalogue. Before `attach` only what is known without a state.
+
+    `exposure` None: nothing is served. `address`: where it is served, "" before that.
+    """
+
+    def __init__(self, instruments: Instruments, exposure: Exposure | None = None) -> None:
+        self.instruments = instruments
+        self.address = ""
+        self._exposure = exposure
+        self._writer: Writer | None = None
+        self._disk: Path | None = None
+        self._replay_s = 0.0
+        self._began = time.perf_counter()
+
+    def attach(self, writer: Writer, store: Store) -> None:
+        """The log is replayed."""
+        self._replay_s = time.perf_counter() - self._began
+        self._disk = store.path if isinstance(store, SqliteStore) else None
+        self._writer = writer
+
+    @contextmanager
+    def exposed(self) -> Iterator[None]:
+        """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
+        asked = self._exposure
+        if asked is None:
+            yield
+            return
+        try:
+            server, thread = start(asked.port, asked.host, registry(self))
+        except OSError as error:
+            where = f"{asked.host}:{asked.port}"
+            raise MetricsPortTaken(f"cannot serve metrics on {where}: {error.strerror}") from None
+        self.address = f"{asked.host}:{server.server_port}"
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing is collected merely to be registered
+
+    def collect(self) -> Iterator[Metric]:
+        # By metric; sorting is stable, so labels keep the order in which they came.
+        found = sorted(self._samples(), key=lambda sample: sample[0].name)
+        for metric, some in groupby(found, key=lambda sample: sample[0]):
+            yield _family(metric, some)
+
+    def _samples(self) -> Iterator[Sample]:
+        yield c.BUILD, (release(),), 1
+        yield from samples.of_work(self.instruments)
+        yield from samples.of_events(self.instruments)
+        writer = self._writer
+        yield c.READY, (), writer is not None
+        if writer is None:
+            return
+        state = writer.state
+        yield from samples.of_state(state, writer.now_ns())
+        if self._exposure is not None and self._exposure.is_per_job:
+            yield from samples.of_jobs(state)
+        yield c.LEADER, (), writer.is_leading
+        yield c.REPLAY, (), self._replay_s
+        yield c.QUEUE, (), writer.waiting
+        yield c.WATCHES, (), writer.feed.streams
+        yield c.LAG, (), writer.feed.lag
+        if self._disk is not None:
+            yield from samples.of_disk(self._disk)
+
+
+def registry(gauges: Gauges) -> CollectorRegistry:
+    """Ours, and what every Python process has: memory, descriptors, threads of the collector."""
+    found = CollectorRegistry()
+    found.register(gauges)
+    ProcessCollector(registry=found)
+    PlatformCollector(registry=found)
+    GCCollector(registry=found)
+    return found
+
+
+def _family(metric: c.Metric, some: Iterable[Sample]) -> Metric:
+    if metric.kind is Kind.HISTOGRAM:
+        histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+        for _, labels, value in some:
+            assert isinstance(value, Histogram)
+            _add_histogram(histogram, labels, value)
+        return histogram
+    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    family = make(metric.name, metric.text, labels=metric.labels)
+    for _, labels, value in some:
+        assert not isinstance(value, Histogram)
+        family.add_metric(labels, value)
+    return family
+
+
+def _add_histogram(family: HistogramMetricFamily, labels: Labels, values: Histogram) -> None:
+    bounds = [*map(float, values.bounds), float("inf")]
+    below = accumulate(values.counts)
+    named = (_bound(bound) for bound in bounds)
+    family.add_metric(labels, list(zip(named, below, strict=True)), values.total)
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(bound)

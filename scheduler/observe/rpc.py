@@ -1,0 +1,137 @@
+"""Calls from outside: counted, timed, traced and logged, around every handler."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import grpc
+
+from scheduler.access.caller import caller
+from scheduler.core.job import SECOND_NS
+from scheduler.observe.instruments import Instruments
+
+Handler = Any  # grpc.RpcMethodHandler; its attributes are not in the stubs
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UNKNOWN = "unknown"
+
+log = logging.getLogger("muster.rpc")
+
+
+class Around(grpc.aio.ServerInterceptor):
+    """The outermost interceptor, so that refusals of those inside count as well."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None:  # gRPC itself says UNIMPLEMENTED; the name is the caller's
+            self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
+            return None
+        method = short_name(str(handler_call_details.method))
+        if handler.unary_unary and inspect.iscoroutinefunction(handler.unary_unary):
+            return self._unary(method, handler)
+        return self._streaming(method, handler)
+
+    def _unary(self, method: str, handler: Handler) -> Handler:
+        async def around(request: Any, context: Context) -> Any:
+            call = _Call(self._instruments, method, request, context)
+            with call:
+                call.answer = await handler.unary_unary(request, context)
+                return call.answer
+
+        return grpc.unary_unary_rpc_method_handler(
+            around, handler.request_deserializer, handler.response_serializer
+        )
+
+    def _streaming(self, method: str, handler: Handler) -> Handler:
+        """Streams of answers, to one request or to many."""
+        inner = handler.unary_stream or handler.stream_stream
+        if inner is None or not inspect.isasyncgenfunction(inner):
+            return handler  # health's watch answers by itself
+
+        async def around(request: Any, context: Context) -> AsyncIterator[Any]:
+            with _Call(self._instruments, method, None, context, is_timed=False):
+                async for answer in inner(request, context):
+                    yield answer
+
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if handler.unary_stream
+            else grpc.stream_stream_rpc_method_handler
+        )
+        return make(around, handler.request_deserializer, handler.response_serializer)
+
+
+def short_name(path: str) -> str:
+    """`SchedulerService/GetJob` of `/scheduler.v1.SchedulerService/GetJob`."""
+    service, _, method = path.strip("/").rpartition("/")
+    return f"{service.rpartition('.')[2]}/{method}"
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call, from its arrival to its end, however it ends."""
+
+    instruments: Instruments
+    method: str
+    request: Any
+    context: Context
+    is_timed: bool = True
+    answer: Any = None
+    began_ns: int = 0
+    span: Any = None
+
+    def __enter__(self) -> None:
+        tracer = self.instruments.tracer
+        self.span = tracer.call(self.method, self.context) if tracer else nullcontext()
+        self.span.__enter__()
+        self.began_ns = perf_counter_ns()
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        seconds = (perf_counter_ns() - self.began_ns) / SECOND_NS
+        code = self._code(kind)
+        self.instruments.calls[self.method, code] += 1
+        if self.is_timed:
+            self.instruments.calls_s[self.method,].add(seconds)
+        self.span.__exit__(kind, error, trace)
+        level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s %s", self.method, code, extra=self._facts(code, seconds))
+
+    def _code(self, kind: type[BaseException] | None) -> str:
+        if kind is None:
+            return "OK"
+        if issubclass(kind, asyncio.CancelledError | GeneratorExit):
+            return "CANCELLED"
+        if issubclass(kind, grpc.aio.AbortError):
+            return str(self.context.code().name)
+        return "UNKNOWN"
+
+    def _facts(self, code: str, seconds: float) -> dict[str, Any]:
+        what = "host" if "Host" in self.method else "job"
+        facts = {
+            "method": self.method,
+            "code": code,
+            "actor": caller().name,
+            "duration_ms": round(seconds * 1000, 3),
+        }
+        return facts | {what: name} if (name := _subject(self.request)) else facts
+
+
+def _subject(request: Any) -> str:
+    """Name of the job or host that a request is about."""
+    found = getattr(request, "spec", request)
+    return str(getattr(found, "name", ""))

@@ -1,0 +1,94 @@
+"""A client of several servers: whoever can answer does, and nothing seen is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from scheduler.client import Client, ServiceError
+from scheduler.failover import addresses
+from tests.build import spec
+from tests.integration.test_replicas import replicas, stopped, until_led
+from tests.ports import free_port
+from tests.serving import CANCELLED, Served, serving
+
+
+def listed(servers: list[Served]) -> str:
+    return ",".join(server.ready.address for server in servers)
+
+
+def test_a_list_of_addresses_is_read_in_its_order() -> None:
+    assert addresses("b:1, a:2,") == ["b:1", "a:2"]
+
+
+async def test_a_write_finds_the_leader(tmp_path: Path, database: str) -> None:
+    def use(client: Client) -> None:
+        assert client.create_job(spec("a")).name == "a"
+        assert client.cancel_job("a").state == CANCELLED
+
+    async with replicas(tmp_path, database, 3) as servers:
+        with Client(listed(servers[::-1])) as client:
+            await asyncio.to_thread(use, client)
+
+
+async def test_a_client_sees_what_it_wrote_whoever_answers(tmp_path: Path, database: str) -> None:
+    def use(writing: Client, reading: Client) -> None:
+        for name in (f"job-{n}" for n in range(20)):
+            writing.create_job(spec(name))
+            seen = writing._channel._servers._version  # type: ignore[attr-defined]
+            reading._channel._servers.saw(seen)  # type: ignore[attr-defined]
+            assert reading.get_job(name).name == name
+
+    async with replicas(tmp_path, database, 2) as servers:
+        with Client(listed(servers)) as writing, Client(listed(servers[::-1])) as reading:
+            await asyncio.to_thread(use, writing, reading)
+
+
+async def test_calls_go_on_when_the_leader_stops(tmp_path: Path, database: str) -> None:
+    async with replicas(tmp_path, database, 3) as servers:
+        with Client(listed(servers)) as client:
+            await asyncio.to_thread(client.create_job, spec("a"))
+            await stopped(servers[0])
+            await asyncio.to_thread(client.create_job, spec("b"))
+            assert [job.name for job in await asyncio.to_thread(client.list_jobs)] == ["a", "b"]
+
+
+async def test_a_watch_goes_on_elsewhere_without_gap_or_repeat(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as servers:
+        with Client(listed(servers)) as watching, Client(listed(servers)) as client:
+            changes = watching.watch_jobs(0)
+
+            async def take(count: int) -> list[tuple[int, str]]:
+                found = await asyncio.to_thread(lambda: list(islice(changes, count)))
+                return [(change.version, change.job.name) for change in found]
+
+            await asyncio.to_thread(client.create_job, spec("a"))
+            before = await take(2)
+            await stopped(servers[0])
+            await until_led(servers[1])
+            await asyncio.to_thread(client.create_job, spec("b"))
+            after = await take(2)
+            changes.close()
+        names = [name for _, name in before + after]
+        versions = [version for version, _ in before + after]
+        assert names == ["a", "a", "b", "b"]
+        assert versions == sorted(set(versions))
+
+
+async def test_dead_addresses_are_passed_over(tmp_path: Path) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    async with serving(tmp_path) as served:
+        with Client(f"{dead},{served.ready.address}") as client:
+            assert await asyncio.to_thread(client.list_jobs) == []
+
+
+def test_nobody_at_all_is_said_with_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.failover.SILENCE_S", 0.3)
+    dead = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with Client(dead) as client, pytest.raises(ServiceError, match=f"no server answers at {dead}"):
+        client.list_jobs()

@@ -1,0 +1,162 @@
+"""/metrics of a running server, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
+from scheduler.observe.exposition import Exposure
+from scheduler.server import CannotListen
+from scheduler.v1 import service_pb2
+from tests.build import exactly
+from tests.serving import RUNNING, Served, create, refused, serving
+
+HERE = Exposure("127.0.0.1", 0)
+
+
+class Scrape:
+    """The samples of one scrape."""
+
+    def __init__(self, text: str) -> None:
+        self.families = list(text_string_to_metric_families(text))
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The sum over all series with these labels; fails when there is none."""
+        found = [
+            sample.value
+            for family in self.families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        assert found, f"no {name} {labels}"
+        return sum(found)
+
+    def names(self) -> Iterator[str]:
+        for family in self.families:
+            is_counter = family.type == "counter"
+            yield family.name + "_total" if is_counter else family.name
+
+
+async def scraped(served: Served) -> Scrape:
+    return Scrape(await asyncio.to_thread(_get, served.ready.metrics))
+
+
+def _get(address: str) -> str:
+    with urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+async def test_the_state_is_exposed(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics=HERE) as served:
+        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+        await served.until("a", RUNNING)
+        await served.stub.CreateJob(create("b", 8))
+        found = await scraped(served)
+        assert found("muster_gpus", use="running") == 24
+        assert found("muster_gpus") == found("muster_hosts") * 8 == 64
+        assert found("muster_spare_hosts") == 1
+        assert found("muster_jobs", tenant="default", state="queued") == 1
+        assert found("muster_queued_gpus") == 64
+        assert found("muster_oldest_wait_seconds") > 0
+        assert found("muster_log_version") == (await served.get("b")).version
+        assert found("muster_running_gangs", proof="optimal") == 1
+        assert found("muster_ready") == found("muster_leader") == 1
+        assert found("muster_store_bytes") > 0
+
+
+async def test_what_happened_is_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics=HERE) as served:
+        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+        job = await served.until("a", RUNNING)
+        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
+        await served.stub.ReportHost(report)
+        for _ in range(500):
+            if (await served.get("a")).attempt == 2:
+                break
+            await asyncio.sleep(0.01)
+        found = await scraped(served)
+        assert found("muster_host_failures_total", signal="nic-down") == 1
+        assert found("muster_swaps_total", cause="failure") == 1
+        assert found("muster_swapped_hosts_total", source="spare") == 1
+        assert found("muster_restarts_total", how="swap") == 1
+        assert found("muster_wait_seconds_count", size="9-64") == 1
+        assert found("muster_gap_ratio_bucket", le="0.0") == 1
+        assert found("muster_stage_seconds_count", stage="append") == found(
+            "muster_append_events_count"
+        )
+        assert found("muster_append_events_sum") == found("muster_events_total") == 4
+        assert found("muster_stage_seconds_count", stage="solve") == 1
+        assert found("muster_commit_conflicts_total") == 0
+
+
+async def test_calls_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics=HERE) as served:
+        await served.stub.CreateJob(create("a"))
+        await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="nobody")))
+        async with grpc.aio.insecure_channel(served.ready.address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary("/scheduler.v1.SchedulerService/Invented")(b"")
+        watch = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+        await watch.initial_metadata()
+        assert (await scraped(served))("muster_watch_streams") == 1
+        watch.cancel()
+        await asyncio.sleep(0.1)
+        found = await scraped(served)
+        mine = "SchedulerService/"
+        assert found("muster_rpc_total", method=mine + "CreateJob", code="OK") == 1
+        assert found("muster_rpc_total", method=mine + "GetJob", code="NOT_FOUND") == 1
+        assert found("muster_rpc_total", method="unknown", code="UNIMPLEMENTED") == 1
+        assert found("muster_rpc_total", method=mine + "WatchJobs", code="CANCELLED") == 1
+        assert found("muster_rpc_seconds_count", method=mine + "GetJob") == 1
+        assert found("muster_watch_streams") == found("muster_watch_lag_changes") == 0
+
+
+async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:
+    for is_per_job in (False, True):
+        async with serving(tmp_path, metrics=Exposure("127.0.0.1", 0, is_per_job)) as served:
+            if not is_per_job:
+                await served.stub.CreateJob(create("a", 8))
+                await served.until("a", RUNNING)
+            found = await scraped(served)
+            assert ("muster_job_cut_bytes_per_step" in set(found.names())) is is_per_job
+    cut = found("muster_job_cut_bytes_per_step", job="a", tier="zone")
+    assert cut == found("muster_cut_bytes_per_step", tier="zone") > 0
+
+
+async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics=Exposure("127.0.0.1", 0, True)) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        await served.stub.CreateJob(create("b"))
+        await served.until("b", RUNNING)
+        found = await scraped(served)
+    exposed = {name for name in found.names() if name.startswith("muster_")}
+    assert exposed == {metric.name for metric in METRICS}
+    assert {m.name for m in PER_JOB} < exposed
+    kinds = {family.name: family.type for family in found.families}
+    for metric in METRICS:
+        assert kinds[metric.name.removesuffix("_total")] == metric.kind
+        assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
+        assert metric.text.endswith(".")
+
+
+async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    async with serving(tmp_path, metrics=HERE) as served:
+        port = int(served.ready.metrics.rpartition(":")[2])
+        with pytest.raises(CannotListen, match=f"cannot serve metrics on 127.0.0.1:{port}"):
+            async with serving(tmp_path / "other", metrics=Exposure("127.0.0.1", port)):
+                pass
+
+
+async def test_without_the_option_nothing_listens(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        assert served.ready.metrics == ""
