@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID, uuid5
 
@@ -172,6 +173,10 @@ def _section(kind: type[Any], mapping: Mapping[str, Any], key: str) -> Any:
     return kind(**{name: _TRAINING.get(name, {}).get(v, v) for name, v in mapping[key].items()})
 
 
+# A job is shown many times, and its specification hardly changes. Shared: not to be changed.
+_spec_message = lru_cache(maxsize=4_096)(spec_to_proto)
+
+
 # --- jobs ----------------------------------------------------------------------
 
 
@@ -189,7 +194,7 @@ def job_to_proto(
         attempt=job.attempt,
         placement=job_placement(fabric, job, with_hosts=with_hosts) if job.hosts else None,
         version=version,
-        spec=spec_to_proto(job.spec),
+        spec=_spec_message(job.spec),
         tenant=job.tenant,
         priority=job.priority,
         preemptible=job.is_preemptible,

@@ -54,6 +54,7 @@ class Settings:
     how long calls may take to finish once the server stops. Of servers that share a store:
     `advertise`, where the others find this one, if not where it listens; `lease_s`, after
     which a leader that is not heard of is replaced. `tracer` None: no traces.
+    `long_decision_s`: decisions that take longer move to a process of their own; None: never.
     """
 
     store: str
@@ -70,6 +71,7 @@ class Settings:
     lease_s: float = 5.0
     metrics: Exposure | None = None
     tracer: Tracer | None = None
+    long_decision_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,14 @@ async def _writer(
     feed = Feed(settings.watch_depth)
     instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
     return Writer(
-        store, found, settings.clock, settings.limits, feed, settings.retention, instruments
+        store,
+        found,
+        settings.clock,
+        settings.limits,
+        feed,
+        settings.retention,
+        instruments,
+        settings.long_decision_s,
     )
 
 

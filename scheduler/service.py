@@ -53,6 +53,10 @@ HostRequest = (
 
 GANGS, INCIDENTS = 20, 10
 
+# Finding out why a job waits walks the queue: not for every one of many submits.
+_SHORT_QUEUE = 100
+_FRESH = "was just submitted; the next decision looks at it"
+
 
 class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
@@ -87,8 +91,12 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
                 return service_pb2.CreateJobResponse(answer=answer)
             state = await self._done(command, "spec.")
             made = state.by_request(request.request_id) if request.request_id else None
-            job = await self._message(state, made or _job(state, spec.name))
-            return service_pb2.CreateJobResponse(job=job)
+            job = made or _job(state, spec.name)
+            is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
+            if is_long and job.uid == command.uid:  # else an earlier call made it
+                fresh = convert.job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
+                return service_pb2.CreateJobResponse(job=fresh)
+            return service_pb2.CreateJobResponse(job=await self._message(state, job))
 
     async def GetJob(
         self, request: service_pb2.GetJobRequest, context: Context

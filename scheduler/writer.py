@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass
 
 from scheduler.access.caller import actor
@@ -31,6 +30,7 @@ from scheduler.core.decide import placing
 from scheduler.core.events import Event
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
+from scheduler.mind import Mind
 from scheduler.observe.instruments import Instruments, Mark, Stage, Step
 from scheduler.pages import recorded
 from scheduler.recovery import Recovered
@@ -38,6 +38,7 @@ from scheduler.store import Store, StoreError
 
 RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
+_MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
 
@@ -91,6 +92,7 @@ class Writer:
         feed: Feed,
         retention: Retention,
         instruments: Instruments | None = None,
+        long_decision_s: float | None = None,
     ) -> None:
         self.limits = limits
         self.feed = feed
@@ -106,8 +108,9 @@ class Writer:
         self._term: int | None = None  # while it leads
         self._is_stopping = False
         self.leader = ""
+        self._gathered = 0  # entries of the last batch
         self._disk = ThreadPoolExecutor(1, "muster-disk")
-        self._mind = ThreadPoolExecutor(1, "muster-decide")
+        self._mind = Mind(self._plan, limits, self.instruments.solved, long_decision_s)
         self._keeper = Keeper(store, self._disk, retention, recovered.saved)
 
     @property
@@ -129,6 +132,11 @@ class Writer:
     def waiting(self) -> int:
         """Commands and plans that nobody has looked at yet."""
         return len(self._queue)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether many ask at once."""
+        return self._gathered > _MANY
 
     def now_ns(self) -> int:
         """The time, except that it is never before the last event of the log."""
@@ -199,6 +207,7 @@ class Writer:
         """
         steps = _followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
+        self._mind.follow(step.event for step in steps)
         self.instruments.heard(steps)
         self._publish(steps)
 
@@ -206,6 +215,7 @@ class Writer:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
         self.feed.cut_off()
+        self._mind.forget()
         self._advance(recovered.state, recovered.last_ns)
 
     async def reach(self, version: int) -> None:
@@ -219,7 +229,7 @@ class Writer:
         self._turn_away()
         self.feed.close()
         self._disk.shutdown()
-        self._mind.shutdown(wait=False, cancel_futures=True)
+        self._mind.close()
 
     async def _write_and_decide(self, term: int) -> None:
         self._term = term
@@ -270,6 +280,7 @@ class Writer:
     async def _write(self, batch: list[_Entry]) -> None:
         """Check entries one after the other, append at once, then answer."""
         state, now_ns = self._state, self.now_ns()
+        self._gathered = len(batch)
         steps: list[Step] = []
         answers: list[Answer | Exception] = []
         for entry in batch:
@@ -281,6 +292,7 @@ class Writer:
         if steps:
             await self._append(batch, steps)
             self._advance(state, now_ns)
+            self._mind.follow(step.event for step in steps)
             self.instruments.wrote(steps)
             self._moved.set()
             self._keeper.offer(state, now_ns)
@@ -323,6 +335,7 @@ class Writer:
         again_ns: int | None = None
         while True:
             await self._moved_or(again_ns)
+            await self._mind.rest()
             self._moved.clear()
             try:
                 with self.instruments.deciding():
@@ -344,9 +357,8 @@ class Writer:
 
     async def _decide_once(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""
-        loop = asyncio.get_running_loop()
-        inside = copy_context()
-        plan = await loop.run_in_executor(self._mind, inside.run, self._plan, state, self.now_ns())
+        with self.instruments.inside(Stage.DECIDE):
+            plan = await self._mind.decide(state, self.now_ns())
         if not plan.actions:
             return plan.look_again_ns
         answer = await self._enter(
@@ -358,8 +370,7 @@ class Writer:
 
     def _plan(self, state: State, now_ns: int) -> Plan:
         find = self.instruments.finding(placing(state, self.limits))
-        with self.instruments.inside(Stage.DECIDE):
-            return decide(state, now_ns, self.limits, find)
+        return decide(state, now_ns, self.limits, find)
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
         self.instruments.conflicted()

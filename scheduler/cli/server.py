@@ -174,6 +174,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import Limits
     from scheduler.keeper import DAY_S, Retention
+    from scheduler.mind import LONG_S
     from scheduler.server import Settings
     from scheduler.specs import load_fabric
     from scheduler.tenantsfile import load_tenants
@@ -195,6 +196,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         retention=Retention(keys.snapshot_every, log_s),
         metrics=_exposure(keys.metrics),
         tracer=tracer,
+        long_decision_s=LONG_S,
     )
 
 
@@ -214,8 +216,12 @@ def _serve(settings: Settings) -> None:
     from scheduler.server import serve as run
     from scheduler.store import StoreError
 
+    def ready(ready: Ready) -> None:
+        _say_ready(ready)
+        _collect_seldom()
+
     try:
-        asyncio.run(run(settings, _say_ready))
+        asyncio.run(run(settings, ready))
     except (StoreError, CannotListen) as error:
         raise end(str(error), FAILED) from None
 
@@ -227,3 +233,13 @@ def _say_ready(ready: Ready) -> None:
         + (f", metrics on http://{ready.metrics}/metrics" if ready.metrics else "")
     )
     sys.stdout.flush()
+
+
+def _collect_seldom() -> None:
+    """States are values without cycles, so looking for cycles in 100,000 jobs, a fifth of a
+    second in which nobody is answered, is for the rare ones that libraries leave."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

@@ -92,8 +92,8 @@ class Step:
 class Instruments:
     """Everything that is measured of one writer. `tracer` None: no traces.
 
-    Stages are measured on the event loop and, DECIDE and SOLVE, in the deciding thread;
-    each is measured in one of them only.
+    Stages are measured on the event loop and, SOLVE, in the deciding thread; each is
+    measured in one of them only.
     """
 
     def __init__(self, tracer: Tracer | None = None) -> None:
@@ -138,6 +138,12 @@ class Instruments:
                 return find(job, free, most)
 
         return measured
+
+    def solved(self, times_ns: Sequence[tuple[int, int]]) -> None:
+        """A placement was looked for from when to when, by another process."""
+        mark = self.mark()
+        for began_ns, ended_ns in times_ns:
+            self._add(Stage.SOLVE, began_ns, ended_ns, (mark,))
 
     def wrote(self, steps: Sequence[Step]) -> None:
         """These events are durable."""

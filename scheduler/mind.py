@@ -1,0 +1,164 @@
+"""Where decisions are made: in a thread while they are short, else in a process of their own.
+
+Python runs one thread at a time, so a long decision in a thread slows down every call
+meanwhile. The process (decider.py) folds the same events into the same state and is sent
+what happened since it was last asked. It is started when a decision first takes long;
+until it is up, and whenever it fails, the thread decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from multiprocessing import Pipe
+from time import perf_counter
+
+from scheduler import snapshot
+from scheduler.core import Limits, Plan, State
+from scheduler.core.events import Event
+from scheduler.decider import Ask, Spans, Told
+
+LONG_S = 0.02
+_MOST_REST_S = 1.0
+MOST_EVENTS = 20_000  # beyond which a whole state is sent instead
+
+log = logging.getLogger("muster.writer")
+
+
+class Mind:
+    """Decides for one writer, one decision at a time. `here` decides in the thread;
+    `solved` is told when each placement elsewhere was looked for.
+
+    `long_s`: from where on a decision is long; None: all are made in the thread.
+    """
+
+    def __init__(
+        self,
+        here: Callable[[State, int], Plan],
+        limits: Limits,
+        solved: Callable[[Spans], None],
+        long_s: float | None = None,
+    ) -> None:
+        self._here = here
+        self._limits = limits
+        self._solved = solved
+        self._long_s = long_s
+        self._thread = ThreadPoolExecutor(1, "muster-decide")
+        self._other: Process | None = None
+        self._took_s = 0.0
+        self._is_closed = False
+
+    def follow(self, events: Iterable[Event]) -> None:
+        """These are durable: the next state to decide on has them."""
+        if self._other is not None:
+            self._other.follow(events)
+
+    def forget(self) -> None:
+        """The next state does not follow from the one before."""
+        if self._other is not None:
+            self._other.forget()
+
+    async def decide(self, state: State, now_ns: int) -> Plan:
+        """What `here` answers, wherever it is found. `state`: after all that was followed."""
+        # Taken here and now: what is followed from now on leads to a later state.
+        other = self._other if self._other is not None and self._other.is_up() else None
+        events = other.take() if other else None
+        inside, loop = copy_context().run, asyncio.get_running_loop()
+        began = perf_counter()
+        plan = await loop.run_in_executor(
+            self._thread, inside, self._decide, other, state, now_ns, events
+        )
+        self._took_s = perf_counter() - began
+        if self._long_s is not None and self._took_s > self._long_s:
+            self._other = self._other or Process()
+        return plan
+
+    async def rest(self) -> None:
+        """Wait as long as the last decision took, if it was a long one: decisions one after
+        the other on a long queue leave half of the time to the calls."""
+        if self._long_s is not None and self._took_s > self._long_s:
+            await asyncio.sleep(min(self._took_s, _MOST_REST_S))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._other is not None:
+            self._other.kill()
+
+    def _decide(
+        self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
+    ) -> Plan:
+        if other is None:
+            return self._here(state, now_ns)
+        try:
+            told = other.ask(state, now_ns, self._limits, events)
+        except (EOFError, OSError) as error:
+            if self._is_closed:
+                raise
+            log.warning("the deciding process has ended (%r): a thread decides", error)
+            other.kill()
+            self._other = None
+            return self._here(state, now_ns)
+        self._solved(told.solves)
+        return told.plan
+
+
+class Process:
+    """A process that decides, and the events that it has not been sent."""
+
+    def __init__(self) -> None:
+        self._link, theirs = Pipe()
+        # Not -m: what it sends must bear the name of its module, not of the program.
+        program = "from scheduler.decider import main; main()"
+        command = [sys.executable, "-c", program, str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self._is_up = False
+        self._events: list[Event] | None = None  # None: it needs a whole state
+
+    def is_up(self) -> bool:
+        """Whether it has started."""
+        try:
+            if not self._is_up and self._link.poll():
+                self._is_up = bool(self._link.recv())
+        except (EOFError, OSError):
+            self._is_up = True  # asking it will find that it has ended
+        return self._is_up
+
+    def follow(self, events: Iterable[Event]) -> None:
+        if self._events is not None:
+            self._events += events
+            if len(self._events) > MOST_EVENTS:
+                self.forget()
+
+    def forget(self) -> None:
+        """It will need a whole state."""
+        self._events = None
+
+    def take(self) -> tuple[Event, ...] | None:
+        """What it lacks; None: everything."""
+        events, self._events = self._events, []
+        return None if events is None else tuple(events)
+
+    def ask(
+        self, state: State, now_ns: int, limits: Limits, events: tuple[Event, ...] | None
+    ) -> Told:
+        """Raises: EOFError, OSError when it has ended; what decide raised."""
+        base = snapshot.encode(state, now_ns) if events is None else None
+        self._link.send(Ask(state.version, now_ns, limits, base, events or ()))
+        answer = self._link.recv()
+        if isinstance(answer, Exception):
+            self.forget()  # whether it took the events is unknown
+            raise answer
+        assert isinstance(answer, Told)
+        return answer
+
+    def kill(self) -> None:
+        """Whoever waits for an answer gets EOFError."""
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,111 @@
+"""Decisions in a process of their own: the same plans, and service without it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import Limits, Plan, State, decide, replay
+from scheduler.core.events import Event, JobSubmitted
+from scheduler.mind import Mind
+from tests.build import fabric, loaded, spec
+from tests.serving import RUNNING, create, serving
+
+LIMITS = Limits()
+ALWAYS = 0.0
+
+
+class _Here:
+    """The decision in the thread, counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, state: State, now_ns: int) -> Plan:
+        self.count += 1
+        return decide(state, now_ns, LIMITS)
+
+
+@pytest.fixture
+def here() -> _Here:
+    return _Here()
+
+
+@pytest.fixture
+async def mind(here: _Here) -> AsyncIterator[Mind]:
+    mind = Mind(here, LIMITS, lambda _: None, ALWAYS)
+    await mind.decide(loaded(fabric()), 0)  # long, hence a process from now on
+    await _is_up(mind)
+    yield mind
+    mind.close()
+
+
+async def _is_up(mind: Mind) -> None:
+    for _ in range(2_000):
+        if mind._other is not None and mind._other.is_up():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("no process came up")
+
+
+def _events(count: int, first: int = 0) -> list[Event]:
+    numbers = range(first, first + count)
+    return [JobSubmitted(1, f"u{n}", spec(f"j{n}", 2), f"r{n}") for n in numbers]
+
+
+async def test_the_plans_are_those_of_the_thread(mind: Mind, here: _Here) -> None:
+    state = loaded(fabric())
+    for first in (0, 3, 6):
+        events = _events(3, first)
+        state = replay(events, state)
+        mind.follow(events)
+        assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+    assert here.count == 1
+
+
+async def test_a_process_that_dies_costs_no_decision(
+    mind: Mind, here: _Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = replay(_events(3), loaded(fabric()))
+    assert mind._other is not None
+    os.kill(mind._other._process.pid, signal.SIGKILL)
+    mind._other._process.wait()
+    with caplog.at_level(logging.WARNING):
+        assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+    assert "a thread decides" in caplog.text
+    assert here.count == 2
+    await _is_up(mind)  # and a new one follows
+    assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+    assert here.count == 2
+
+
+async def test_a_process_that_lost_count_says_so_and_begins_again(mind: Mind) -> None:
+    state = loaded(fabric())
+    assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+    mind.follow(_events(2))  # of which the state knows nothing
+    with pytest.raises(ValueError, match="lead to version 3, not 1"):
+        await mind.decide(state, 5)
+    assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+
+
+async def test_a_server_that_always_takes_the_process_serves(tmp_path: Path) -> None:
+    async with serving(tmp_path, long_decision_s=ALWAYS) as served:
+        for i in range(4):
+            await served.stub.CreateJob(create(f"j{i}", 2))
+        for i in range(4):
+            await served.until(f"j{i}", RUNNING)
+
+
+async def test_the_process_ends_with_its_server() -> None:
+    mind = Mind(lambda state, now_ns: decide(state, now_ns, LIMITS), LIMITS, lambda _: None, ALWAYS)
+    await mind.decide(loaded(fabric()), 0)
+    await _is_up(mind)
+    assert mind._other is not None
+    mind._other._link.close()  # as when the server is killed
+    assert await asyncio.to_thread(mind._other._process.wait, 5) == 0
