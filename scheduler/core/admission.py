@@ -33,15 +33,22 @@ class Allowance:
 
 
 class Quotas:
-    """The quotas while one decision is made. Mutable: told of each start."""
+    """The quotas while one decision is made. Mutable: told of each start.
 
-    def __init__(self, state: State) -> None:
+    `can_take_back`: hosts lent to preemptible gangs count as obtainable, as they are under
+    a policy that preempts. Without it a promise is kept by free hosts alone.
+    """
+
+    def __init__(self, state: State, can_take_back: bool = True) -> None:
         self._tenants, self._fabric = state.tenants, state.loaded_fabric
         self._by_name = nodes(state.tenants, state.loaded_fabric)
         self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in self._by_name.values())
         held = {name: account.held for name, account in state.accounts.items() if account.held}
         self.book = Book(self._by_name, held)
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
+        self._unhealthy = state.unhealthy
+        is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
+        self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
         self._memo: dict[tuple[str, bool], Allowance] = {}
 
@@ -60,7 +67,8 @@ class Quotas:
         reach = free & ~others
         pool = reach.bit_count()
         if not job.is_preemptible:
-            pool = min(pool, self.book.most(job.tenant, free.bit_count()))
+            obtainable = free.bit_count() + self.book.lent(self._lent or {})
+            pool = min(pool, self.book.most(job.tenant, obtainable))
         return Allowance(limit, whose, reach, own, pool)
 
     def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
@@ -82,6 +90,7 @@ class Quotas:
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
         self.book.take(job.tenant, hosts.bit_count())
+        self._lend(job, hosts.bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] = self._held.get(job.tenant, 0) | hosts
         self._kept = None
@@ -90,16 +99,23 @@ class Quotas:
     def left(self, job: Job) -> None:
         """`job`, which ran, gives up its hosts."""
         self.book.take(job.tenant, -job.held.bit_count())
+        self._lend(job, -(job.held & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] &= ~job.held
         self._kept = None
         self._memo.clear()
+
+    def _lend(self, job: Job, hosts: int) -> None:
+        if job.is_preemptible and self._lent is not None:
+            self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
 
     def copy(self) -> Quotas:
         """Quotas of their own, to try something out."""
         other: Quotas = Quotas.__new__(Quotas)
         other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
         other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
+        other._unhealthy = self._unhealthy
+        other._lent = None if self._lent is None else self._lent.copy()
         other._kept, other._memo = None, {}
         return other
 
@@ -120,6 +136,16 @@ class Quotas:
     def uncovered(self, job: Job, hosts: int, book: Book | None = None) -> int:
         """How many of `hosts` more hosts no promise to the job's own tenants covers."""
         return 0 if self.is_open else hosts - (book or self.book).covered(job.tenant, hosts)
+
+
+def _preemptible_by_leaf(state: State) -> dict[str, int]:
+    """Healthy hosts of each tenant's gangs that can be sent away."""
+    found: dict[str, int] = {}
+    for job in state.in_state(JobState.RUNNING):
+        if job.is_preemptible:
+            hosts = (job.held & ~state.unhealthy).bit_count()
+            found[job.tenant] = found.get(job.tenant, 0) + hosts
+    return found
 
 
 def _held_by_leaf(state: State) -> dict[str, HostSet]:

@@ -125,7 +125,7 @@ class Desk:
         self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find, aim: Find
     ) -> None:
         self.free = free
-        self.quotas = Quotas(state)
+        self.quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
         self.company = Company(state)
         self._outlook = Outlook(state, now_ns, limits, self.quotas)
         self.calendar = self._outlook.calendar

@@ -113,7 +113,7 @@ class _Told:
 
     def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
-        self._quotas = Quotas(state)
+        self._quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
         self._outlook = Outlook(state, now_ns, limits, self._quotas)
         self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._preempting = Preempting(

@@ -181,6 +181,16 @@ class Book:
             drop = self._promise[name] - after
         return drop
 
+    def lent(self, preemptible_by_leaf: Mapping[str, int]) -> int:
+        """How many of these hosts, which preemptible gangs hold, tenants hold beyond their
+        guarantees: others can take them back."""
+        lent = dict.fromkeys(("", *self._nodes), 0)
+        for name, node in reversed(list(self._nodes.items())) if preemptible_by_leaf else ():
+            hosts = lent[name] + preemptible_by_leaf.get(name, 0)
+            above = node.path[1] if len(node.path) > 1 else ""
+            lent[above] += max(0, min(hosts, self.held[name] - node.guaranteed))
+        return lent[""]
+
     def is_within_guarantee(self, name: str) -> bool:
         return self.held[name] < self._nodes[name].guaranteed
 

@@ -128,8 +128,20 @@ def check_state(state: State) -> None:
             assert state.account(tenant.name).held == held
 
 
-def check_start(before: State, after: State, job: Job) -> None:
-    """Limits hold; what is not preemptible leaves the promises to others whole."""
+def lent(state: State, name: str = "") -> int:
+    """Hosts of preemptible gangs that `name` holds beyond its guarantee, or all together."""
+    own = [j for j in state.jobs.values() if j.tenant == name and j.is_preemptible]
+    hosts = sum((j.held & ~state.unhealthy).bit_count() for j in own if j.state is JobState.RUNNING)
+    hosts += sum(lent(state, t.name) for t in state.tenants.tenants if t.parent == name)
+    if not name:
+        return hosts
+    due = guarantee(state.tenants, state.tenants.by_name[name])
+    return max(0, min(hosts, holding(state, name).bit_count() - due))
+
+
+def check_start(before: State, after: State, job: Job, can_take_back: bool = True) -> None:
+    """Limits hold; what is not preemptible leaves the promises to others whole: as many
+    hosts are free, or lent to those who can be sent away."""
     tenants = before.tenants
     for name in tenants.path(job.tenant):
         limit = tenants.by_name[name].limit_gpus
@@ -138,7 +150,8 @@ def check_start(before: State, after: State, job: Job) -> None:
         return
     taken = (before.free & ~after.free).bit_count()
     is_covered = promise(before) - promise(after) == taken
-    assert is_covered or after.free.bit_count() >= promise(after)
+    back = lent(after) if can_take_back else 0
+    assert is_covered or after.free.bit_count() + back >= promise(after)
     shaped = [tenant for tenant in tenants.tenants if tenant.cells]
     cells = [cell for tenant in shaped for cell in tenant.cells]
     others = [c for t in shaped if t.name not in tenants.path(job.tenant) for c in t.cells]
@@ -169,12 +182,14 @@ class Machine(RuleBasedStateMachine):
         self.stale: list[Plan] = []
         self.record(FabricLoaded(0, FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
 
-    def record(self, *events: Event) -> None:
+    def record(self, *events: Event, is_stale: bool = False) -> None:
+        # A commit does not know the policy, and nobody is lent to beyond what it counts.
+        can_take_back = is_stale or self.limits.policy is Policy.PRODUCTION
         for event in events:
             before, self.state = self.state, apply(self.state, event)
             self.log.append(event)
             if isinstance(event, JobStarted):
-                check_start(before, self.state, self.state.jobs[event.name])
+                check_start(before, self.state, self.state.jobs[event.name], can_take_back)
         check_state(self.state)
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
@@ -209,7 +224,7 @@ class Machine(RuleBasedStateMachine):
         if self.stale:
             answer = commit(self.state, self.stale.pop(), self.now_ns)
             if not isinstance(answer, Conflict):
-                self.record(*answer)
+                self.record(*answer, is_stale=True)
 
     @rule()
     def explain(self) -> None:

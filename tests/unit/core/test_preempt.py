@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import Conflict, Limits, Plan, State, commit, decide, explain, replay
+from scheduler.core import Conflict, Limits, Plan, Policy, State, commit, decide, explain, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs
 from scheduler.core.events import JobPreempted
@@ -131,6 +131,29 @@ def test_more_than_the_guarantee_does_not() -> None:
     state = cluster(1, 2, 2, LENDING)
     state = schedule(run(state, submit("s0", 4, tenant="shop", priority_class="spot")))
     assert sent_away(run(state, submit("l", 3, tenant="lab", priority=-50))) == {}
+
+
+def test_nobody_leaves_so_that_what_is_lent_stands_empty() -> None:
+    """The lab's two hosts are lent to the gang that stays, and can be had back from it."""
+    state = cluster(2, 2, 2, LENDING)
+    for name in ("s0", "s1"):
+        state = run(state, submit(name, 4, tenant="shop", priority_class="spot"))
+    state = run(schedule(state), submit("u", 4, tenant="shop", priority_class="urgent"))
+    (victims,) = sent_away(state).values()
+    assert len(victims) == 1
+    state = run(schedule(state), submit("l", 2, tenant="lab"))
+    assert sent_away(state) == {"l": tuple({"s0", "s1"} - set(victims))}
+
+
+def test_a_job_borrows_beside_what_is_lent() -> None:
+    state = schedule(
+        run(cluster(1, 1, 4, LENDING), submit("s0", 2, tenant="shop", priority_class="spot"))
+    )
+    state = run(state, submit("u", 2, tenant="shop"))
+    assert sent_away(state) == {"u": ()}
+    off = replace(LENDING, preemption=replace(TERMS, is_on=False))
+    assert sent_away(run(state, LoadTenants(off))) == {}
+    assert decide(state, 0, Limits(policy=Policy.EASY)).actions == ()
 
 
 def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:
