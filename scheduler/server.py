@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,7 +15,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from placement.fabric import Fabric
-from scheduler.core import Limits, Tenants
+from scheduler.access.caller import SERVER, Caller, Role, act_for
+from scheduler.access.door import Access, CannotListen, Door
+from scheduler.access.waiting import at_most
+from scheduler.core import Limits, Rejected, Tenants
+from scheduler.core.commands import LoadTenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
 from scheduler.keeper import Retention
@@ -23,12 +27,19 @@ from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.observe.rpc import Around
+from scheduler.problems import InputError
 from scheduler.recovery import Recovered, check_fabric, recover, replayed
 from scheduler.replica import Candidate, Replica
 from scheduler.service import SchedulerServicer
+from scheduler.signals import Signals, tell_systemd
 from scheduler.store import SharedStore, Store, open_store
+from scheduler.tenantsfile import load_tenants
 from scheduler.v1 import service_pb2, service_pb2_grpc
-from scheduler.writer import Writer
+from scheduler.writer import NotLeading, Stopped, Writer
+
+__all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
+
+log = logging.getLogger("muster.server")
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
@@ -41,20 +52,17 @@ _OPTIONS = (
 )
 
 
-class CannotListen(Exception):
-    """The address is taken, or is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
     `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
-    how long calls may take to finish once the server stops. Of servers that share a store:
-    `advertise`, where the others find this one, if not where it listens; `lease_s`, after
-    which a leader that is not heard of is replaced. `tracer` None: no traces.
-    `long_decision_s`: decisions that take longer move to a process of their own; None: never.
+    how long calls may take to finish once the server stops. `tenants_file`: read again on
+    `reload`. Of servers that share a store: `advertise`, where the others find this one, if
+    not where it listens; `lease_s`, after which a leader that is not heard of is replaced.
+    `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
+    of their own; None: never.
     """
 
     store: str
@@ -72,6 +80,8 @@ class Settings:
     metrics: Exposure | None = None
     tracer: Tracer | None = None
     long_decision_s: float | None = None
+    access: Access = field(default_factory=Access)
+    tenants_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,47 +95,56 @@ class Ready:
 
 
 async def serve(
-    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event | None = None
+    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals | None = None
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`; finish what runs, then close the log.
+    """Serve until told to stop; finish what runs, then close the log.
 
-    Raises: StoreError when the log cannot be used, CannotListen.
+    `signals`: the process's own, unless given.
+
+    Raises: StoreError when the log cannot be used, CannotListen, InputError for
+    certificates or an auth file that will not do.
     """
+    signals = signals or Signals().listen()
     gauges = Gauges(Instruments(settings.tracer), settings.metrics)
     try:
         with gauges.exposed():  # from before the log is replayed, which may take long
-            await _serve(settings, on_ready, stop or _stop_on_signals(), gauges)
+            await _serve(settings, on_ready, signals, gauges)
     except MetricsPortTaken as error:
         raise CannotListen(str(error)) from None
 
 
 async def _serve(
-    settings: Settings, on_ready: Callable[[Ready], None], stop: asyncio.Event, gauges: Gauges
+    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals, gauges: Gauges
 ) -> None:
     store = open_store(settings.store)
     try:
-        freshness = Freshness(SERVICE)
-        around = Around(gauges.instruments)
-        server = grpc.aio.server(options=_OPTIONS, interceptors=(around, freshness))
         servicer = SchedulerServicer(settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
-        address = _bind(server, servicer, checks, settings.listen)
+        freshness = Freshness(SERVICE)
+        door = Door(settings.access, lambda: servicer.state, settings.clock)
+        around = (Around(gauges.instruments), door.guard, freshness)  # the outermost first
+        server = grpc.aio.server(interceptors=around, options=(*_OPTIONS, *door.options))
+        address = _bind(server, servicer, checks, door, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
+            reloading = asyncio.create_task(_reload(settings, signals.reload, door, writer))
             if replica:
-                await _first(writing, stop, replica.is_ready)
-            if not (writing.done() or stop.is_set()):
+                await _first(writing, signals.stop, replica.is_ready)
+            if not (writing.done() or signals.stop.is_set()):
                 servicer.attach(writer)
                 freshness.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
                 state = writer.state
                 on_ready(Ready(address, state.loaded_fabric, state.version, gauges.address))
-                await _first(writing, stop)
+                tell_systemd("READY=1")
+                await _first(writing, signals.stop)
+                tell_systemd("STOPPING=1")
                 await _drain(server, checks, writer, settings.drain_s)
+            reloading.cancel()
             (replica or writer).stop()
             await writing
         finally:
@@ -165,6 +184,7 @@ async def _writer(
         settings.retention,
         instruments,
         settings.long_decision_s,
+        at_most(settings.access.limits.waiting_jobs),
     )
 
 
@@ -176,32 +196,49 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
         task.cancel()
 
 
-def _stop_on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
+async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: Writer) -> None:
+    """At every SIGHUP take up changed certificates, tokens, roles and tenants."""
+    act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
+    while True:
+        await asked.wait()
+        asked.clear()
+        door.look()
+        if settings.tenants_file is not None:
+            await _reload_tenants(settings.tenants_file, writer)
+
+
+async def _reload_tenants(path: str, writer: Writer) -> None:
+    """What is wrong goes to the log, and the old tenants stay."""
+    try:
+        file = await asyncio.to_thread(load_tenants, path)
+        file.check(writer.state.loaded_fabric)
+        answer = await writer.submit(LoadTenants(file.tenants))
+    except InputError as error:
+        log.error("not taken, the old tenants stay: %s", error)
+        return
+    except (NotLeading, Stopped):
+        log.warning("%s: not read, for this server does not lead", path)
+        return
+    if isinstance(answer, Rejected):
+        log.error("%s is not taken, the old tenants stay: %s", path, answer.message)
+    else:
+        log.warning("%s: %s", path, "taken" if answer else "nothing has changed")
 
 
 def _bind(
     server: grpc.aio.Server,
     servicer: SchedulerServicer,
     checks: health.aio.HealthServicer,
+    door: Door,
     listen: str,
 ) -> str:
     """Register everything and take the address; the address that was taken."""
     service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
-        raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
-    try:
-        bound = server.add_insecure_port(listen)
-    except RuntimeError:
-        raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
-    return f"{host}:{bound}"
+    if door.has_reflection:
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+    return door.open(server, listen)
 
 
 async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:

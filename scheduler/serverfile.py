@@ -4,6 +4,9 @@
     store: sqlite:////var/lib/muster/muster.db
     fabric: fabric.yaml
     tenants: tenants.yaml
+    tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
+    auth: {file: auth.yaml}
+    limits: {waiting_jobs: 5000}
 
 Every key is optional. Files are looked for beside the file that names them. A new
 section is a class of keys here and a line in `_SECTIONS`.
@@ -20,6 +23,8 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from placement.fabric import PRESETS
+from scheduler.access.door import Reflection
+from scheduler.access.limits import CallLimits
 from scheduler.core import Policy
 from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel
@@ -98,6 +103,21 @@ class LogKeys(Keys):
     level: LogLevel = LogLevel.WARNING
 
 
+class TlsKeys(Keys):
+    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
+
+    certificate: FilePath
+    key: FilePath
+    client_ca: FilePath | None = None
+
+
+class AuthKeys(Keys):
+    """`file`: tokens and certificates with their roles, see authfile."""
+
+    file: FilePath
+    reflection: Reflection = Reflection.CALLERS
+
+
 class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
@@ -106,6 +126,7 @@ class ServerKeys(Keys):
     a leader among them that is not heard of for so long is replaced.
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
+    `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
     listen: Text = DEFAULT_LISTEN
@@ -122,12 +143,19 @@ class ServerKeys(Keys):
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Text | None = None
+    insecure: Flag = False
+    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
+    auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
+    limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
 
 
 _SECTIONS: dict[str, type[Keys]] = {
     "": ServerKeys,
     "metrics": MetricsKeys,
     "log": LogKeys,
+    "tls": TlsKeys,
+    "auth": AuthKeys,
+    "limits": CallLimits,
 }
 
 

@@ -71,6 +71,11 @@ class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
         self._attached = writer
 
     @property
+    def state(self) -> State | None:
+        """The newest durable one; None before `attach`."""
+        return self._attached.state if self._attached else None
+
+    @property
     def _writer(self) -> Writer:
         if self._attached is None:
             raise starting("the server is starting: it is replaying its log")

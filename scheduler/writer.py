@@ -43,6 +43,7 @@ _MANY = 4  # entries that arrived during one append
 log = logging.getLogger("muster.writer")
 
 Answer = tuple[Event, ...] | Rejected | Conflict
+Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
 
 
 class Stopped(Exception):
@@ -81,6 +82,7 @@ class Writer:
     one of several follows what others write until it is told to `lead`.
 
     `leader`: where the server listens that leads instead, "" when that is not known.
+    `admission` checks commands: the core's own rule, or one that is stricter.
     """
 
     def __init__(
@@ -93,10 +95,12 @@ class Writer:
         retention: Retention,
         instruments: Instruments | None = None,
         long_decision_s: float | None = None,
+        admission: Admit = admit,
     ) -> None:
         self.limits = limits
         self.feed = feed
         self.instruments = instruments or Instruments()
+        self._admit = admission
         self._store = store
         self._state = recovered.state
         self._clock = clock
@@ -148,7 +152,9 @@ class Writer:
         Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
-        answer = await self._enter(Stage.ADMIT, lambda state, now_ns: admit(state, command, now_ns))
+        answer = await self._enter(
+            Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
+        )
         assert not isinstance(answer, Conflict)
         return answer
 

@@ -24,6 +24,7 @@ from grpc_status import rpc_status
 from scheduler.convert import spec_to_proto
 from scheduler.core.events import Event
 from scheduler.server import Ready, Settings, serve
+from scheduler.signals import Signals
 from scheduler.store import open_store
 from scheduler.store.sqlite import SqliteStore
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
@@ -42,6 +43,7 @@ class Served:
     stub: service_pb2_grpc.SchedulerServiceAsyncStub
     task: asyncio.Task[None]
     stop: asyncio.Event
+    reload: asyncio.Event
 
     async def get(self, name: str) -> job_pb2.Job:
         return (await self.stub.GetJob(service_pb2.GetJobRequest(name=name))).job
@@ -63,8 +65,13 @@ def ticking() -> Callable[[], int]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
-    """Serve eight hosts from the store in `folder` until the block ends."""
+async def serving(
+    folder: Path, *, channel: Callable[[str], grpc.aio.Channel] | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """Serve eight hosts from the store in `folder` until the block ends.
+
+    `channel`: how the stub gets there, in the clear when it is not given.
+    """
     chosen: dict[str, Any] = {
         "store": url(folder),
         "listen": "127.0.0.1:0",
@@ -73,15 +80,16 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
         **settings,
     }
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    task = asyncio.create_task(serve(Settings(**chosen), ready.set_result, stop))
+    signals = Signals()
+    task = asyncio.create_task(serve(Settings(**chosen), ready.set_result, signals))
     waiting: set[asyncio.Future[Any]] = {task, ready}
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if not ready.done():
         await task
-    async with grpc.aio.insecure_channel(ready.result().address) as channel:
-        yield Served(ready.result(), service_pb2_grpc.SchedulerServiceStub(channel), task, stop)
-    stop.set()
+    async with (channel or grpc.aio.insecure_channel)(ready.result().address) as opened:
+        stub = service_pb2_grpc.SchedulerServiceStub(opened)
+        yield Served(ready.result(), stub, task, signals.stop, signals.reload)
+    signals.stop.set()
     await task
 
 

@@ -14,6 +14,7 @@ from scheduler.cli.calls import FAILED, end, quiet_grpc
 from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
+    from scheduler.access.door import Access
     from scheduler.observe.exposition import Exposure
     from scheduler.observe.instruments import Tracer
     from scheduler.server import Ready, Settings
@@ -100,8 +101,17 @@ def serve(
     log_level: Annotated[
         LogLevel | None, typer.Option(help="The least grave record.  [default: warning]")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine without TLS or authentication too."
+        ),
+    ] = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready."""
+    """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready.
+
+    SIGHUP reads certificates, the auth file and the tenants again.
+    """
     quiet_grpc()
     from scheduler.core import Policy
     from scheduler.observe.logs import configure
@@ -117,6 +127,7 @@ def serve(
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
         "assumed_limit_h": assumed_limit_h,
+        "insecure": insecure or None,
         "snapshot_every": snapshot_every,
         "keep_log_days": keep_log_days,
         "metrics": _metrics(keys.metrics, metrics, metrics_per_job),
@@ -190,6 +201,8 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         described.spec if described else None,
         Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
         tenants=file.tenants if file else None,
+        tenants_file=keys.tenants,
+        access=_access(keys),
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",
         lease_s=keys.lease_s,
@@ -207,6 +220,20 @@ def _exposure(keys: MetricsKeys | None) -> Exposure | None:
         return None
     host, _, port = keys.listen.rpartition(":")
     return Exposure(host.strip("[]"), int(port), keys.per_job)
+
+
+def _access(keys: ServerKeys) -> Access:
+    from scheduler.access.door import Access, Reflection
+    from scheduler.access.tls import TlsFiles
+
+    shown = keys.tls
+    return Access(
+        TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None,
+        keys.auth.file if keys.auth else None,
+        keys.auth.reflection if keys.auth else Reflection.CALLERS,
+        keys.limits,
+        keys.insecure,
+    )
 
 
 def _serve(settings: Settings) -> None:

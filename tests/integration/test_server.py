@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scheduler.recovery import Recovered, recover
 from scheduler.server import SERVICE, CannotListen, Settings, serve
+from scheduler.signals import Signals
 from scheduler.store import Store
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import fabric_spec
@@ -47,10 +48,10 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
         return recover(store, fabric_spec(), now_ns)
 
     monkeypatch.setattr("scheduler.server.recover", slowly)
-    stop, ready = asyncio.Event(), asyncio.Event()
+    signals, ready = Signals(), asyncio.Event()
     address = f"127.0.0.1:{unused_tcp_port}"
     running = asyncio.create_task(
-        serve(Settings(url(tmp_path), address, fabric_spec()), lambda _: ready.set(), stop)
+        serve(Settings(url(tmp_path), address, fabric_spec()), lambda _: ready.set(), signals)
     )
     async with grpc.aio.insecure_channel(address) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
@@ -61,7 +62,7 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
         go.set()
         await ready.wait()
         assert await _health(channel) == Status.SERVING
-    stop.set()
+    signals.stop.set()
     await running
 
 

@@ -1,0 +1,193 @@
+"""The auth file: tokens and client certificates, each with its role and tenant.
+
+    tokens:
+      - {id: 1f0c9a2e, name: ci, role: submitter, tenant: vision, sha256: 9b0c...}
+    certificates:
+      - {san: head-1.example.org, name: launcher, role: operator}
+      - {common_name: ada, role: viewer, tenant: "*"}
+
+Viewers and submitters have a tenant, "*" for all of them; operators and admins look
+after everybody and have none. `expires` is an ISO 8601 time, UTC unless it says else.
+Whoever is not in the file is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from reprlib import repr as short
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from scheduler.access import tokens
+from scheduler.access.caller import Caller, Role
+from scheduler.core.job import SECOND_NS
+from scheduler.jobkeys import Keys, Text, message_of, path_of
+from scheduler.problems import InputError, Problem
+from scheduler.strictyaml import Document, load
+
+EVERY_TENANT = "*"
+_ROLES = {role.name.lower(): role for role in Role}
+_OF_TENANTS = (Role.VIEWER, Role.SUBMITTER)
+
+
+def _refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError("muster", "{message}", {"message": message})
+
+
+def _role(value: Any) -> Role:
+    if not isinstance(value, str) or value not in _ROLES:
+        raise _refusal(f"must be one of {', '.join(_ROLES)}, not {short(value)}")
+    return _ROLES[value]
+
+
+def _hex(value: Any, digits: int) -> str:
+    text = str(value).zfill(digits) if isinstance(value, int) else value  # 00001234 is text too
+    if not isinstance(text, str) or not re.fullmatch(f"[0-9a-f]{{{digits}}}", text):
+        raise _refusal(f"must be {digits} hexadecimal digits in quotes, not {short(value)}")
+    return text
+
+
+def read_time(value: Any) -> datetime:
+    """Raises: PydanticCustomError unless it is an ISO 8601 date or time."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise _refusal(
+            f"must be a time such as 2027-01-31 or 2027-01-31T12:00Z, not {short(value)}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class _Entry(Keys):
+    role: Annotated[Role, BeforeValidator(_role)]
+    tenant: Text = ""
+
+
+class TokenKeys(_Entry):
+    id: Annotated[str, BeforeValidator(lambda value: _hex(value, 8))]
+    name: Text
+    sha256: Annotated[str, BeforeValidator(lambda value: _hex(value, 64))]
+    created: Annotated[datetime | None, BeforeValidator(read_time)] = None
+    expires: Annotated[datetime | None, BeforeValidator(read_time)] = None
+
+
+class CertificateKeys(_Entry):
+    """`san`: any subject alternative name. `common_name`: of the subject."""
+
+    san: Text = ""
+    common_name: Text = ""
+    name: Text = ""
+
+
+class _FileKeys(Keys):
+    tokens: list[TokenKeys] = Field(default_factory=list)
+    certificates: list[CertificateKeys] = Field(default_factory=list)
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": _FileKeys,
+    "tokens": TokenKeys,
+    "certificates": CertificateKeys,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AuthFile:
+    """Everybody whom the server lets in, and the document that says so."""
+
+    tokens: tuple[TokenKeys, ...]
+    certificates: tuple[CertificateKeys, ...]
+    document: Document
+    _token_by_id: dict[str, TokenKeys] = field(repr=False)
+    _caller_by_name: dict[tuple[str, str], Caller] = field(repr=False)
+
+    def by_token(self, text: str, now_ns: int) -> Caller | None:
+        """Whose token this is; None when it is nobody's, revoked or expired."""
+        known = self._token_by_id.get(tokens.id_of(text) or "")
+        if known is None or not tokens.matches(text, known.sha256):
+            return None
+        if known.expires and now_ns >= known.expires.timestamp() * SECOND_NS:
+            return None
+        return _caller(known, known.name)
+
+    def by_certificate(self, sans: Iterable[str], common_name: str) -> Caller | None:
+        """Whose verified certificate this is: by its alternative names, then its subject."""
+        wanted = [("san", san) for san in sans] + [("common_name", common_name)]
+        return next(filter(None, map(self._caller_by_name.get, wanted)), None)
+
+
+def load_auth(path: str) -> AuthFile:
+    """Raises: InputError with every fault found, each with its line."""
+    _check_writers(path)
+    return from_document(load(path))
+
+
+def from_document(document: Document) -> AuthFile:
+    """Raises: as `load_auth`."""
+    try:
+        keys = _FileKeys.model_validate(document.mapping())
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    if wrong := list(_faults(keys)):
+        raise document.error(*wrong)
+    return AuthFile(
+        tuple(keys.tokens),
+        tuple(keys.certificates),
+        document,
+        {token.id: token for token in keys.tokens},
+        {_key(entry): _caller(entry, entry.name or _key(entry)[1]) for entry in keys.certificates},
+    )
+
+
+def _check_writers(path: str) -> None:
+    """Whoever may write the file may be anybody: refuse one that is open to all."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # said by whoever reads it
+    if mode & stat.S_IWOTH:
+        raise InputError(Problem("", "may be written by anybody: chmod o-w", path))
+
+
+def _key(entry: CertificateKeys) -> tuple[str, str]:
+    return ("san", entry.san) if entry.san else ("common_name", entry.common_name)
+
+
+def _caller(entry: _Entry, name: str) -> Caller:
+    return Caller(name, entry.role, "" if entry.tenant == EVERY_TENANT else entry.tenant)
+
+
+def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
+    """What is wrong between the keys."""
+    placed = [(f"tokens.{i}", entry) for i, entry in enumerate(keys.tokens)]
+    ids: set[str] = set()
+    for where, token in placed:
+        yield from _tenancy(where, token)
+        if token.id in ids:
+            yield f"{where}.id", f"token {token.id} is given twice"
+        ids.add(token.id)
+    seen: set[tuple[str, str]] = set()
+    for i, entry in enumerate(keys.certificates):
+        where = f"certificates.{i}"
+        yield from _tenancy(where, entry)
+        if bool(entry.san) == bool(entry.common_name):
+            yield where, "needs either san or common_name"
+        if _key(entry) in seen:
+            yield where, f"{_key(entry)[1]} is given twice"
+        seen.add(_key(entry))
+
+
+def _tenancy(where: str, entry: _Entry) -> Iterator[tuple[str, str]]:
+    role = entry.role.name.lower()
+    if entry.role in _OF_TENANTS and not entry.tenant:
+        yield f"{where}.tenant", f'is required of a {role}: a name, or "{EVERY_TENANT}" for all'
+    if entry.role not in _OF_TENANTS and entry.tenant:
+        yield f"{where}.tenant", f"role {role} is not of one tenant: leave it out"

@@ -1,0 +1,131 @@
+"""The way in: address, certificates, who is asked, and the guard behind it.
+
+Beyond loopback nobody is let in unasked or in the clear, unless that is what the
+operator insists on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import grpc
+
+from scheduler.access import tls
+from scheduler.access.authfile import load_auth
+from scheduler.access.guard import Guard
+from scheduler.access.identity import anybody, by_file
+from scheduler.access.limits import CallLimits
+from scheduler.access.methods import METHODS, REFLECTION, Rule
+from scheduler.access.screen import Screen
+from scheduler.access.tls import TlsFiles
+from scheduler.access.watched import Watched
+from scheduler.core import State
+
+log = logging.getLogger("muster.access")
+
+
+class CannotListen(Exception):
+    """The address is taken, is none, or is open to too many."""
+
+
+class Reflection(StrEnum):
+    """Who may ask the server for its methods and messages."""
+
+    CALLERS = "callers"  # those whom the auth file knows
+    ANYBODY = "anybody"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How callers come in. `auth_file` None: nobody is asked who they are.
+
+    `is_insecure`: serve beyond loopback without TLS or without asking.
+    """
+
+    tls: TlsFiles | None = None
+    auth_file: str | None = None
+    reflection: Reflection = Reflection.CALLERS
+    limits: CallLimits = field(default_factory=CallLimits)
+    is_insecure: bool = False
+
+
+class Door:
+    """What one server lets callers in by. Raises: InputError for files that will not do."""
+
+    def __init__(
+        self, access: Access, state: Callable[[], State | None], clock: Callable[[], int]
+    ) -> None:
+        self._access = access
+        self._certificates = tls.watched(access.tls) if access.tls else None
+        path = access.auth_file
+        self._auth = Watched((path,), lambda: load_auth(path)) if path else None
+        identify = by_file(self._auth, clock) if self._auth else anybody
+        rules = METHODS
+        if access.reflection is Reflection.ANYBODY:
+            rules = METHODS | {REFLECTION: Rule(None)}
+        screen = Screen(state)
+        self.guard = Guard(screen, access.limits, time.monotonic, identify, rules)
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """gRPC's own limits."""
+        return (("grpc.max_receive_message_length", self._access.limits.message_bytes),)
+
+    @property
+    def has_reflection(self) -> bool:
+        return self._access.reflection is not Reflection.NOBODY
+
+    def open(self, server: grpc.aio.Server, listen: str) -> str:
+        """Take the address; the one that was taken. Raises: CannotListen."""
+        host, colon, port = listen.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
+            raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
+        self._check_exposure(host, listen)
+        try:
+            if self._access.tls and self._certificates:
+                shown = tls.credentials(self._access.tls, self._certificates)
+                bound = server.add_secure_port(listen, shown)
+            else:
+                bound = server.add_insecure_port(listen)
+        except RuntimeError:
+            raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
+        return f"{host}:{bound}"
+
+    def look(self) -> None:
+        """Take up changed certificates, tokens and roles now."""
+        for watched in (self._certificates, self._auth):
+            if watched is not None:
+                watched.look()
+
+    def _check_exposure(self, host: str, listen: str) -> None:
+        """Raises: CannotListen when others than this machine's could come in unasked."""
+        lacking = []
+        if self._auth is None:
+            lacking.append("anybody may do anything (give it an auth file)")
+        if self._access.tls is None:
+            lacking.append("everything travels in the clear (give it a tls section)")
+        if not lacking or is_loopback(host):
+            return
+        what = " and ".join(lacking)
+        if not self._access.is_insecure:
+            raise CannotListen(
+                f"not listening on {listen}, beyond this machine: {what};"
+                " --insecure serves all the same"
+            )
+        log.warning("insecure on %s, beyond this machine: %s", listen, what)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`, a name or an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,155 @@
+"""The guard before every method: who calls, may they, is it too much, and what they see.
+
+    identify -> role (methods.py) -> rate and streams (limits.py) -> own jobs (screen.py)
+
+It acts on descriptors alone, so that a new method needs its line in the table and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from scheduler.access.caller import ANYBODY, Caller, act_for
+from scheduler.access.identity import Context, Identify, anybody
+from scheduler.access.limits import CallLimits, Rate, Streams, check_sizes
+from scheduler.access.methods import METHODS, Rule
+from scheduler.access.screen import Screen
+from scheduler.refusal import Refused, denied, refusals
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+log = logging.getLogger("muster.access")
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """`identify`: anybody when callers are not asked who they are.
+
+    `rules`: by full name of the method, as in methods.METHODS.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        limits: CallLimits,
+        clock: Callable[[], float],
+        identify: Identify = anybody,
+        rules: dict[str, Rule] = METHODS,
+    ) -> None:
+        self._screen = screen
+        self._limits = limits
+        self._identify = identify
+        self._rules = rules
+        self._streams = Streams(limits)
+        self._rate = Rate(limits, clock)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        return _wrapped(handler, lambda inner: self._around(method, inner))
+
+    def _around(self, method: str, inner: Any) -> Any:
+        """`inner` with the guard before and behind it, of the same kind as `inner`."""
+        if inspect.isasyncgenfunction(inner):
+            return self._around_stream(method, inner)
+
+        async def call(request: Any, context: Context) -> Any:
+            async with refusals(context):
+                with self._admitted(method, context, request) as who:
+                    answer = await inner(request, context)
+                    if answer is not None:  # health answers streams by writing
+                        self._screen.clean(who, answer)
+                    return answer
+
+        return call
+
+    def _around_stream(self, method: str, inner: Any) -> Any:
+        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+            async with refusals(context):
+                with (
+                    self._admitted(method, context, request) as who,
+                    self._streams.one_more(who.name),
+                ):
+                    async with aclosing(inner(request, context)) as answers:
+                        async for answer in answers:
+                            self._check_still(method, context)
+                            self._screen.clean(who, answer)
+                            yield answer
+
+        return stream
+
+    @contextmanager
+    def _admitted(self, method: str, context: Context, request: Any) -> Iterator[Caller]:
+        """From here on the task acts for the caller. Raises: Refused, which the log has."""
+        who = None
+        try:
+            rule = self._rule(method)
+            who = self._caller(rule, context)
+            _check_role(rule, who)
+            if rule.role is not None:
+                self._rate.take(who.name)
+            if isinstance(request, Message):  # and no stream of them
+                check_sizes(self._limits, request)
+                self._screen.check(rule, who, request)
+        except Refused as refused:
+            _log_refusal(method, who, context, refused)
+            raise
+        act_for(who)
+        yield who
+
+    def _rule(self, method: str) -> Rule:
+        """Raises: Refused when callers are asked who they are, and nobody may call it."""
+        rule = self._rules.get(method)
+        if rule is None and self._identify is not anybody:
+            raise denied("nobody may call this method")
+        return rule or Rule(None)
+
+    def _caller(self, rule: Rule, context: Context) -> Caller:
+        return ANYBODY if rule.role is None else self._identify(context)
+
+    def _check_still(self, method: str, context: Context) -> None:
+        """A token may be revoked, or a role taken away, while a stream runs."""
+        rule = self._rule(method)
+        _check_role(rule, self._caller(rule, context))
+
+
+def _check_role(rule: Rule, who: Caller) -> None:
+    if rule.role is not None and who.role < rule.role:
+        needed, has = rule.role.name.lower(), who.role.name.lower()
+        raise denied(f"{who.name} is a {has}; this takes the role {needed}")
+
+
+def _log_refusal(method: str, who: Caller | None, context: Context, refused: Refused) -> None:
+    method, peer = method.rpartition("/")[2], context.peer()
+    name = who.name if who else "somebody"
+    fields = {"method": method, "caller": name, "peer": peer, "code": refused.code.name}
+    log.warning(
+        "refused %s of %s at %s: %s (%s)",
+        *(method, name, peer, refused.message, refused.code.name),
+        extra=fields,
+    )
+
+
+def _wrapped(handler: Handler, around: Callable[[Any], Any]) -> Handler:
+    """The handler, whichever of gRPC's four kinds it is of, with `around` its function."""
+    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+        if (inner := getattr(handler, kind)) is not None:
+            make = getattr(grpc, f"{kind}_rpc_method_handler")
+            made: Handler = make(
+                around(inner), handler.request_deserializer, handler.response_serializer
+            )
+            return made
+    return handler

@@ -1,0 +1,70 @@
+"""Who makes a call: by its bearer token, else by its client certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from scheduler.access.authfile import AuthFile
+from scheduler.access.caller import ANYBODY, Caller
+from scheduler.access.watched import Watched
+from scheduler.refusal import unauthenticated
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Identify = Callable[[Context], Caller]
+
+_BEARER = "bearer "
+
+
+def anybody(_: Context) -> Caller:
+    """Nobody is asked: every caller may do everything."""
+    return ANYBODY
+
+
+def by_file(file: Watched[AuthFile], clock: Callable[[], int]) -> Identify:
+    """Whom the auth file knows. `clock`: nanoseconds since 1970."""
+
+    def identify(context: Context) -> Caller:
+        text = _token(context)
+        if text is not None:
+            found = file.current().by_token(text, clock())
+            if found is None:  # a certificate must not make up for a revoked token
+                raise unauthenticated("the token is not known, was revoked or has expired")
+            return found
+        sans, common_name = _certificate(context)
+        found = file.current().by_certificate(sans, common_name)
+        if found is None:
+            raise unauthenticated(_unknown(sans, common_name))
+        return found
+
+    return identify
+
+
+def _unknown(sans: list[str], common_name: str) -> str:
+    if not sans and not common_name:
+        return "this server asks who calls: give a token or a client certificate"
+    names = ", ".join(filter(None, (*sans, common_name)))
+    return f"the auth file does not know this certificate ({names})"
+
+
+def _token(context: Context) -> str | None:
+    """The bearer token; "" for credentials of another kind, None without any."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+            is_bearer = text[: len(_BEARER)].lower() == _BEARER
+            return text[len(_BEARER) :].strip() if is_bearer else ""
+    return None
+
+
+def _certificate(context: Context) -> tuple[list[str], str]:
+    """Alternative names and common name of a certificate that the handshake has verified."""
+    shown = context.auth_context()
+    sans = [_text(name) for name in shown.get("x509_subject_alternative_name", ())]
+    return sans, next((_text(name) for name in shown.get("x509_common_name", ())), "")
+
+
+def _text(name: Any) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

@@ -1,0 +1,116 @@
+"""How much one caller may ask for, so that none can crowd the others out."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from scheduler.jobkeys import Count, Keys, Number
+from scheduler.refusal import exhausted, invalid
+
+MOST_BUCKETS = 10_000  # callers whose rate is remembered
+
+
+class CallLimits(Keys):
+    """Bounds on requests; the section `limits` of a server file.
+
+    Per request: `message_bytes` in all, `text_bytes` of one text, `list_entries` of one
+    list; of a label map `label_count` entries with `label_bytes` in a key or a value.
+    `waiting_jobs`: of one tenant. `streams`: open watches in all, `streams_per_caller`
+    of one caller. `calls_per_s` of one caller, with as many at once; 0: any number.
+    """
+
+    message_bytes: Count = 4 << 20
+    text_bytes: Count = 4_096
+    list_entries: Count = 1_000
+    label_count: Count = 64
+    label_bytes: Count = 1_024
+    waiting_jobs: Count = 10_000
+    streams: Count = 4_000
+    streams_per_caller: Count = 500
+    calls_per_s: Number = 0
+
+
+class Streams:
+    """Open streams, by caller and in all. Runs on the event loop's thread."""
+
+    def __init__(self, limits: CallLimits) -> None:
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, name: str) -> Iterator[None]:
+        """Raises: Refused when there are too many."""
+        if self._open.total() >= self._limits.streams:
+            raise exhausted(f"{self._limits.streams} streams are open; try again later")
+        if self._open[name] >= self._limits.streams_per_caller:
+            most = self._limits.streams_per_caller
+            raise exhausted(f"{name} has {most} streams open; close one, or try again later")
+        self._open[name] += 1
+        try:
+            yield
+        finally:
+            self._open[name] -= 1
+            self._open += Counter()  # forgets who has none
+
+
+class Rate:
+    """Calls per second and caller, as a bucket that fills evenly and holds a second's worth."""
+
+    def __init__(self, limits: CallLimits, clock: Callable[[], float]) -> None:
+        self._per_s = limits.calls_per_s
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # level, as of
+
+    def take(self, name: str) -> None:
+        """Count one call of `name`. Raises: Refused when it calls too often."""
+        if not self._per_s:
+            return
+        now = self._clock()
+        level, then = self._buckets.get(name, (float(self._per_s), now))
+        level = min(self._per_s, level + (now - then) * self._per_s)
+        if level < 1:
+            raise exhausted(f"{name} makes more than {self._per_s} calls per second")
+        self._buckets[name] = (level - 1, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+
+
+def check_sizes(limits: CallLimits, request: Message, path: str = "") -> None:
+    """Raises: Refused, invalid, for a text or a list that is too long."""
+    for field, value in request.ListFields():
+        here = f"{path}.{field.name}" if path else field.name
+        if not field.is_repeated:
+            _check_one(limits, field, value, here)
+        elif field.message_type and field.message_type.GetOptions().map_entry:
+            _check_map(limits, value, here)
+        else:
+            if len(value) > limits.list_entries:
+                raise invalid(here, f"has more than {limits.list_entries:,} entries")
+            for at, item in enumerate(value):
+                _check_one(limits, field, item, f"{here}[{at}]")
+
+
+def _check_one(limits: CallLimits, field: FieldDescriptor, value: Any, path: str) -> None:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        check_sizes(limits, value, path)
+    elif field.type == FieldDescriptor.TYPE_STRING and _bytes(value) > limits.text_bytes:
+        raise invalid(path, f"is longer than {limits.text_bytes:,} bytes")
+
+
+def _check_map(limits: CallLimits, entries: Mapping[Any, Any], path: str) -> None:
+    if len(entries) > limits.label_count:
+        raise invalid(path, f"has more than {limits.label_count:,} entries")
+    for key, value in entries.items():
+        if any(_bytes(text) > limits.label_bytes for text in (key, value) if isinstance(text, str)):
+            raise invalid(f"{path}.{str(key)[:40]}", f"is longer than {limits.label_bytes:,} bytes")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,83 @@
+"""The server's side of TLS: certificates that can be replaced while connections go on.
+
+gRPC asks for the certificate before every handshake, so that a new one serves the next
+connection and leaves those that are open alone.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from scheduler.access.watched import Watched
+from scheduler.problems import InputError, Problem
+from scheduler.strictyaml import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. `client_ca` None: clients show no certificate."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.certificate, self.key, self.client_ca)))
+
+
+def watched(files: TlsFiles) -> Watched[grpc.ServerCertificateConfiguration]:
+    """The certificates, as newly as the files have them. Raises: InputError."""
+    return Watched(files.paths, lambda: _configuration(files))
+
+
+def credentials(
+    files: TlsFiles, watched: Watched[grpc.ServerCertificateConfiguration]
+) -> grpc.ServerCredentials:
+    """For a port on which everybody needs a certificate when `client_ca` is given."""
+
+    served = watched.current()
+
+    def newer() -> Any:
+        """None when nothing has changed, which its type does not know."""
+        nonlocal served
+        watched.look()
+        if (found := watched.current()) is served:
+            return None
+        served = found
+        return found
+
+    return grpc.dynamic_ssl_server_credentials(
+        served, newer, require_client_authentication=files.client_ca is not None
+    )
+
+
+def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+    certificate, key = read_text(files.certificate), read_text(files.key)
+    roots = read_text(files.client_ca) if files.client_ca else None
+    _check(files)
+    return grpc.ssl_server_certificate_configuration(
+        [(key.encode(), certificate.encode())], roots.encode() if roots else None
+    )
+
+
+def _check(files: TlsFiles) -> None:
+    """gRPC would only say that the handshake failed. Raises: InputError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # An encrypted key must not ask at the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
+    except ssl.SSLError as error:
+        what = f"does not go with {files.key}, or is no PEM file ({error.reason or error})"
+        raise InputError(Problem("tls.certificate", what, files.certificate)) from None
+    if files.client_ca is None:
+        return
+    try:
+        context.load_verify_locations(files.client_ca)
+    except ssl.SSLError as error:
+        what = f"has no certificate in PEM form ({error.reason or error})"
+        raise InputError(Problem("tls.client_ca", what, files.client_ca)) from None

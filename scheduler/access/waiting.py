@@ -1,0 +1,35 @@
+"""How many jobs of one tenant may wait: a limit of this server, not of the cluster."""
+
+from __future__ import annotations
+
+from scheduler.core import Code, Rejected, State, admit
+from scheduler.core.commands import Command, SubmitJob
+from scheduler.core.events import Event, JobSubmitted
+from scheduler.core.ledger import tenant_of
+from scheduler.writer import Admit
+
+
+def at_most(waiting_jobs: int) -> Admit:
+    """admit, except that a tenant with so many waiting jobs gets no more.
+
+    Cost: counts the queue only when that many wait in all.
+    """
+
+    def check(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
+        answer = admit(state, command, now_ns)
+        if not isinstance(command, SubmitJob) or isinstance(answer, Rejected):
+            return answer
+        for event in answer:
+            if isinstance(event, JobSubmitted) and len(state.queue) >= waiting_jobs:
+                tenant = tenant_of(event.spec, state.tenants)
+                if _waiting(state, tenant) >= waiting_jobs:
+                    return Rejected(
+                        Code.EXHAUSTED, f"{waiting_jobs:,} jobs of tenant {tenant} wait already"
+                    )
+        return answer
+
+    return check
+
+
+def _waiting(state: State, tenant: str) -> int:
+    return sum(state.jobs[name].tenant == tenant for name in state.queue)

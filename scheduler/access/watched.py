@@ -1,0 +1,68 @@
+"""A value read from files, read again when they change; a broken change is not taken."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Generic, TypeVar
+
+from scheduler.problems import InputError
+
+Value = TypeVar("Value")
+LOOK_EVERY_S = 1.0
+
+log = logging.getLogger("muster.access")
+
+
+class Watched(Generic[Value]):
+    """Reads at once. Use from any thread. Raises: InputError when it cannot be read."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        read: Callable[[], Value],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._read = read
+        self._clock = clock
+        self._lock = Lock()
+        self._stamp = self._stamps()
+        self._looked = clock()
+        self._value = read()
+
+    def current(self) -> Value:
+        """The value, at most a second behind the files."""
+        if self._clock() - self._looked >= LOOK_EVERY_S:
+            self.look()
+        return self._value
+
+    def look(self) -> None:
+        """Read the files again if they have changed; what is broken leaves the value as it was."""
+        with self._lock:
+            self._looked = self._clock()
+            stamp = self._stamps()
+            if stamp == self._stamp:
+                return
+            # First the stamp: a file that changes while it is read is read once more.
+            self._stamp = stamp
+            try:
+                self._value = self._read()
+            except InputError as error:
+                log.error("not taken, the old one stays: %s", error)
+            else:
+                log.warning("read again: %s", ", ".join(self._paths))
+
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_stamp, self._paths))
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,280 @@
+"""Who gets in, over real TLS: tokens, certificates, every role with every method."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from scheduler.access.caller import Role
+from scheduler.access.door import Access, CannotListen, Reflection
+from scheduler.access.methods import METHODS
+from scheduler.v1 import service_pb2
+from tests.secured import House
+from tests.serving import START_NS, create, refused, serving
+
+Code = grpc.StatusCode
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
+LIST = service_pb2.ListHostsRequest()
+_DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
+
+# Which methods each role may call beyond those of the roles before it. Written by hand:
+# the table in methods.py is held against it.
+GRANTED = {
+    "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs ListTenants ListHosts GetStatus",
+    "submitter": "CreateJob UpdateJob CancelJob",
+    "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost",
+    "admin": "",
+}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def outcome(stub: Any, method: Any) -> grpc.StatusCode:
+    """How an empty request to a method ends."""
+    call = getattr(stub, method.name)(GetMessageClass(method.input_type)(), timeout=5)
+    try:
+        if method.server_streaming:
+            await call.initial_metadata()
+            call.cancel()
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    if method.server_streaming and call.done():
+        return await call.code()
+    return Code.OK
+
+
+def test_every_method_of_the_service_has_a_rule() -> None:
+    """Who adds a method says who may call it: in access/methods.py and in GRANTED above."""
+    names = {method.name for method in SERVICE.methods}
+    assert {f"/{SERVICE.full_name}/{name}" for name in names} <= set(METHODS)
+    assert names == set(" ".join(GRANTED.values()).split())
+
+
+@pytest.mark.parametrize("role", GRANTED)
+async def test_a_role_may_call_its_methods_and_no_other(
+    tmp_path: Path, house: House, role: str
+) -> None:
+    roles = list(GRANTED)
+    granted = " ".join(GRANTED[known] for known in roles[: roles.index(role) + 1]).split()
+    tenant = "*" if role in ("viewer", "submitter") else ""
+    token = house.token("ada", role, tenant)
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, token) as stub,
+    ):
+        for method in SERVICE.methods:
+            code = await outcome(stub, method)
+            if method.name in granted:
+                assert code not in _DENIED, method.name
+            else:
+                assert code is Code.PERMISSION_DENIED, method.name
+
+
+async def test_without_a_token_every_method_is_refused(tmp_path: Path, house: House) -> None:
+    async with serving(tmp_path, access=house.access()) as served, house.calling(served) as stub:
+        for method in SERVICE.methods:
+            assert await outcome(stub, method) is Code.UNAUTHENTICATED, method.name
+        error = await refused(stub.ListHosts(LIST))
+    assert error.reason == "UNAUTHENTICATED"
+    assert error.message == "this server asks who calls: give a token or a client certificate"
+
+
+async def test_a_method_without_a_rule_is_refused_to_an_admin(
+    tmp_path: Path, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(METHODS, f"/{SERVICE.full_name}/ListHosts")
+    token = house.token("root", "admin")
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, token) as stub,
+    ):
+        error = await refused(stub.ListHosts(LIST))
+    assert (error.code, error.reason) == (Code.PERMISSION_DENIED, "PERMISSION_DENIED")
+
+
+@pytest.mark.parametrize("token", ["nonsense", "muster_00000000_" + 43 * "A", ""])
+async def test_a_token_that_nobody_has_is_refused(tmp_path: Path, house: House, token: str) -> None:
+    house.token("ada", "admin")
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, token) as stub,
+    ):
+        assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
+
+
+async def test_a_token_with_another_secret_is_refused(tmp_path: Path, house: House) -> None:
+    token = house.token("ada", "admin")
+    other = token[:-1] + ("A" if token[-1] != "A" else "B")
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, other) as stub,
+    ):
+        assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
+
+
+async def test_a_token_ends_when_it_expires(tmp_path: Path, house: House) -> None:
+    gone = house.token("ada", "admin", more=", expires: 2023-11-14")  # START_NS is later that day
+    valid = house.token("bob", "admin", more=", expires: 2023-11-15")
+    async with serving(tmp_path, access=house.access(), clock=lambda: START_NS) as served:
+        async with house.calling(served, gone) as stub:
+            assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
+        async with house.calling(served, valid) as stub:
+            assert (await stub.ListHosts(LIST)).hosts
+
+
+async def test_a_certificate_is_a_caller_by_its_alternative_name(
+    tmp_path: Path, house: House
+) -> None:
+    house.admit("{san: head.example.org, name: launcher, role: viewer, tenant: '*'}")
+    shown = house.client_ca.issue_cert("head.example.org")
+    async with (
+        serving(tmp_path, access=house.access(mtls=True)) as served,
+        house.calling(served, shown=shown) as stub,
+    ):
+        assert (await stub.ListHosts(LIST)).hosts
+        error = await refused(stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0")))
+    assert error.message == "launcher is a viewer; this takes the role operator"
+
+
+async def test_a_certificate_is_a_caller_by_its_common_name(tmp_path: Path, house: House) -> None:
+    house.admit("{common_name: ada, role: operator}")
+    shown = house.client_ca.issue_cert("x.example.org", common_name="ada")
+    async with (
+        serving(tmp_path, access=house.access(mtls=True)) as served,
+        house.calling(served, shown=shown) as stub,
+    ):
+        assert (await stub.ListHosts(LIST)).hosts
+
+
+async def test_a_certificate_that_the_file_does_not_know_is_refused(
+    tmp_path: Path, house: House
+) -> None:
+    shown = house.client_ca.issue_cert("head.example.org")
+    async with (
+        serving(tmp_path, access=house.access(mtls=True)) as served,
+        house.calling(served, shown=shown) as stub,
+    ):
+        error = await refused(stub.ListHosts(LIST))
+    assert error.code is Code.UNAUTHENTICATED
+    assert "head.example.org" in error.message
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["none", "by-another-authority"])
+async def test_without_a_certificate_of_the_authority_there_is_no_handshake(
+    tmp_path: Path, house: House, signed: bool
+) -> None:
+    house.admit("{san: head.example.org, role: admin}")
+    shown = house.ca.issue_cert("head.example.org") if signed else None
+    async with (
+        serving(tmp_path, access=house.access(mtls=True)) as served,
+        house.calling(served, shown=shown) as stub,
+    ):
+        assert (await refused(stub.ListHosts(LIST))).code is Code.UNAVAILABLE
+
+
+async def test_a_good_certificate_does_not_make_up_for_a_bad_token(
+    tmp_path: Path, house: House
+) -> None:
+    house.admit("{san: head.example.org, role: admin}")
+    shown = house.client_ca.issue_cert("head.example.org")
+    async with (
+        serving(tmp_path, access=house.access(mtls=True)) as served,
+        house.calling(served, "muster_revoked", shown) as stub,
+    ):
+        assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
+
+
+async def test_health_is_open_to_everybody(tmp_path: Path, house: House) -> None:
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.channel(served.ready.address) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest())
+        watching = stub.Watch(health_pb2.HealthCheckRequest())
+        assert (await watching.read()).status == answer.status == answer.SERVING
+        watching.cancel()
+
+
+async def _ask() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+    yield reflection_pb2.ServerReflectionRequest(list_services="")
+
+
+@pytest.mark.parametrize(
+    ("who", "bearer", "expected"),
+    [
+        (Reflection.CALLERS, False, Code.UNAUTHENTICATED),
+        (Reflection.CALLERS, True, Code.OK),
+        (Reflection.ANYBODY, False, Code.OK),
+        (Reflection.NOBODY, True, Code.UNIMPLEMENTED),
+    ],
+)
+async def test_reflection_is_for_those_whom_the_server_file_says(
+    tmp_path: Path, house: House, who: Reflection, bearer: bool, expected: Code
+) -> None:
+    token = house.token("ada", "viewer", "*")
+    metadata = (("authorization", f"bearer {token}"),) if bearer else ()
+    async with (
+        serving(tmp_path, access=house.access(reflection=who)) as served,
+        house.channel(served.ready.address) as channel,
+    ):
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = stub.ServerReflectionInfo(_ask(), metadata=metadata)
+        with suppress(grpc.aio.AioRpcError):
+            assert (await call.read()).list_services_response.service
+        assert await call.code() is expected
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+async def test_beyond_this_machine_nobody_comes_in_unasked(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(CannotListen, match=r"anybody may do anything .* in the clear"):
+        async with serving(tmp_path, listen=listen):
+            pass
+
+
+async def test_beyond_this_machine_tokens_do_not_travel_in_the_clear(
+    tmp_path: Path, house: House
+) -> None:
+    with pytest.raises(CannotListen, match="in the clear"):
+        async with serving(tmp_path, listen="0.0.0.0:0", access=Access(auth_file=str(house.auth))):
+            pass
+
+
+async def test_an_operator_who_insists_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, listen="0.0.0.0:0", access=Access(is_insecure=True)) as served:
+        assert served.ready.fabric.host_count == 8
+    assert "anybody may do anything" in caplog.text
+
+
+async def test_the_log_of_the_server_has_who_was_refused(
+    tmp_path: Path, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = house.token("ada", "viewer", "*")
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, token) as stub,
+    ):
+        await refused(stub.CreateJob(create("a")))
+    [record] = [record for record in caplog.records if record.name == "muster.access"]
+    assert "refused CreateJob of ada at ipv4:127.0.0.1" in record.getMessage()
+    assert record.__dict__["code"] == "PERMISSION_DENIED"
+    assert token not in caplog.text
+
+
+def test_roles_are_the_four() -> None:
+    assert [role.name.lower() for role in Role] == list(GRANTED)
