@@ -54,6 +54,7 @@ CUT = _gauge("cut_bytes_per_step", "Bytes per step of all running gangs over a t
 BOUND = _gauge(
     "cut_lower_bound_bytes_per_step",
     "Bytes per step over the outermost tier below which no placement of these gangs goes.",
+    "tier",
 )
 GANGS = _gauge("running_gangs", "Running gangs by what is proved of their cut.", "proof")
 JOB_CUT = _gauge("job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job", "tier")

@@ -100,7 +100,7 @@ class Instruments:
         self.tracer = tracer
         self.incidents = Incidents()
         self.tally = Tally()
-        self.stages_s = Histograms(STAGE_BOUNDS_S)
+        self.stages_s = Histograms(STAGE_BOUNDS_S, Stage)
         self.batches = Histogram(BATCH_BOUNDS)
         self.conflicts = Counts({(): 0})
         self.calls = Counts()  # by method and code

@@ -32,8 +32,8 @@ class Histogram:
 
 
 class Histograms(defaultdict[Labels, Histogram]):
-    """One histogram for each set of labels, all with the same bounds."""
+    """One histogram for each set of labels, all with the same bounds. `values`: of one label,
+    as for `zeros`."""
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        super().__init__(lambda: Histogram(bounds))
-        self.bounds = bounds
+    def __init__(self, bounds: tuple[float, ...], values: Iterable[str] = ()) -> None:
+        super().__init__(lambda: Histogram(bounds), {(v,): Histogram(bounds) for v in values})

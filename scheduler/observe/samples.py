@@ -28,7 +28,7 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
     yield from _of_domains(state)
     fabric, cuts = state.loaded_fabric, census.cuts(state)
     yield from ((c.CUT, (tier,), count) for tier, count in cuts.by_tier.items())
-    yield c.BOUND, (), cuts.lower_bound
+    yield from ((c.BOUND, (tier,), cuts.lower_bound) for tier in list(cuts.by_tier)[:1])
     yield from ((c.GANGS, (proof,), count) for proof, count in cuts.by_proof.items())
     yield c.VERSION, (), state.version
     yield c.FABRIC, (fabric.name, fabric.digest), 1

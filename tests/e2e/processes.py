@@ -26,10 +26,10 @@ class ServerProcess:
         self._fabric.write_text(yaml.safe_dump(fabric_spec(2, 4, 2)))
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Returns when the server has said that it is ready."""
         command = [MUSTER, "serve", "--fabric", str(self._fabric)]
-        command += ["--store", f"sqlite:///{self.store}", "--listen", self.address]
+        command += ["--store", f"sqlite:///{self.store}", "--listen", self.address, *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

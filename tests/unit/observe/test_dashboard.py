@@ -1,0 +1,50 @@
+"""deploy/grafana/muster.json is what its script writes, and Grafana can read it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
+from scripts import dashboard
+
+
+def _panels() -> list[dict[str, object]]:
+    return list(json.loads(dashboard.text())["panels"])
+
+
+def test_the_committed_file_is_current() -> None:
+    assert dashboard.DASHBOARD.read_text(encoding="utf-8") == dashboard.text()
+
+
+def test_panels_have_their_own_numbers_and_do_not_overlap() -> None:
+    panels = json.loads(dashboard.text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= dashboard.WIDTH
+        cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
+        assert not cells & taken
+        taken |= cells
+
+
+def test_every_metric_asked_for_is_in_the_catalogue_and_most_are_asked_for() -> None:
+    known = {metric.name for metric in METRICS}
+    for metric in METRICS:
+        if metric.kind is Kind.HISTOGRAM:
+            known |= {f"{metric.name}_{end}" for end in ("bucket", "sum", "count")}
+    asked = set(re.findall(r"\bmuster_\w+", dashboard.text())) - {"muster_build_info"}
+    assert asked <= known
+    bare = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
+    left_out = {m.name for m in METRICS} - bare - {m.name for m in PER_JOB}
+    assert left_out == {
+        "muster_build_info",
+        "muster_fabric_info",
+        "muster_ready",
+        "muster_replay_seconds",
+        "muster_writer_queue_entries",
+        "muster_placements_total",
+        "muster_host_repairs_total",
+        "muster_host_signals_total",
+    }
