@@ -11,6 +11,7 @@ from scheduler.core import Job, State
 from scheduler.core.apply import apply
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostMoved,
     JobEnded,
@@ -32,6 +33,7 @@ class ChangeKind(StrEnum):
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
     SWAPPED = "swapped"
+    RESIZED = "resized"
     REQUEUED = "requeued"
     ENDED = "ended"
 
@@ -52,6 +54,7 @@ _KINDS: dict[type[Event], ChangeKind] = {
     JobUpdated: ChangeKind.UPDATED,
     JobStarted: ChangeKind.STARTED,
     GangSwapped: ChangeKind.SWAPPED,
+    GangResized: ChangeKind.RESIZED,
     JobRequeued: ChangeKind.REQUEUED,
     JobPreempted: ChangeKind.REQUEUED,
     JobEnded: ChangeKind.ENDED,
@@ -68,6 +71,7 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
             JobUpdated()
             | JobStarted()
             | GangSwapped()
+            | GangResized()
             | JobRequeued()
             | JobPreempted()
             | JobEnded()

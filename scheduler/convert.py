@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID, uuid5
@@ -94,6 +95,9 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
     for section in ("parallelism", "model", "batch"):
         if message.HasField(section):
             mapping[section] = {f.name: v for f, v in getattr(message, section).ListFields()}
+    axes = mapping.get("parallelism", {})
+    if least := axes.pop("min_dp", 0):
+        axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
     if message.HasField("training"):
         mapping["training"] = _training(message.training)
     if message.traffic:
@@ -149,7 +153,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     request = spec.request
     return job_pb2.JobSpec(
         name=spec.name,
-        parallelism=_section(job_pb2.Parallelism, mapping, "parallelism"),
+        parallelism=job_pb2.Parallelism(**asdict(request.parallelism), min_dp=spec.min_dp or None),
         traffic=mapping.get("traffic"),
         collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
         model=_section(job_pb2.Model, mapping, "model"),
@@ -199,6 +203,8 @@ def job_to_proto(
         priority=job.priority,
         preemptible=job.is_preemptible,
         etag=job_etag(job),
+        dp=job.dp,
+        legal_dp=job.sizes,
     )
 
 

@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from placement.errors import BadInput
 from placement.parallelism import AXES, Parallelism
+from placement.replicas import batch_sizes, check_batch, sizes_text
 from placement.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
 from placement.traffic import axis_traffic
 from placement.training import Batch, ModelShape, Training
 from scheduler.core.job import JobSpec
 from scheduler.core.neighbours import Neighbours
-from scheduler.jobkeys import JobKeys, Keys, message_of, parse_spares, path_of
+from scheduler.jobkeys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
 from scheduler.strictyaml import Document
 
 if TYPE_CHECKING:
@@ -54,7 +55,20 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         keys.priority_class,
         _neighbours(keys),
         labels=tuple(sorted(keys.labels.items())),
+        min_dp=_least(keys),
     )
+
+
+def _least(keys: JobKeys) -> int:
+    """With how many replicas the gang can run at least; 0: as many as it asks for."""
+    dp = keys.parallelism.dp
+    return dp.least if isinstance(dp, Replicas) and dp.least < dp.most else 0
+
+
+def _axes(**sizes: Any) -> Parallelism:
+    """The axes at their largest. A range of `dp` is a mapping by now."""
+    dp = sizes.pop("dp")
+    return Parallelism(**sizes, dp=dp["most"] if isinstance(dp, dict) else dp)
 
 
 def _neighbours(keys: JobKeys) -> Neighbours:
@@ -71,7 +85,7 @@ def _where(keys: JobKeys) -> Constraints:
 def _request(keys: JobKeys, document: Document) -> Request:
     """The gang, after the checks that need several keys at once."""
     found: list[tuple[str, str]] = []
-    parallelism = _checked(found, Parallelism, keys.parallelism)
+    parallelism = _checked(found, _axes, keys.parallelism)
     model = _checked(found, ModelShape, keys.model)
     batch = _checked(found, Batch, keys.batch)
     training = _checked(found, Training, keys.training)
@@ -91,9 +105,20 @@ def _request(keys: JobKeys, document: Document) -> Request:
     )
     try:
         axis_traffic(request)
+        if _least(keys):
+            check_batch(request)
     except BadInput as error:
-        raise document.error((error.field, error.message)) from None
+        message = f"{error.message}{_others(request, _least(keys))}"
+        raise document.error((error.field, message)) from None
     return request
+
+
+def _others(request: Request, least: int) -> str:
+    """The sizes of an elastic gang over which the batch would divide, where it does not."""
+    if not least or request.batch is None or request.parallelism.dp in batch_sizes(request, least):
+        return ""
+    legal = sizes_text(batch_sizes(request, least)) or "none"
+    return f"; it does from dp {least:,} to {request.parallelism.dp:,} for: {legal}"
 
 
 Value = TypeVar("Value")
@@ -116,6 +141,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     request = spec.request
     mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
     mapping["parallelism"] = asdict(request.parallelism)
+    if spec.min_dp:
+        mapping["parallelism"]["dp"] = {"min": spec.min_dp, "max": request.parallelism.dp}
     if request.traffic:
         mapping["traffic"] = dict(request.traffic)
     if request.collectives:

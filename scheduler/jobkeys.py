@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from reprlib import repr as short
@@ -57,6 +58,29 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _refusal(f"must be a non-empty text, not {short(value)}")
     return value
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """`dp: {min: 32, max: 128}`: the gang may be of any legal size between."""
+
+    least: int
+    most: int
+
+
+def _replicas(value: Any) -> int | Replicas:
+    if not isinstance(value, Mapping):
+        return _COUNT(value)
+    if set(value) != {"min", "max"}:
+        given = ", ".join(sorted(map(str, value))) or "nothing"
+        raise _refusal(f"must be a whole number or {{min: A, max: B}}, not {given}")
+    try:
+        least, most = (_COUNT(value[key]) for key in ("min", "max"))
+    except PydanticCustomError as error:
+        raise _refusal(f"min and max: {error.message()}") from None
+    if least > most:
+        raise _refusal(f"min {least:,} is more than max {most:,}")
+    return Replicas(least, most)
 
 
 def _choice(value: Any, known: Iterable[str]) -> str:
@@ -177,7 +201,7 @@ class _ParallelismKeys(Keys):
     cp: Count = 1
     ep: Count = 1
     pp: Count = 1
-    dp: Count = 1
+    dp: Annotated[int | Replicas, BeforeValidator(_replicas)] = 1
     order: Text = DEFAULT_ORDER
 
 

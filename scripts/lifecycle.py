@@ -27,7 +27,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 JOB_STATES: dict[StrEnum, str] = {
     JobState.QUEUED: "waits for hosts, in order of priority and arrival",
     JobState.RUNNING: "the whole gang runs; its hosts and spares are held",
-    JobState.INTERRUPTED: "a host of the gang failed; the next decision swaps or requeues",
+    JobState.INTERRUPTED: "a host of the gang failed; the next decision swaps, shrinks or requeues",
     JobState.COMPLETED: "the gang ended well",
     JobState.FAILED: "the gang ended badly by itself",
     JobState.CANCELLED: "the user ended it",
@@ -36,6 +36,7 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.START: "all hosts at once, or none: the next attempt",
     JobMove.INTERRUPT: "a host of the gang fails; every rank stops",
     JobMove.SWAP: "some hosts are replaced, or none if all were repaired; the next attempt",
+    JobMove.RESIZE: "replicas join or are dropped, with their hosts; the next attempt",
     JobMove.REQUEUE: "too few hosts to swap in, or a window opened; it keeps its place by arrival",
     JobMove.PREEMPT: "a more important gang starts instead; it keeps its place by arrival",
     JobMove.COMPLETE: "the launcher reports success",

@@ -111,6 +111,7 @@ def run_case(
         "host_failures": metrics.host_failures,
         "preemptions": metrics.preemptions,
         "preempted_host_s": metrics.preempted_host_ns / SECOND_NS,
+        "resizes": metrics.resizes,
         "events_per_second": metrics.events / seconds,
         **_record(case),
         "log_sha256": log.digest,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostMoved,
     JobEnded,
@@ -75,6 +76,8 @@ class Gangs:
                 return self._begin(event)
             case GangSwapped():
                 return self._swap(event)
+            case GangResized():
+                return self._leave(event.name, event.time_ns) + self._begin(event)
             case JobRequeued() | JobPreempted():
                 return self._leave(event.name, event.time_ns)
             case JobEnded():
@@ -85,7 +88,7 @@ class Gangs:
             case _:
                 return ()
 
-    def _begin(self, event: JobStarted) -> tuple[Change, ...]:
+    def _begin(self, event: JobStarted | GangResized) -> tuple[Change, ...]:
         return self._enter(Run(event.name, event.attempt, event.hosts, event.spares, event.time_ns))
 
     def _enter(self, run: Run) -> tuple[Change, ...]:

@@ -18,7 +18,9 @@ class Launcher:
     """Reads the log and reports ends through `end`.
 
     An attempt ends when its job's remaining work is done; one that is interrupted
-    keeps what was checkpointed. Memory: O(live jobs).
+    keeps what was checkpointed. Work is host-time, so that a gang with half the replicas
+    takes twice as long: a step takes the same samples in all, and a replica works through
+    its share at the same rate whatever their number. Memory: O(live jobs).
     """
 
     def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], costs: Costs) -> None:
@@ -26,12 +28,12 @@ class Launcher:
         self._end = end
         self._costs = costs
         self._gangs = Gangs()
-        self._remaining_ns: dict[str, int] = {}
+        self._remaining_host_ns: dict[str, int] = {}
         self._entry: dict[str, int] = {}
 
-    def expect(self, name: str, run_ns: int) -> None:
-        """The job `name` has this much work to do."""
-        self._remaining_ns[name] = run_ns
+    def expect(self, name: str, run_ns: int, hosts: int) -> None:
+        """The job `name` runs so long on so many hosts, when nothing comes between."""
+        self._remaining_host_ns[name] = run_ns * hosts
 
     def feed(self, event: Event) -> None:
         """Start, stop and end gangs as the log says."""
@@ -46,7 +48,8 @@ class Launcher:
                     self._keep(run, ran_ns, is_complete)
 
     def _start(self, run: Run) -> None:
-        ahead_ns = self._costs.overhead_ns(run.attempt) + self._remaining_ns[run.name]
+        work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
+        ahead_ns = self._costs.overhead_ns(run.attempt) + work_ns
         report = EndJob(run.name, JobState.COMPLETED, run.attempt)
         self._entry[run.name] = self._kernel.at(
             run.start_ns + ahead_ns, partial(self._end, report), END
@@ -60,7 +63,7 @@ class Launcher:
 
     def _keep(self, run: Run, ran_ns: int, is_complete: bool) -> None:
         if is_complete:
-            del self._remaining_ns[run.name]
+            del self._remaining_host_ns[run.name]
             return
         kept_ns = self._costs.productive_ns(run.attempt, ran_ns, is_complete)
-        self._remaining_ns[run.name] -= kept_ns
+        self._remaining_host_ns[run.name] -= kept_ns * len(run.hosts)

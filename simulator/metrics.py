@@ -16,6 +16,7 @@ from typing import Any
 from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostMoved,
     JobEnded,
@@ -78,6 +79,7 @@ class Metrics:
         self.submitted = 0
         self.completed = 0
         self.restarts = 0
+        self.resizes = 0
         self.host_failures = 0
         self.preemptions = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
@@ -106,8 +108,9 @@ class Metrics:
                 self._submitted(event)
             case JobStarted():
                 self._started(event)
-            case GangSwapped():
+            case GangSwapped() | GangResized():
                 self.restarts += 1
+                self.resizes += isinstance(event, GangResized)
                 self._open[event.name].attempts = event.attempt
             case JobEnded():
                 self._ended(event)

@@ -105,6 +105,8 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
     if totals["preemptions"]:
         lost = f"{totals['preempted_host_s'] / 3600:,.1f} host-hours repeated"
         rows.insert(-1, ("preemptions", f"{totals['preemptions']:,}, {lost}"))
+    if totals["resizes"]:
+        rows.insert(-1, ("of these resizes", f"{totals['resizes']:,}"))
     if totals["unfinished"]:
         rows.insert(2, ("unfinished", f"{totals['unfinished']:,}"))
     return rows

@@ -121,7 +121,8 @@ class Replay:
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:
-            self._launcher.expect(spec.name, job.run_ns)
+            hosts = spec.request.hosts_needed(setting.fabric.gpus_per_host)
+            self._launcher.expect(spec.name, job.run_ns, hosts)
         else:
             self.tally.refused[refusal.code.value] += 1
             if self._on_refused:

@@ -269,10 +269,13 @@ def spec(
     priority_class: str = "",
     where: Constraints = ANYWHERE,
     neighbours: Neighbours = ANYBODY,
+    min_dp: int = 0,
     **sizes: int,
 ) -> JobSpec:
     request = replace(gang(hosts, gpus=gpus, spares=spares, **sizes), where=where)
-    return JobSpec(name, request, priority, limit_s, tenant, priority_class, neighbours)
+    return JobSpec(
+        name, request, priority, limit_s, tenant, priority_class, neighbours, min_dp=min_dp
+    )
 
 
 def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:

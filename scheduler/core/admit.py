@@ -6,7 +6,6 @@ import re
 from typing import assert_never
 
 from placement.errors import BadInput
-from placement.place import impossible
 from placement.traffic import axis_traffic
 from scheduler.core import cells, neighbours, retries
 from scheduler.core.commands import (
@@ -21,7 +20,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.entitled import beyond_quota, misnamed
+from scheduler.core.entitled import beyond_quota, impossible, misnamed
 from scheduler.core.etag import host_etag, job_etag, stale
 from scheduler.core.events import (
     Event,
@@ -102,7 +101,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     try:
         axis_traffic(spec.request)
         neighbours.check(state.loaded_fabric, spec.neighbours)
-        never = impossible(state.loaded_fabric, spec.request)
+        never = impossible(state.loaded_fabric, spec)
     except BadInput as error:
         return invalid(error.field, error.message)
     if never is not None:

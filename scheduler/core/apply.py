@@ -10,10 +10,12 @@ from typing import TypeVar, assert_never
 
 from placement import hostset
 from placement.fabric import from_spec
+from placement.replicas import legal_sizes, sized
 from scheduler.core.bookings import booked
 from scheduler.core.events import (
     Event,
     FabricLoaded,
+    GangResized,
     GangSwapped,
     HostMoved,
     HostSignalled,
@@ -75,6 +77,8 @@ def apply(state: State, event: Event) -> State:
             after_event = _started(state, event)
         case GangSwapped():
             after_event = _swapped(state, event)
+        case GangResized():
+            after_event = _resized(state, event)
         case JobRequeued():
             after_event = _requeued(state, event, JobMove.REQUEUE)
         case JobPreempted():
@@ -101,17 +105,22 @@ def _loaded(state: State, event: FabricLoaded) -> State:
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:
-    hosts = event.spec.request.hosts_needed(state.loaded_fabric.gpus_per_host)
+    fabric, request = state.loaded_fabric, event.spec.request
+    sizes = legal_sizes(fabric, request, event.spec.min_dp) if event.spec.min_dp else ()
+    dp = sizes[0] if sizes else request.parallelism.dp
+    hosts = sized(request, dp).hosts_needed(fabric.gpus_per_host)
     job = Job(
         spec=event.spec,
         uid=event.uid,
         gang_hosts=hosts,
-        needed=hosts + event.spec.request.spares.required(hosts),
+        needed=hosts + request.spares.required(hosts),
         submit_ns=event.time_ns,
         state_ns=event.time_ns,
         update_ns=event.time_ns,
         sequence=state.version + 1,
         request_id=event.request_id,
+        sizes=sizes,
+        dp=dp,
     )
     job = owned(job, state.tenants)
     return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
@@ -143,7 +152,7 @@ def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
     running = replace(
-        job,
+        job.on(len(event.hosts)),
         state=after(JOB_MOVES, job.state, JobMove.START),
         attempt=event.attempt,
         start_ns=event.time_ns,
@@ -196,10 +205,36 @@ def _swapped(state: State, event: GangSwapped) -> State:
     return _emptied(swapped, job, event.time_ns)
 
 
+def _resized(state: State, event: GangResized) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    running = replace(
+        job.at(event.dp),
+        state=after(JOB_MOVES, job.state, JobMove.RESIZE),
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=fabric.indices(event.hosts),
+        spares=fabric.indices(event.spares),
+        cuts=event.cuts,
+        lower_bound=event.lower_bound,
+        notes=event.notes,
+        reason=event.reason,
+    )
+    resized = replace(
+        state,
+        jobs=_with(state.jobs, job.name, running),
+        stopped=_less(state.stopped, job.name),
+        held=(state.held & ~job.held) | running.held,
+        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
+    )
+    return _emptied(resized, job, event.time_ns)
+
+
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
     queued = replace(
-        job,
+        job.least,
         state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
         hosts=(),

@@ -16,6 +16,7 @@ from scheduler.core.calendar import Calendar, turned
 from scheduler.core.company import Company
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostSwap,
     JobRequeued,
@@ -24,7 +25,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
-from scheduler.core.plan import Action, Plan, Requeue, Reserve, Start, Swap, Turn
+from scheduler.core.plan import Action, Plan, Requeue, Reserve, Resize, Start, Swap, Turn, taken
 from scheduler.core.state import State
 from scheduler.core.victims import (
     Victim,
@@ -74,13 +75,13 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
         if isinstance(action, Start):
             events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events.append(outcome)
-        free, quotas, company = free_then & ~_taken(action), quotas_then, company_then
-        if isinstance(action, Swap):
+        free, quotas, company = free_then & ~taken(action), quotas_then, company_then
+        if isinstance(action, Swap | Resize):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
         if isinstance(action, Start):
-            quotas.took(state.jobs[action.name], _taken(action))
-            company.took(state.jobs[action.name], _taken(action))
+            quotas.took(state.jobs[action.name], taken(action))
+            company.took(state.jobs[action.name], taken(action))
     if reasons and not events:
         return Conflict(tuple(reasons))
     return tuple(events)
@@ -95,6 +96,8 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
             if action.is_asked and (wrong := _beyond(state, action, free, quotas)):
                 return wrong
             return _swap(state, action, free, now_ns)
+        case Resize():
+            return _resize(state, action, free, quotas, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return f"job {action.name} is no longer interrupted"
@@ -129,15 +132,17 @@ def _gone(
 def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:
     """Which window the action would reach into, or does not give way to any more; empty when
     none is in the way."""
-    if not isinstance(action, Start | Swap | Requeue) or action.name not in state.jobs:
+    if not isinstance(action, Start | Swap | Resize | Requeue) or action.name not in state.jobs:
         return ""
     job = state.jobs[action.name]
     if isinstance(action, Requeue):
         is_due = job.state is JobState.INTERRUPTED or job.held & calendar.leaving(job)[1]
         return "" if is_due else f"job {job.name} is no longer interrupted"
-    taken = _taken(action)
+    more = taken(action)
+    if isinstance(action, Resize):
+        more &= ~job.held
     for booking in calendar.closing(job, now_ns, max(action.end_ns, now_ns + 1)):
-        if closed := booking.hosts & taken:
+        if closed := booking.hosts & more:
             host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
             return f"job {job.name}: host {host} is in {booking.window.title} meanwhile"
     return ""
@@ -145,10 +150,10 @@ def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> 
 
 def _unwanted(state: State, action: Action, company: Company) -> str:
     """Which hosts lie beside jobs that they must not lie beside; empty when none does."""
-    if not isinstance(action, Start | Swap) or action.name not in state.jobs:
+    if not isinstance(action, Start | Swap | Resize) or action.name not in state.jobs:
         return ""
     job = state.jobs[action.name]
-    closed = _taken(action) & company.closed(job.name, job.spec.neighbours)
+    closed = taken(action) & company.closed(job.name, job.spec.neighbours)
     if not closed:
         return ""
     host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
@@ -167,10 +172,11 @@ def _start(
         return f"job {action.name} is no longer queued"
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
-    wrong = violations(fabric, free, job.spec.request, action.placement)
+    job = job.on(len(action.placement.hosts))
+    wrong = violations(fabric, free, job.request, action.placement)
     if wrong:
         return f"job {action.name}: {wrong[0]}"
-    allowed, hosts = quotas.allowance(job, free), _taken(action)
+    allowed, hosts = quotas.allowance(job, free), taken(action)
     if hosts.bit_count() > allowed.limit:
         return f"job {action.name}: tenant {allowed.whose} is at its limit meanwhile"
     if hosts & ~allowed.reach or hosts.bit_count() > allowed.pool:
@@ -211,9 +217,9 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
         return f"job {action.name}: runs on, its hosts need not be left any more"
     if any(state.host(host).state is HostState.FAILED for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
-    if wrong := broken(fabric, job.spec.request.where, hostset.of(hosts)):
+    if wrong := broken(fabric, job.request.where, hostset.of(hosts)):
         return f"job {action.name}: {wrong[0]}"
-    if cut(fabric, job.spec.request, hosts) != action.cuts:
+    if cut(fabric, job.request, hosts) != action.cuts:
         return f"job {action.name}: other blocks moved meanwhile"
     swaps = tuple(
         HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
@@ -221,12 +227,46 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
     return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
 
 
+def _resize(
+    state: State, action: Resize, free: HostSet, quotas: Quotas, now_ns: int
+) -> GangResized | str:
+    """A gang that stopped becomes smaller; one that runs may take hosts as a start may."""
+    if not _may(state, action.name, JobMove.RESIZE):
+        return f"job {action.name} is no longer running"
+    job, fabric, placement = state.jobs[action.name], state.loaded_fabric, action.placement
+    if job.hosts != action.left:
+        return f"job {action.name}: its hosts changed meanwhile"
+    failed = hostset.of(h for h in job.hosts if state.host(h).state is HostState.FAILED)
+    room = free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.out_of_service)
+    if wrong := violations(fabric, room, job.at(action.dp).request, placement):
+        return f"job {action.name}: {wrong[0]}"
+    more = taken(action) & ~job.held
+    if action.dp > job.dp:
+        allowed = quotas.allowance(job, free)
+        if more.bit_count() > allowed.limit:
+            return f"job {action.name}: tenant {allowed.whose} is at its limit meanwhile"
+        if more & ~allowed.reach or more.bit_count() > allowed.pool:
+            return f"job {action.name}: its hosts are guaranteed to others meanwhile"
+    return GangResized(
+        now_ns,
+        action.name,
+        job.attempt + 1,
+        action.dp,
+        fabric.names(placement.hosts),
+        fabric.names(placement.spares),
+        placement.cuts,
+        placement.lower_bound,
+        placement.notes,
+        action.reason,
+    )
+
+
 def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:
     """What keeps a move that is not urgent from its hosts; empty when nothing does."""
     job = state.jobs.get(action.name)
     if job is None or job.state is not JobState.RUNNING:
         return f"job {action.name} is no longer running"
-    if _taken(action) & ~quotas.allowance(job, free).reach:
+    if taken(action) & ~quotas.allowance(job, free).reach:
         return f"job {action.name}: its hosts are guaranteed to others meanwhile"
     return ""
 
@@ -235,13 +275,3 @@ def _leaves_what_it_must(state: State, job: Job, action: Swap) -> bool:
     """A running gang is stopped only for hosts that it still has to leave."""
     leaving = state.unhealthy | Calendar(state).leaving(job)[0]
     return bool(action.moves) and all(hostset.has(leaving, m.left) for m in action.moves)
-
-
-def _taken(action: Action) -> HostSet:
-    match action:
-        case Start():
-            return hostset.of(action.placement.hosts + action.placement.spares)
-        case Swap():
-            return hostset.of(m.joined for m in action.moves)
-        case Requeue() | Reserve() | Turn():
-            return 0

@@ -96,7 +96,7 @@ class Company:
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` on which the shape and labels that it wants can be had."""
-        where, needed = job.spec.request.where, job.needed
+        where, needed = job.request.where, job.needed
         if where == ANYWHERE or hosts.bit_count() < needed:
             return hosts
         key = (where, needed, hosts)
@@ -107,7 +107,7 @@ class Company:
     def room_text(self, job: Job, free: HostSet) -> str:
         """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
         which 4 lie beside jobs kept apart; at most 2 in one rack`."""
-        where = job.spec.request.where
+        where = job.request.where
         closed = free & self.closed(job.name, job.spec.neighbours)
         beside = f", {closed.bit_count():,} of them beside jobs kept apart" if closed else ""
         room = room_text(self._fabric, where, free & ~closed)
@@ -118,7 +118,7 @@ class Company:
         """Hosts that others leave alone so that `job` can start on `place` and nowhere
         else; none when it can start on any hosts."""
         wants = job.spec.neighbours
-        if not is_bound(job.spec.request, wants):
+        if not is_bound(job.request, wants):
             return 0
         return place | self.shadow(wants, place)
 

@@ -9,10 +9,13 @@ sends away, for they hold hosts that do nothing. Then every queued job passes th
     placement    hosts in rank order, by the cut                       placement.place
     preemption   whom to send away, if it does not start otherwise     preempting, preempt
     reservation  when and where it starts, if it does not start now    reserve
+
+When nothing starts, elastic gangs grow on what is left (grow).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,6 +32,7 @@ from scheduler.core.cells import highest
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
+from scheduler.core.grow import growths
 from scheduler.core.job import Job
 from scheduler.core.order import Line
 from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start
@@ -89,11 +93,11 @@ def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) 
     find = find or placing(state, limits)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
-    moments = (desk.preempting.look_again_ns, next_edge_ns(state))
+    grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, desk)
+    actions = (*first, *starts, *grown, *desk.promises())
+    moments = (desk.preempting.look_again_ns, next_edge_ns(state), grow_ns)
     again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)
-    return Plan(
-        state.version, (*first, *starts, *desk.promises()), desk.rule.reservations, again_ns
-    )
+    return Plan(state.version, actions, desk.rule.reservations, again_ns)
 
 
 def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:
@@ -108,8 +112,8 @@ def placing(state: State, limits: Limits) -> Find:
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         spares = most - job.gang_hosts
-        fabric, request = state.loaded_fabric, job.spec.request
-        answer = place(fabric, free, request, limits.place, most_spares=spares)
+        fabric = state.loaded_fabric
+        answer = place(fabric, free, job.request, limits.place, most_spares=spares)
         return answer if isinstance(answer, Placement) else None
 
     return find
@@ -159,7 +163,8 @@ class Desk:
         """The action for one of `starts`."""
         gone = self.sent.get(job.name, ())
         names, is_counted = tuple(v.name for v in gone), job.name in self._counted
-        return Start(job.name, placement, names, is_counted, self.end_ns(job))
+        size = job.on(len(placement.hosts))
+        return Start(job.name, placement, names, is_counted, self.end_ns(size))
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
@@ -211,6 +216,8 @@ class Desk:
 
     def _outcome(self, job: Job) -> Placement | Hold:
         """The stages, one after the other. What starts has its hosts from here on."""
+        if (placement := self._above_least(job)) is not None:
+            return placement
         needed = job.needed
         by_quota = self.quotas.allowance(job, self.free)
         allowed = self._allowed(job, by_quota)
@@ -241,6 +248,57 @@ class Desk:
             return Hold.WINDOW
         open_to = self._allowed(job, by_quota).reach
         return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
+
+    def _above_least(self, job: Job) -> Placement | None:
+        """An elastic job starts as large as it can now; as it waits, it is at its least."""
+        if len(job.sizes) < 2:
+            return None
+        allowed = self.quotas.allowance(job, self.free)
+        bound = min(allowed.pool, allowed.limit)
+        while (size := self._largest(job, allowed.reach, bound)) is not None:
+            end_ns = self.end_ns(size)
+            beside = self._beside_first(size, self._allowed(size, allowed), end_ns)
+            bound = self.caps.room(
+                size, end_ns, min(self.rule.room(size, end_ns, beside), beside.limit)
+            )
+            if size.needed <= bound:
+                placement = self._placed(size, beside, bound, end_ns)
+                if placement is not None:
+                    self._take(size, hostset.of(placement.hosts + placement.spares), end_ns)
+                return placement
+        return None
+
+    def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
+        """The job at its largest size on at most `bound` hosts, if that is not its least.
+
+        No host is placed to find it. Cost: O(log sizes).
+        """
+
+        def is_too_large(dp: int) -> bool:
+            size = job.at(dp)
+            return bound < size.needed or self.company.room(size, reach).bit_count() < size.needed
+
+        at = bisect_left(job.sizes, True, key=is_too_large)
+        return job.at(job.sizes[at - 1]) if at > 1 else None
+
+    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]:
+        """Hosts that a running gang may take until `end_ns`, behind all that wait, and how
+        many of them: none that a job whose start can be foreseen waits for."""
+        allowed, first = self.quotas.allowance(job, self.free), self._first()
+        if first is not None and end_ns > first.start_ns:
+            return 0, 0
+        hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
+        hosts &= ~self.company.closed(job.name, job.spec.neighbours)
+        room = self.rule.room(replace(job, needed=1), end_ns, allowed)
+        return hosts, self.caps.room(job, end_ns, min(room, allowed.limit))
+
+    def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
+        """A running gang takes `more` hosts."""
+        self.rule.took(job, more, end_ns)
+        self.caps.took(job, more, end_ns)
+        self.quotas.took(job, more)
+        self.company.took(job, job.held | more)
+        self.free &= ~more
 
     def _allowed(self, job: Job, allowed: Allowance) -> Allowance:
         """Of what quotas leave, what windows, its constraints and its neighbours leave."""

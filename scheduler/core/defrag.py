@@ -223,12 +223,12 @@ class _Mover:
             for b, (old, new) in enumerate(zip(job.hosts, answer.hosts, strict=True))
             if old != new
         )
-        cuts = cut(fabric, job.spec.request, answer.hosts)
+        cuts = cut(fabric, job.request, answer.hosts)
         return Swap(job.name, moves, cuts, True) if self._may(job, moves, cuts, free) else None
 
     def _gang(self, job: Job) -> Request:
         """Its spares stay where they are."""
-        return replace(job.spec.request, spares=NO_SPARES)
+        return replace(job.request, spares=NO_SPARES)
 
     def _may(
         self, job: Job, moves: tuple[Move, ...], cuts: tuple[TierCut, ...], free: HostSet

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from placement import place
+from placement.fabric import Fabric
+from placement.replicas import check_batch, legal_sizes, sized
+from placement.request import Infeasible, Request
 from scheduler.core.job import JobSpec
 from scheduler.core.ledger import level_of, tenant_of
 from scheduler.core.quota import Book, nodes
@@ -24,10 +28,31 @@ def misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
     return None
 
 
+def least_request(fabric: Fabric, spec: JobSpec) -> Request:
+    """The gang at its smallest legal size. Raises: IndexError when `impossible` says why."""
+    if not spec.min_dp:
+        return spec.request
+    return sized(spec.request, legal_sizes(fabric, spec.request, spec.min_dp)[0])
+
+
+def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
+    """Why the empty fabric could hold the gang at none of its sizes; None when it could.
+
+    Raises: BadInput as `place.impossible`, or when the batch does not suit its replicas.
+    """
+    never = place.impossible(fabric, spec.request)
+    if not spec.min_dp:
+        return never
+    check_batch(spec.request)
+    if never is None or legal_sizes(fabric, spec.request, spec.min_dp):
+        return None
+    return Infeasible(f"{never.reason}, and no room for a legal size from dp {spec.min_dp:,}")
+
+
 def beyond_quota(state: State, spec: JobSpec) -> str | None:
     """Why the job could not start on a cluster that is otherwise empty."""
     fabric, tenants = state.loaded_fabric, state.tenants
-    gang = spec.request.hosts_needed(fabric.gpus_per_host)
+    gang = least_request(fabric, spec).hosts_needed(fabric.gpus_per_host)
     needed = gang + spec.request.spares.required(gang)
     tenant = tenant_of(spec, tenants)
     empty = Book(nodes(tenants, fabric), {})

@@ -94,6 +94,22 @@ class GangSwapped:
 
 
 @dataclass(frozen=True, slots=True)
+class GangResized:
+    """The gang has `dp` replicas from here on, and lies on these hosts, in block order."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    dp: int
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    cuts: tuple[TierCut, ...]
+    lower_bound: int = 0
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobRequeued:
     time_ns: int
     name: str
@@ -182,6 +198,7 @@ Event = (
     | JobsReserved
     | JobStarted
     | GangSwapped
+    | GangResized
     | JobRequeued
     | JobPreempted
     | JobEnded

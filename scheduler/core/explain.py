@@ -255,7 +255,7 @@ class _Told:
         found = self._own_reservation(job)
         running = self._in_the_way.running(found)
         windows = self._in_the_way.windows(job)
-        wish = wish_text(self._state.loaded_fabric, job.spec.request.where)
+        wish = wish_text(self._state.loaded_fabric, job.request.where)
         are = "is" if free == 1 else "are"
         needs = f"needs {hosts_text(job.needed)}{wish}; {free:,} {are} free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""

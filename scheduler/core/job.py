@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placement import hostset
 from placement.hostset import HostSet
+from placement.replicas import sized
 from placement.request import Request, TierCut
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
@@ -21,6 +22,8 @@ class JobSpec:
     `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
     far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
     jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
+    `min_dp`: with how many replicas it can run at least, of those that the request asks
+    for; 0 = all of them.
     """
 
     name: str
@@ -31,6 +34,7 @@ class JobSpec:
     priority_class: str = ""
     neighbours: Neighbours = ANYBODY
     labels: tuple[tuple[str, str], ...] = ()
+    min_dp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,9 @@ class Job:
     `update_ns` that of the last change by its owner.
     `needed`: free hosts without which it cannot start, the required spares among them.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
+
+    `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
+    many of them it has; while it waits the fewest, which `gang_hosts` and `needed` are for.
     """
 
     spec: JobSpec
@@ -65,6 +72,31 @@ class Job:
     reason: str = ""
     request_id: str = ""
     update_ns: int = 0
+    sizes: tuple[int, ...] = ()
+    dp: int = 0
+
+    @property
+    def request(self) -> Request:
+        """The gang at its present size."""
+        return sized(self.spec.request, self.dp) if self.sizes else self.spec.request
+
+    def at(self, dp: int) -> Job:
+        """The same job at another of its sizes."""
+        if dp == self.dp:
+            return self
+        hosts = self.gang_hosts * dp // self.dp
+        needed = hosts + self.spec.request.spares.required(hosts)
+        return replace(self, dp=dp, gang_hosts=hosts, needed=needed)
+
+    def on(self, hosts: int) -> Job:
+        """The same job at the size that fills so many hosts; as it is when none does."""
+        dp, odd = divmod(self.dp * hosts, self.gang_hosts)
+        return self.at(dp) if dp in self.sizes and not odd else self
+
+    @property
+    def least(self) -> Job:
+        """At its smallest, as it waits."""
+        return self.at(self.sizes[0]) if self.sizes else self
 
     @property
     def name(self) -> str:

@@ -36,6 +36,7 @@ class JobMove(StrEnum):
     START = "start"
     INTERRUPT = "interrupt"
     SWAP = "swap"
+    RESIZE = "resize"
     REQUEUE = "requeue"
     PREEMPT = "preempt"
     COMPLETE = "complete"
@@ -69,6 +70,7 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
         JobMove.SWAP: JobState.RUNNING,  # a draining host is left before it fails
         JobMove.PREEMPT: JobState.QUEUED,
         JobMove.REQUEUE: JobState.QUEUED,  # a window opened that it may not outlast
+        JobMove.RESIZE: JobState.RUNNING,  # replicas join when there is room
         JobMove.COMPLETE: JobState.COMPLETED,
         JobMove.FAIL: JobState.FAILED,
         JobMove.CANCEL: JobState.CANCELLED,
@@ -76,6 +78,7 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
     JobState.INTERRUPTED: {
         JobMove.INTERRUPT: JobState.INTERRUPTED,  # a second host fails before the decision
         JobMove.SWAP: JobState.RUNNING,
+        JobMove.RESIZE: JobState.RUNNING,  # replicas are dropped with the host that failed
         JobMove.REQUEUE: JobState.QUEUED,
         JobMove.COMPLETE: JobState.COMPLETED,  # it had just ended when the host died
         JobMove.FAIL: JobState.FAILED,

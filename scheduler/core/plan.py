@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
+from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement, TierCut
 
@@ -49,6 +51,19 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
+    in block order. `end_ns`: when it is taken to end."""
+
+    name: str
+    dp: int
+    left: tuple[int, ...]
+    placement: Placement
+    reason: str
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
     in the queue."""
@@ -72,7 +87,19 @@ class Turn:
     edge_ns: int
 
 
-Action = Start | Swap | Requeue | Reserve | Turn
+Action = Start | Swap | Resize | Requeue | Reserve | Turn
+
+
+def taken(action: Action) -> HostSet:
+    """The hosts that an action needs; a resize its own ones as well."""
+    match action:
+        case Start() | Resize():
+            return hostset.of(action.placement.hosts + action.placement.spares)
+        case Swap():
+            return hostset.of(move.joined for move in action.moves)
+        case Requeue() | Reserve() | Turn():
+            return 0
+    assert_never(action)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,9 @@ class Limits:
     `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
     one; those behind them wait until they are among these. `batch_hosts`: a decision that
     has started gangs on so many hosts ends, and the next one goes on: they begin while
-    the rest is still being placed.
+    the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
+    its last start, swap or resize, `least_gain` percent of its replicas at a time or to its
+    largest size.
     """
 
     policy: Policy = Policy.PRODUCTION
@@ -40,12 +42,16 @@ class Limits:
     assumed_limit_s: int = 24 * 3600
     most_reservations: int = 500
     batch_hosts: int = 128
+    resize_every_s: int = 1_800
+    least_gain: int = 10
 
 
 def time_limit_ns(job: Job, limits: Limits) -> int:
-    """The job's own limit, or the assumed one."""
+    """The job's own limit, or the assumed one. It is meant for all the replicas that an
+    elastic job asks for: with fewer the same work takes longer, in proportion."""
     stated = job.spec.time_limit_s
-    return (limits.assumed_limit_s if stated is None else stated) * SECOND_NS
+    limit_ns = (limits.assumed_limit_s if stated is None else stated) * SECOND_NS
+    return limit_ns * job.spec.request.parallelism.dp // job.dp if job.sizes else limit_ns
 
 
 def expected_end_ns(job: Job, now_ns: int, limits: Limits) -> int:

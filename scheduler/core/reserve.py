@@ -105,7 +105,7 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         if job.needed >= self._hopeless.get(key, job.needed + 1):
             return None  # a smaller job of this tenant was in vain before
-        bound = (*key, job.spec.request.where, job.spec.neighbours, job.needed)
+        bound = (*key, job.request.where, job.spec.neighbours, job.needed)
         if bound in self._bound_in_vain:
             return None
         closed = self._closed_after(job)
@@ -116,7 +116,7 @@ class Outlook:
             reach = self._company.fitting(job, reach)
             if self._has_room(job, then, reach, book):
                 return self._reserved(job, end_ns, then, reach, free, book)
-        if is_bound(job.spec.request, job.spec.neighbours):
+        if is_bound(job.request, job.spec.neighbours):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = job.needed
@@ -189,7 +189,7 @@ class Outlook:
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
         """Of the hosts that `Company.room` leaves, those to reserve."""
-        where = job.spec.request.where
+        where = job.request.where
         if not where.same:
             return nearest(self._fabric, reach, free, job.needed)
         domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))

@@ -1,4 +1,4 @@
-"""Gangs that a failure stopped, or that are to leave hosts: swap hosts or requeue.
+"""Gangs that a failure stopped, or that are to leave hosts: swap hosts, shrink or requeue.
 
 Hosts are left because they drain, or because a window that opened says so.
 """
@@ -13,8 +13,9 @@ from scheduler.core.calendar import Calendar
 from scheduler.core.company import Company
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
-from scheduler.core.plan import Action, Move, Requeue, Swap
+from scheduler.core.plan import Action, Move, Requeue, Resize, Swap, taken
 from scheduler.core.policy import Limits, time_limit_ns
+from scheduler.core.shrink import resize, without_hosts
 from scheduler.core.state import State
 
 
@@ -33,48 +34,56 @@ def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     free, company = state.free, Company(state)
     for job in sorted(moved, key=lambda j: j.order):
         open_to = free & ~company.closed(job.name, job.spec.neighbours)
-        action = _restart(
-            state, job, open_to, calendar, (now_ns, now_ns + time_limit_ns(job, limits))
-        )
+        action = _restart(state, job, open_to, calendar, limits, now_ns)
         if action is not None:
             actions.append(action)
-        if isinstance(action, Swap):
-            joined = hostset.of(move.joined for move in action.moves)
+        if isinstance(action, Swap | Resize):
+            joined = taken(action)
             free &= ~joined
             company.took(job, job.held | joined)
     return tuple(actions)
 
 
 def _restart(
-    state: State, job: Job, free: HostSet, calendar: Calendar, span: tuple[int, int]
+    state: State, job: Job, free: HostSet, calendar: Calendar, limits: Limits, now_ns: int
 ) -> Action | None:
-    """Replace what cannot run; a gang that finds no host for it is requeued.
+    """Replace what cannot run; a gang that finds no host for it drops the replicas that it
+    cannot run, if it is elastic, else it is requeued.
 
-    One whose hosts were all repaired before this decision starts again in place. `span`:
-    from when to when the new attempt is taken to run.
+    One whose hosts were all repaired before this decision starts again in place.
     """
+    fabric, end_ns = state.loaded_fabric, now_ns + time_limit_ns(job, limits)
     leaving, must = calendar.leaving(job)
     failed = _blocks_on(state, job, HostState.FAILED)
     away = {*failed, *_blocks_in(job, must)}
     if job.state is JobState.INTERRUPTED:
         leaving |= state.closed  # it stands still: a good moment to go
     rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
-    shut = calendar.closed(job, *span)
+    shut = calendar.closed(job, now_ns, end_ns)
     own, free = hostset.of(job.spares) & ~(state.out_of_service | shut), free & ~shut
     for blocks in (sorted(away | rest), sorted(away)):
         if not blocks and job.state is JobState.RUNNING:
             return None  # nothing to leave, or nowhere to go yet: it runs on
-        chosen = choose_swaps(state.loaded_fabric, job.spec.request, job.hosts, blocks, own, free)
+        chosen = choose_swaps(fabric, job.request, job.hosts, blocks, own, free)
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
-            return Swap(job.name, moves, chosen.cuts, end_ns=span[1])
+            return Swap(job.name, moves, chosen.cuts, end_ns=end_ns)
     kept = own | hostset.of(h for b, h in enumerate(job.hosts) if b not in away)
-    may = (own | free) & joinable(state.loaded_fabric, job.spec.request.where, kept)
+    may = (own | free) & joinable(fabric, job.request.where, kept)
     short = f"{may.bit_count()} to swap in"
+    why = f"{job.reason}; no host to swap in ({len(failed)} failed, {short})"
     if job.state is JobState.RUNNING:
         opened = calendar.leave_text(job)
-        return Requeue(job.name, f"{opened}; no host to swap in ({len(away)} to leave, {short})")
-    return Requeue(job.name, f"{job.reason}; no host to swap in ({len(failed)} failed, {short})")
+        why = f"{opened}; no host to swap in ({len(away)} to leave, {short})"
+    if job.sizes:
+        longest_ns = now_ns + time_limit_ns(job.least, limits)
+        shut = calendar.closed(job, now_ns, longest_ns)
+        lost = hostset.of(job.hosts[block] for block in away)
+        fit = job.held & ~(state.out_of_service | shut | lost)
+        found = without_hosts(fabric, job, lost, fit, free & ~shut, limits.place)
+        if found is not None:
+            return resize(found, job, why, longest_ns)
+    return Requeue(job.name, why)
 
 
 def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:

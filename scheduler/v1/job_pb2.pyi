@@ -512,6 +512,7 @@ class Parallelism(_message.Message):
     PP_FIELD_NUMBER: _builtins.int
     DP_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
+    MIN_DP_FIELD_NUMBER: _builtins.int
     tp: _builtins.int
     """Tensor parallel ranks. Unset means 1."""
     cp: _builtins.int
@@ -526,6 +527,11 @@ class Parallelism(_message.Message):
     """Axes joined by '-', the fastest-varying in the rank number first. Empty means
     "tp-cp-ep-pp-dp".
     """
+    min_dp: _builtins.int
+    """Data parallel replicas with which the gang can run at least: it may start smaller than `dp`,
+    grows when there is room, and shrinks when a host is lost that cannot be replaced. Unset
+    means `dp`.
+    """
     def __init__(
         self,
         *,
@@ -535,10 +541,11 @@ class Parallelism(_message.Message):
         pp: _builtins.int | None = ...,
         dp: _builtins.int | None = ...,
         order: _builtins.str = ...,
+        min_dp: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp", b"_dp", "_ep", b"_ep", "_pp", b"_pp", "_tp", b"_tp", "cp", b"cp", "dp", b"dp", "ep", b"ep", "pp", b"pp", "tp", b"tp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp", b"_dp", "_ep", b"_ep", "_min_dp", b"_min_dp", "_pp", b"_pp", "_tp", b"_tp", "cp", b"cp", "dp", b"dp", "ep", b"ep", "min_dp", b"min_dp", "pp", b"pp", "tp", b"tp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp", b"_dp", "_ep", b"_ep", "_pp", b"_pp", "_tp", b"_tp", "cp", b"cp", "dp", b"dp", "ep", b"ep", "order", b"order", "pp", b"pp", "tp", b"tp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp", b"_dp", "_ep", b"_ep", "_min_dp", b"_min_dp", "_pp", b"_pp", "_tp", b"_tp", "cp", b"cp", "dp", b"dp", "ep", b"ep", "min_dp", b"min_dp", "order", b"order", "pp", b"pp", "tp", b"tp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cp: _TypeAlias = _typing.Literal["cp"]  # noqa: Y015
     _WhichOneofArgType__cp: _TypeAlias = _typing.Literal["_cp", b"_cp"]  # noqa: Y015
@@ -546,6 +553,8 @@ class Parallelism(_message.Message):
     _WhichOneofArgType__dp: _TypeAlias = _typing.Literal["_dp", b"_dp"]  # noqa: Y015
     _WhichOneofReturnType__ep: _TypeAlias = _typing.Literal["ep"]  # noqa: Y015
     _WhichOneofArgType__ep: _TypeAlias = _typing.Literal["_ep", b"_ep"]  # noqa: Y015
+    _WhichOneofReturnType__min_dp: _TypeAlias = _typing.Literal["min_dp"]  # noqa: Y015
+    _WhichOneofArgType__min_dp: _TypeAlias = _typing.Literal["_min_dp", b"_min_dp"]  # noqa: Y015
     _WhichOneofReturnType__pp: _TypeAlias = _typing.Literal["pp"]  # noqa: Y015
     _WhichOneofArgType__pp: _TypeAlias = _typing.Literal["_pp", b"_pp"]  # noqa: Y015
     _WhichOneofReturnType__tp: _TypeAlias = _typing.Literal["tp"]  # noqa: Y015
@@ -556,6 +565,8 @@ class Parallelism(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dp) -> _WhichOneofReturnType__dp | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ep) -> _WhichOneofReturnType__ep | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_dp) -> _WhichOneofReturnType__min_dp | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pp) -> _WhichOneofReturnType__pp | None: ...
     @_typing.overload
@@ -794,6 +805,8 @@ class Job(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     PREEMPTIBLE_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    DP_FIELD_NUMBER: _builtins.int
+    LEGAL_DP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -816,6 +829,8 @@ class Job(_message.Message):
     """Whether it may use what is guaranteed to other tenants, until they want it back."""
     etag: _builtins.str
     """Names what the job is now, to be sent back with a change."""
+    dp: _builtins.int
+    """Data parallel replicas that it has now; while it waits, the fewest with which it starts."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -831,6 +846,10 @@ class Job(_message.Message):
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked for."""
+
+    @_builtins.property
+    def legal_dp(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Legal numbers of replicas on this fabric, ascending: one that is not elastic has none."""
 
     def __init__(
         self,
@@ -849,10 +868,12 @@ class Job(_message.Message):
         priority: _builtins.int = ...,
         preemptible: _builtins.bool = ...,
         etag: _builtins.str = ...,
+        dp: _builtins.int = ...,
+        legal_dp: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "etag", b"etag", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,6 +51,8 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """The job ended; its state says how."""
     JOB_CHANGE_UPDATED: _JobChange.ValueType  # 8
     """Its owner changed its priority, time limit or labels."""
+    JOB_CHANGE_RESIZED: _JobChange.ValueType  # 9
+    """The gang has more replicas, or fewer; a new attempt runs."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """What can happen to a job."""
@@ -73,6 +75,8 @@ JOB_CHANGE_ENDED: JobChange.ValueType  # 7
 """The job ended; its state says how."""
 JOB_CHANGE_UPDATED: JobChange.ValueType  # 8
 """Its owner changed its priority, time limit or labels."""
+JOB_CHANGE_RESIZED: JobChange.ValueType  # 9
+"""The gang has more replicas, or fewer; a new attempt runs."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 @_typing.final

@@ -6,6 +6,7 @@ plan back and commit it much later.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -21,8 +22,9 @@ from hypothesis.stateful import (
 )
 
 from placement import hostset
+from placement.check import violations
 from placement.cut import cut
-from placement.request import AUTO, SpareRule
+from placement.request import AUTO, Placement, SpareRule
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,
@@ -41,12 +43,14 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.admission import Quotas
-from scheduler.core.commands import Command
-from scheduler.core.events import Event, FabricLoaded, GangSwapped, JobStarted
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.costs import Costs
+from scheduler.core.events import Event, FabricLoaded, GangResized, GangSwapped, JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.order import Line
-from scheduler.core.plan import Reserve, Start
+from scheduler.core.plan import Reserve, Resize, Start, Swap
 from scheduler.core.reserve import Outlook
+from scheduler.core.tenants import OPEN, Preemption
 from tests.build import (
     cancel,
     cordon,
@@ -73,9 +77,19 @@ SUBMITS = st.builds(
     limit_s=st.sampled_from((None, 10, 100, 1_000)),
     spares=st.sampled_from((exactly(0), exactly(1), AUTO, SpareRule(share=0.25))),
 )
+ELASTIC = st.builds(
+    lambda name, dp, **job: submit(name, dp[1] * job["pp"], dp=dp[1], min_dp=dp[0], **job),
+    NAMES,
+    st.sampled_from(((1, 2), (1, 3), (2, 3), (1, 4), (3, 4))),
+    pp=st.sampled_from((1, 2)),
+    priority=st.integers(0, 2),
+    limit_s=st.sampled_from((None, 1_000)),
+    spares=st.sampled_from((exactly(0), exactly(1), AUTO)),
+)
 COMMANDS = st.one_of(
     SUBMITS,
     SUBMITS,
+    ELASTIC,
     st.builds(cancel, NAMES),
     st.builds(end, NAMES, st.sampled_from((JobState.COMPLETED, JobState.FAILED))),
     st.builds(fail, HOSTS),
@@ -91,12 +105,15 @@ class Cluster:
     """A scheduler and its log. Every event is checked as it is applied."""
 
     def __init__(self, policy: Policy) -> None:
-        self.limits = Limits(policy=policy)
+        self.limits = Limits(policy=policy, resize_every_s=5)
         self.now_ns = 0
         self.log: list[Event] = []
         self.state = State.empty()
         self.decided_version = 0
         self.record(FabricLoaded(0, FABRIC.spec))
+        # Gangs save at every step, so that they may grow at any moment.
+        saving = Preemption(costs=Costs(checkpoint_s=0, restart_s=1))
+        self.send(LoadTenants(replace(OPEN, preemption=saving)))
 
     def record(self, *events: Event) -> None:
         for event in events:
@@ -125,6 +142,7 @@ class Cluster:
         self.record(*events)
         assert not list(self.state.in_state(JobState.INTERRUPTED))  # all were dealt with
         check_order(before, plan, self.state, self.now_ns, self.limits)
+        check_growth(before, plan, self.state, self.now_ns, self.limits)
 
     def commit(self, plan: Plan) -> None:
         """The checks of events and states say what a stale plan must not do."""
@@ -162,9 +180,11 @@ def check_state(state: State) -> None:
     for job in jobs:
         assert len(job.hosts) == (job.gang_hosts if job.state in HOLDING else 0)
         assert job.hosts or not job.spares
+        assert job.dp in (job.sizes or (job.spec.request.parallelism.dp,))
+        assert job.state is not JobState.QUEUED or job.dp == min(job.sizes, default=job.dp)
         if job.state is JobState.RUNNING:
             assert not failed & {*job.hosts, *job.spares}
-            assert job.cuts == cut(FABRIC, job.spec.request, job.hosts)
+            assert job.cuts == cut(FABRIC, job.request, job.hosts)
             assert job.lower_bound <= job.cuts[0].bytes_per_step
         if job.state is JobState.INTERRUPTED:
             assert not failed & {*job.spares}
@@ -186,15 +206,53 @@ def check_event(state: State, event: Event) -> None:
     if isinstance(event, JobStarted):
         taken = hostset.of(FABRIC.indices(event.hosts + event.spares))
         assert taken & ~state.free == 0
-        assert len(event.hosts) == state.jobs[event.name].gang_hosts
+        assert len(event.hosts) == state.jobs[event.name].on(len(event.hosts)).gang_hosts
         required = state.jobs[event.name].spec.request.spares.required(len(event.hosts))
         assert len(event.spares) >= required
         assert event.attempt == state.jobs[event.name].attempt + 1
+    if isinstance(event, GangResized):
+        check_resize(state, event)
     if isinstance(event, GangSwapped):
         own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
         joined = hostset.of(FABRIC.indices([s.joined for s in event.swaps]))
         assert joined & ~(state.free | own) == 0
         assert joined.bit_count() == len(event.swaps)
+
+
+def check_resize(state: State, event: GangResized) -> None:
+    """The gang has a valid layout at another legal size. It grows on healthy free hosts,
+    and shrinks when a host has failed, on those that it has or that are free."""
+    job = state.jobs[event.name]
+    placement = Placement(
+        FABRIC.indices(event.hosts), FABRIC.indices(event.spares), event.cuts, event.lower_bound
+    )
+    failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}
+    own = hostset.of(set(job.hosts) - failed) | (job.held & ~state.unhealthy)
+    assert not violations(FABRIC, state.free | own, job.at(event.dp).request, placement)
+    assert event.dp in job.sizes
+    assert event.attempt == job.attempt + 1
+    if job.state is JobState.INTERRUPTED:
+        assert event.dp < job.dp
+    else:
+        assert event.dp > job.dp
+        assert not job.held & state.unhealthy
+
+
+def check_growth(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+    """Gangs grow when nothing starts, and no job's foreseen start is later for it."""
+    grown = [a for a in plan.actions if isinstance(a, Resize) and a.dp > before.jobs[a.name].dp]
+    if not grown:
+        return
+    assert not any(isinstance(action, Start | Swap) for action in plan.actions)
+    if limits.policy is Policy.CONSERVATIVE or not before.queue:
+        return
+    order = [job.name for job in Line(before, now_ns, limits, Quotas(before).book)]
+    promised = [foreseen(before, name, now_ns, limits) for name in order]
+    first = next((i for i, start in enumerate(promised) if start is not None), None)
+    if first is not None:
+        kept = foreseen(after, order[first], now_ns, limits)
+        assert kept is not None
+        assert kept <= (promised[first] or 0)
 
 
 def check_order(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
@@ -310,9 +368,11 @@ def test_a_long_day(seed: int) -> None:
 def any_command(random: Random) -> Command:
     """Half of it work, a quarter ends, the rest people and hosts that come and go."""
     host, name = random.choice(FABRIC.hosts), random.choice("abcdefghijkl")
+    hosts = random.choice((1, 1, 2, 2, 3, 4, 6))
     job = submit(
         name,
-        random.choice((1, 1, 2, 2, 3, 4, 6)),
+        hosts,
+        min_dp=random.choice((0, (hosts + 1) // 2)) if hosts > 1 else 0,
         priority=random.randint(0, 2),
         limit_s=random.choice((None, 10, 100, 1_000)),
         spares=random.choice((exactly(0), exactly(1), AUTO)),

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from scheduler.core import Policy
 from scheduler.core.costs import Costs
-from scheduler.core.events import GangSwapped, HostMoved, JobEnded, JobRequeued, JobStarted
+from scheduler.core.events import (
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+)
 from scheduler.core.lifecycle import HostMove
 from simulator.failures import Outage, merged
 from simulator.traces.record import SECOND_NS, TraceJob
@@ -174,6 +181,9 @@ def assert_no_host_twice(world: World) -> None:
         match event:
             case JobStarted():
                 assert event.name not in gangs
+                gangs[event.name] = list(event.hosts)
+                assert not out & set(event.hosts)
+            case GangResized():
                 gangs[event.name] = list(event.hosts)
                 assert not out & set(event.hosts)
             case GangSwapped():

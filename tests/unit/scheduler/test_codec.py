@@ -15,6 +15,7 @@ from scheduler.core import JobSpec, JobState
 from scheduler.core.events import (
     Event,
     FabricLoaded,
+    GangResized,
     GangSwapped,
     HostMoved,
     HostSignalled,
@@ -60,6 +61,7 @@ EVENTS: list[Event] = [
     JobUpdated(3, "a", replace(spec("a", 4), labels=(("team", "nlp"),)), "r2"),
     JobsReserved(2, (("a", 2**60), ("b", 3))),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
+    GangResized(3, "a", 2, 3, ("z0-r0-h1",), ("z0-r0-h0",), CUTS, 3, ("note",), "why"),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
