@@ -81,7 +81,10 @@ def check_joins(state: State, event: Event, ends: Mapping[str, int]) -> None:
 def check_ends(state: State, plan: Plan, now_ns: int, limits: Limits) -> None:
     for action in plan.actions:
         if isinstance(action, Start | Swap):
-            assert action.end_ns == now_ns + time_limit_ns(state.jobs[action.name], limits)
+            job = state.jobs[action.name]
+            if isinstance(action, Start):
+                job = job.on(len(action.placement.hosts))
+            assert action.end_ns == now_ns + time_limit_ns(job, limits)
 
 
 def check_closed(state: State) -> None:
