@@ -17,6 +17,7 @@ from typing import Any
 from scheduler import snapshot
 from scheduler.core import State
 from scheduler.core.job import SECOND_NS
+from scheduler.recovery import replayed
 from scheduler.store import Store, StoreError
 
 DAY_S = 24 * 3600
@@ -112,3 +113,15 @@ def is_sound(version: int, body: bytes, pause: snapshot.Pause = lambda: None) ->
     except snapshot.BadSnapshot:
         return False
     return state.version == version and snapshot.encode(state, last_ns, pause) == body
+
+
+def compacted(store: Store, oldest_ns: int) -> int:
+    """Drop what is older, on a store that no server writes to; how many events went.
+
+    Raises: StoreError.
+    """
+    found = replayed(store)
+    if found.state.version > found.saved:
+        store.save_snapshot(found.state.version, snapshot.encode(found.state, found.last_ns))
+    to_version = droppable(store, oldest_ns)
+    return store.compact(to_version) if to_version else 0

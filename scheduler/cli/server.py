@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli import capacity, hosts, jobs, quotas, status
+from scheduler.cli import capacity, hosts, jobs, quotas, status, stores
 from scheduler.cli.calls import FAILED, end, quiet_grpc
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     quotas.register(app)
     capacity.register(app)
     status.register(app)
+    stores.register(app)
 
 
 def serve(

@@ -75,7 +75,7 @@ class Store(Protocol):
         """The newest durable version; 0 when the log is empty."""
 
     def version_at(self, time_ns: int) -> int:
-        """The first kept version that is not before `time_ns`; else the last one."""
+        """The first kept version that is not before `time_ns`; else one after the last."""
 
     def save_snapshot(self, version: int, body: bytes) -> None:
         """Keep the state at `version`. Raises: StoreError."""

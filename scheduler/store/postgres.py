@@ -156,7 +156,7 @@ class PostgresStore:
         """As Store says. Cost: walks the events before."""
         query = "SELECT MIN(version) FROM log WHERE time_ns >= %s"
         with self._asked() as connection:
-            return _number(connection, f"SELECT COALESCE(({query}), {_LAST})", (time_ns,))
+            return _number(connection, f"SELECT COALESCE(({query}), {_LAST} + 1)", (time_ns,))
 
     def leader(self) -> Leader:
         with self._asked() as connection:

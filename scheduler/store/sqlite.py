@@ -94,7 +94,7 @@ class SqliteStore:
         query = "SELECT version FROM log WHERE time_ns >= ? ORDER BY version LIMIT 1"
         with self._reading() as connection:
             found = connection.execute(query, (time_ns,)).fetchone()
-            return int((found or connection.execute(_LAST).fetchone())[0])
+            return int(found[0] if found else connection.execute(_LAST).fetchone()[0] + 1)
 
     def save_snapshot(self, version: int, body: bytes) -> None:
         with self._transaction() as connection:
@@ -138,16 +138,51 @@ class SqliteStore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(_connect(self.path)) as connection:
+            with closing(connect(self.path)) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} is corrupt: {error}") from error
 
 
+class SqliteCopy(SqliteStore):
+    """A store that is only read: a backup, or the store of a server that runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def close(self) -> None:
+        pass
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        raise StoreError(f"{self.path} is open for reading only")
+        yield
+
+
+def look_at(url: str) -> SqliteCopy:
+    """The store at `sqlite:///FILE`, to be read while a server may write to it.
+
+    Raises: StoreError when it is not there, no store, or of another schema.
+    """
+    path = path_of(url)
+    if not path.exists():
+        raise StoreError(f"there is no store {path}")
+    try:
+        with closing(connect(path)) as connection:
+            schema = schema_of(str(path), connection)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None
+    if schema == 0:
+        raise StoreError(f"{path} is empty")
+    if schema < SCHEMA:
+        raise StoreError(f"{path} has schema {schema}, not {SCHEMA}: a server start migrates it")
+    return SqliteCopy(path)
+
+
 def open_sqlite(url: str) -> SqliteStore:
     """Open the log at `sqlite:///FILE`, or make it. Raises: StoreError."""
-    path = _path(url)
-    lock = _locked(path)
+    path = path_of(url)
+    lock = lock_on(path)
     try:
         connection = _checked(path)
     except BaseException:
@@ -156,7 +191,7 @@ def open_sqlite(url: str) -> SqliteStore:
     return SqliteStore(path, connection, lock)
 
 
-def _path(url: str) -> Path:
+def path_of(url: str) -> Path:
     if not url.startswith(PREFIX) or len(url) == len(PREFIX):
         raise StoreError(f"store {url!r} is not supported; give {PREFIX}FILE")
     path = Path(url.removeprefix(PREFIX)).expanduser()
@@ -167,7 +202,7 @@ def _path(url: str) -> Path:
     return path
 
 
-def _locked(path: Path) -> int:
+def lock_on(path: Path) -> int:
     """A lock beside the file, held until the process ends."""
     beside = path.with_name(path.name + ".lock")
     try:
@@ -185,12 +220,12 @@ def _locked(path: Path) -> int:
 def _checked(path: Path) -> sqlite3.Connection:
     """A connection to a log that is whole and of this version."""
     try:
-        connection = _connect(path)
+        connection = connect(path)
     except sqlite3.Error as error:
         raise StoreError(f"cannot open {path}: {error}") from None
     try:
         schema = schema_of(str(path), connection)
-        _check_whole(path, connection)
+        check_whole(path, connection)
         if schema < SCHEMA:
             if schema:
                 _copy(path, connection, schema)
@@ -206,7 +241,7 @@ def _checked(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     # Transactions are begun by hand: the module would begin them too late.
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
 
@@ -217,7 +252,7 @@ def _copy(path: Path, connection: sqlite3.Connection, schema: int) -> None:
         connection.backup(copy)
 
 
-def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
+def check_whole(path: Path, connection: sqlite3.Connection) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(f"{path} is corrupt: {verdict}")

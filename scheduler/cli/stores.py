@@ -1,0 +1,142 @@
+"""`muster store`: look after the event log, beside a server or without one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
+from scheduler.serverfile import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from scheduler.store.verify import Report
+
+Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+app = typer.Typer(help="Back up, restore and check the event log.", no_args_is_help=True)
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the commands."""
+    parent.add_typer(app, name="store")
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="Where the copy goes.")],
+    store: Url = DEFAULT_STORE,
+    force: Force = False,
+) -> None:
+    """Copy the store as it is at one moment; a server may run meanwhile."""
+    from scheduler.store import StoreError
+    from scheduler.store.files import backup as copy
+
+    try:
+        version = copy(store, target, is_forced=force)
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    typer.echo(f"{target} holds the store up to version {version:,}")
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="A backup.")],
+    store: Url = DEFAULT_STORE,
+    force: Force = False,
+) -> None:
+    """Make a backup the store; no server may run on it. What was there is kept beside it."""
+    from scheduler.store import StoreError
+    from scheduler.store.files import restore as put_back
+
+    try:
+        version = put_back(source, store, is_forced=force)
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    typer.echo(f"{store} is at version {version:,}, as {source} was")
+
+
+@app.command()
+def verify(store: Url = DEFAULT_STORE, output: Output = Format.TABLE) -> None:
+    """Read every event and snapshot and make every state again. Exit code 1: damaged."""
+    report = _report(store)
+    _write(_rows(report), output)
+    if report.problems:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def info(store: Url = DEFAULT_STORE, output: Output = Format.TABLE) -> None:
+    """What the store holds; a server may run meanwhile."""
+    from scheduler.store import StoreError
+    from scheduler.store.sqlite import look_at
+
+    try:
+        copy = look_at(store)
+        first, last = copy.first_version(), copy.last_version()
+        versions = sorted(version for version, _ in copy.snapshots())
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    kept = {"first_version": first, "last_version": last, "snapshots": versions}
+    _write({"file": copy.name, "bytes": copy.path.stat().st_size, **kept}, output)
+
+
+@app.command()
+def compact(
+    keep_days: Annotated[int, typer.Option(min=0, help="Keep the events of so many days.")],
+    store: Url = DEFAULT_STORE,
+) -> None:
+    """Drop older events and give their room back; no server may run on the store."""
+    from time import time_ns
+
+    from scheduler.keeper import DAY_S, compacted
+    from scheduler.store import StoreError, open_store
+    from scheduler.store.files import shrink
+
+    try:
+        opened = open_store(store)
+        try:
+            dropped = compacted(opened, time_ns() - keep_days * DAY_S * 10**9)
+        finally:
+            opened.close()
+        shrink(store)
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    typer.echo(f"dropped {dropped:,} events")
+
+
+def _report(url: str) -> Report:
+    from scheduler.store import StoreError
+    from scheduler.store.sqlite import look_at
+    from scheduler.store.verify import verify as check
+
+    try:
+        return check(look_at(url))
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+
+
+def _rows(report: Report) -> dict[str, object]:
+    fabric, last_s = report.state.fabric, report.last_ns / 1e9
+    return {
+        "fabric": fabric.name if fabric else "",
+        "first_version": report.first_version,
+        "last_version": report.last_version,
+        "last_event": datetime.fromtimestamp(last_s, UTC).isoformat("T", "seconds"),
+        "snapshots": list(report.snapshots),
+        "live_jobs": len(report.state.jobs),
+        "problems": list(report.problems),
+    }
+
+
+def _write(rows: dict[str, object], output: Format) -> None:
+    if output is Format.JSON:
+        typer.echo(json.dumps(rows))
+        return
+    for name, value in rows.items():
+        shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+        typer.echo(f"{name.replace('_', ' '):<14} {shown}")

@@ -1,0 +1,103 @@
+"""Backups of a SQLite store, taken and put back.
+
+Whatever is written is written beside its place, synced, and then moved there, so that
+a crash in the middle leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from scheduler.store.base import StoreError
+from scheduler.store.schema import schema_of
+from scheduler.store.sqlite import check_whole, connect, lock_on, path_of
+
+
+def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
+    """Copy the store to `target` as it is at one moment, while a server may write to it.
+
+    The answer is the copy's last version. Raises: StoreError.
+    """
+    source = path_of(url)
+    if not source.exists():
+        raise StoreError(f"there is no store {source}")
+    _check_target(target, is_forced)
+    return _copy(source, target)
+
+
+def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
+    """Make `source`, a backup, the store at `url`, which no server may have open.
+
+    What was there is kept beside it as FILE.replaced. The answer is the last version.
+    Raises: StoreError.
+    """
+    target = path_of(url)
+    if not source.exists():
+        raise StoreError(f"there is no backup {source}")
+    lock = lock_on(target)
+    try:
+        _check_target(target, is_forced)
+        return _copy(source, target, keep=target.with_name(f"{target.name}.replaced"))
+    finally:
+        os.close(lock)
+
+
+def shrink(url: str) -> None:
+    """Give back the room of dropped events. No server may have the store open."""
+    path = path_of(url)
+    lock = lock_on(path)
+    try:
+        with closing(connect(path)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot shrink {path}: {error}") from None
+    finally:
+        os.close(lock)
+
+
+def _check_target(target: Path, is_forced: bool) -> None:
+    if not target.parent.is_dir():
+        raise StoreError(f"cannot make {target}: there is no folder {target.parent}")
+    if target.exists() and not is_forced:
+        raise StoreError(f"{target} is there already; --force replaces it")
+
+
+def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
+    """Copy, check the copy, then put it in its place. `keep`: where what was there goes."""
+    beside = target.with_name(f"{target.name}.part")
+    beside.unlink(missing_ok=True)
+    try:
+        with closing(connect(source)) as old, closing(connect(beside)) as new:
+            if not schema_of(str(source), old):
+                raise StoreError(f"{source} is empty")
+            old.backup(new)
+            new.execute("PRAGMA journal_mode=DELETE")  # so that one file is all of it
+            check_whole(source, new)
+            (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()
+        _move(beside, target, keep)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot copy {source} to {target}: {error}") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    return int(last)
+
+
+def _move(beside: Path, target: Path, keep: Path | None) -> None:
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    if keep is not None and target.exists():
+        with closing(connect(target)) as old:  # what its WAL holds belongs to it
+            old.execute("PRAGMA journal_mode=DELETE")
+        os.replace(target, keep)
+    os.replace(beside, target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,158 @@
+"""`muster store`: backups of a running server, put back, checked; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler import cli
+from scheduler.keeper import Retention
+from scheduler.v1 import service_pb2
+from tests.serving import RUNNING, create, logged, serving, url
+
+OFTEN = Retention(snapshot_events=5, log_s=None)
+
+
+def store(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli.app, ["store", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+async def a_life(folder: Path, jobs: int = 10) -> None:
+    async with serving(folder, retention=OFTEN) as served:
+        for i in range(jobs):
+            await served.stub.CreateJob(create(f"j{i}", 2))
+            await served.stub.CancelJob(service_pb2.CancelJobRequest(name=f"j{i}"))
+        await served.stub.CreateJob(create("runs", 3))
+        await served.until("runs", RUNNING)
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def verified(folder: Path, code: int = 0) -> dict[str, Any]:
+    result = store("verify", "--store", url(folder), "--format", "json", code=code)
+    found: dict[str, Any] = json.loads(result.output)
+    return found
+
+
+async def test_a_backup_of_a_running_server_is_a_whole_store(tmp_path: Path) -> None:
+    copy, other = tmp_path / "copy.db", tmp_path / "other"
+    other.mkdir()
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("kept", 3))
+        before = await served.until("kept", RUNNING)
+        result = await asyncio.to_thread(store, "backup", copy, "--store", url(tmp_path))
+        assert result.output == f"{copy} holds the store up to version {before.version}\n"
+        await served.stub.CreateJob(create("later"))
+    assert not copy.with_name("copy.db.part").exists()
+    store("restore", copy, "--store", url(other))
+    async with serving(other) as served:
+        assert await served.get("kept") == before
+        jobs = await served.stub.ListJobs(service_pb2.ListJobsRequest())
+        assert [job.name for job in jobs.jobs] == ["kept"]
+
+
+async def test_a_restore_keeps_what_it_replaces(tmp_path: Path) -> None:
+    copy, target = tmp_path / "copy.db", url(tmp_path)
+    await a_life(tmp_path, 2)
+    store("backup", copy, "--store", target)
+    events = logged(tmp_path)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("later"))
+    assert "--force replaces it" in store("restore", copy, "--store", target, code=2).output
+    store("restore", copy, "--store", target, "--force")
+    assert logged(tmp_path) == events
+    assert (tmp_path / "muster.db.replaced").exists()
+
+
+async def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
+    await a_life(tmp_path, 1)
+    copy = tmp_path / "copy.db"
+    store("backup", copy, "--store", url(tmp_path))
+    async with serving(tmp_path):
+        command = ("restore", copy, "--store", url(tmp_path), "--force")
+        result = await asyncio.to_thread(lambda: store(*command, code=2))
+    assert "in use by another server" in result.output
+
+
+async def test_a_whole_store_is_verified(tmp_path: Path) -> None:
+    await a_life(tmp_path)
+    found = verified(tmp_path)
+    assert found["problems"] == []
+    assert (found["first_version"], found["live_jobs"]) == (1, 1)
+    assert len(found["snapshots"]) >= 3
+    table = store("verify", "--store", url(tmp_path)).output
+    assert "problems       none" in table
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("DELETE FROM log WHERE version = 4", "version 4 is missing"),
+        ("UPDATE log SET body = '[]' WHERE version = 4", "version 4"),
+        ("UPDATE snapshot SET body = x'00' WHERE version = {s}", "of version {s} cannot be read"),
+        (
+            "UPDATE snapshot SET body = (SELECT body FROM snapshot ORDER BY version DESC LIMIT 1)"
+            " WHERE version = {s}",
+            "of version {s} is not what the log leads to",
+        ),
+        ("INSERT INTO snapshot SELECT 999, body FROM snapshot LIMIT 1", "newer than the log"),
+    ],
+)
+async def test_damage_is_found_and_named(tmp_path: Path, damage: str, problem: str) -> None:
+    await a_life(tmp_path)
+    snapshot = verified(tmp_path)["snapshots"][0]
+    change(tmp_path / "muster.db", damage.format(s=snapshot))
+    assert any(problem.format(s=snapshot) in found for found in verified(tmp_path, 1)["problems"])
+
+
+async def test_old_events_are_dropped_and_their_room_given_back(tmp_path: Path) -> None:
+    await a_life(tmp_path, 200)
+    before = verified(tmp_path)
+    size = (tmp_path / "muster.db").stat().st_size
+    result = store("compact", "--keep-days", "0", "--store", url(tmp_path))
+    assert result.output == f"dropped {before['last_version']} events\n"
+    after = verified(tmp_path)
+    assert (after["problems"], after["live_jobs"]) == ([], 1)
+    assert after["first_version"] == before["last_version"] + 1
+    assert (tmp_path / "muster.db").stat().st_size < size / 4
+    async with serving(tmp_path, fabric_spec=None) as served:
+        assert (await served.get("runs")).state == RUNNING
+
+
+async def test_info_says_what_is_there(tmp_path: Path) -> None:
+    await a_life(tmp_path)
+    result = store("info", "--store", url(tmp_path), "--format", "json")
+    found = json.loads(result.output)
+    assert found["last_version"] == verified(tmp_path)["last_version"]
+    assert found["bytes"] == (tmp_path / "muster.db").stat().st_size
+
+
+@pytest.mark.parametrize("command", [("backup", "x.db"), ("verify",), ("info",)])
+def test_a_store_that_is_not_there_is_said_plainly(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *rest = command
+    targets = [tmp_path / each for each in rest]
+    result = store(name, *targets, "--store", url(tmp_path), code=2)
+    assert f"there is no store {tmp_path / 'muster.db'}" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_kind_of_file_is_no_backup(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("no database\n" * 1_000)
+    result = store("restore", other, "--store", url(tmp_path), code=2)
+    assert "file is not a database" in result.output
+    assert not (tmp_path / "muster.db").exists()
