@@ -27,6 +27,7 @@ from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec
 from scheduler.failover import PINGS, FailoverChannel, addresses
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.windowclient import WindowMethods
 
 DEADLINE_S = 30.0
 DRY_RUN_DEADLINE_S = 300.0  # a placement is computed while the caller waits
@@ -104,7 +105,7 @@ def _request_id(given: str = "") -> str:
     return given or str(uuid.uuid4())
 
 
-class Client:
+class Client(WindowMethods):
     """A connection to one server, or to several that share a store. Use from any thread."""
 
     def __init__(

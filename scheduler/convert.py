@@ -299,7 +299,7 @@ def standing_to_proto(standing: Standing) -> tenant_pb2.Tenant:
 
 def host_to_proto(state: State, index: int, holder: Job | None, block: int | None) -> host_pb2.Host:
     """`block`: which block of `holder` the host carries, None for a spare."""
-    fabric, host = state.loaded_fabric, state.host(index)
+    fabric, host = state.loaded_fabric, state.shown(index)
     return host_pb2.Host(
         name=fabric.hosts[index],
         state=_HOST_STATES[host.state],
@@ -309,7 +309,7 @@ def host_to_proto(state: State, index: int, holder: Job | None, block: int | Non
         job=holder.name if holder else "",
         block=block,
         version=state.version,
-        etag=host_etag(fabric.hosts[index], host, holder),
+        etag=host_etag(fabric.hosts[index], state.host(index), holder),
         uid=str(uuid5(_HOSTS, f"{fabric.digest}/{fabric.hosts[index]}")),
     )
 

@@ -112,7 +112,7 @@ def hosts(state: State, query: Query, size: int, token: str) -> Page[HeldHost]:
     wanted = (
         host
         for host in everyone
-        if (not query.states or state.host(host.index).state in query.states)
+        if (not query.states or state.shown(host.index).state in query.states)
         and (not query.job or (host.holder is not None and host.holder.name == query.job))
         and passes(host)
     )
@@ -124,9 +124,9 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
     return {
         "name": filters.Text(lambda host: fabric.hosts[host.index]),
         "state": filters.Choice(
-            lambda host: state.host(host.index).state.name, tuple(HostState.__members__)
+            lambda host: state.shown(host.index).state.name, tuple(HostState.__members__)
         ),
-        "reason": filters.Text(lambda host: state.host(host.index).reason),
+        "reason": filters.Text(lambda host: state.shown(host.index).reason),
         "job": filters.Text(lambda host: host.holder.name if host.holder else ""),
         "domains": filters.Names(lambda host: domains(fabric, host.index)),
     }

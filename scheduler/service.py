@@ -43,6 +43,7 @@ from scheduler.refusal import (
 )
 from scheduler.updates import update_from_proto
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.windowcalls import WindowCalls
 from scheduler.writer import Writer
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -58,7 +59,7 @@ _SHORT_QUEUE = 100
 _FRESH = "was just submitted; the next decision looks at it"
 
 
-class SchedulerServicer(service_pb2_grpc.SchedulerServiceServicer):
+class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
     def __init__(self, new_uid: Callable[[], str], started_ns: int = 0) -> None:

@@ -51,6 +51,10 @@ _RULES: Final = {
     "DrainHost": Rule(Role.OPERATOR),
     "ReportHost": Rule(Role.OPERATOR),
     "GetStatus": Rule(Role.VIEWER),
+    "CreateWindow": Rule(Role.OPERATOR),
+    "ListWindows": Rule(Role.VIEWER),
+    "UpdateWindow": Rule(Role.OPERATOR),
+    "DeleteWindow": Rule(Role.OPERATOR),
 }
 
 METHODS: Final[dict[str, Rule]] = {

@@ -24,9 +24,19 @@ _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 # Fields that hold places or the caller's own words, in which a name means something else.
 _NO_JOBS: Final = frozenset(
     {
-        *("domain", "domains", "hosts", "spares", "rooms", "reserved_in", "tier", "zone"),
+        *(
+            "domain",
+            "domains",
+            "hosts",
+            "chosen_hosts",
+            "spares",
+            "rooms",
+            "reserved_in",
+            "tier",
+            "zone",
+        ),
         *("spec", "uid", "next_page_token", "etag", "digest", "tenant", "default_tenant"),
-        *("Host.name", "Tenant.name", "Tenant.parent"),
+        *("Host.name", "Tenant.name", "Tenant.parent", "Window.name"),
     }
 )
 

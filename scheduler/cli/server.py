@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli import capacity, hosts, jobs, quotas, status, stores
+from scheduler.cli import capacity, hosts, jobs, quotas, status, stores, windows
 from scheduler.cli.calls import FAILED, end, quiet_grpc
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     capacity.register(app)
     status.register(app)
     stores.register(app)
+    windows.register(app)
 
 
 def serve(

@@ -93,7 +93,8 @@ class State:
             return host
         found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
         booking = min(found, key=lambda b: b.since_ns)
-        runs = self.holder(index) is not None
+        job = self.holder(index)
+        runs = job is not None and index in job.hosts
         now = HostState.DRAINING if runs else HostState.CORDONED
         return Host(now, booking.since_ns, booking.window.title)
 

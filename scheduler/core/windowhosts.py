@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 
-from placement import hostset
+from placement import hostlist, hostset
 from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.hostset import HostSet
@@ -124,15 +124,20 @@ def _chosen(state: State, window: Window) -> HostSet:
 
 
 def _named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
-    """Hosts and domains of any tier by name. Raises: BadInput."""
+    """Hosts and domains of any tier, by name or range. Raises: BadInput."""
     if not among:
         return hostset.full(fabric.host_count)
     found = 0
-    for at, name in enumerate(among):
-        hosts = domain(fabric, name)
-        if not hosts:
-            raise BadInput(f"hosts.{at}", f"no host and no domain {name!r} in this fabric")
-        found |= hosts
+    for at, text in enumerate(among):
+        try:
+            names = hostlist.expand(text)
+        except BadInput as error:
+            raise BadInput(f"hosts.{at}", error.message) from None
+        for name in names:
+            hosts = domain(fabric, name)
+            if not hosts:
+                raise BadInput(f"hosts.{at}", f"no host and no domain {name!r} in this fabric")
+            found |= hosts
     return found
 
 

@@ -32,7 +32,7 @@ class Leave(StrEnum):
 class Window:
     """Half-open: [start_ns, end_ns).
 
-    `among`: hosts and domains by name, empty for the whole fabric. `count`: so many hosts
+    `among`: hosts and domains by name or range, empty for the whole fabric. `count`: so many hosts
     of these, 0 for all. `hosts`: those that admit found. `tenant`, `jobs`: for whom a
     reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are
     in the way when it opens.

@@ -29,7 +29,7 @@ class Use(StrEnum):
     STOPPED = "stopped"  # of a gang that a failure stopped
     SPARE = "spare"  # healthy, held as a spare
     FREE = "free"  # healthy, held by nobody
-    OUT = "out"  # not healthy, and no gang's
+    OUT = "out"  # not in service, and no gang's
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ def _by_use(state: State) -> dict[Use, HostSet]:
     return {
         Use.RUNNING: running,
         Use.STOPPED: stopped,
-        Use.SPARE: state.held & ~gang & ~state.unhealthy,
+        Use.SPARE: state.held & ~gang & ~state.out_of_service,
         Use.FREE: state.free,
-        Use.OUT: state.unhealthy & ~gang,
+        Use.OUT: state.out_of_service & ~gang,
     }
 
 
@@ -129,7 +129,11 @@ def _by_state(state: State) -> dict[HostState, HostSet]:
     found = dict.fromkeys(HostState, 0)
     for index, host in state.hosts.items():
         found[host.state] |= 1 << index
-    found[HostState.HEALTHY] = hostset.full(state.loaded_fabric.host_count) & ~state.unhealthy
+    closed = state.closed & ~state.unhealthy  # under maintenance: drained, as hosts show it
+    gangs = _hosts(state.in_state(JobState.RUNNING, JobState.INTERRUPTED)) if closed else 0
+    found[HostState.DRAINING] |= closed & gangs
+    found[HostState.CORDONED] |= closed & ~gangs
+    found[HostState.HEALTHY] = hostset.full(state.loaded_fabric.host_count) & ~state.out_of_service
     return found
 
 

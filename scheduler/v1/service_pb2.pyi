@@ -16,6 +16,7 @@ from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
 from scheduler.v1 import status_pb2 as _status_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
+from scheduler.v1 import window_pb2 as _window_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -1283,3 +1284,230 @@ class GetStatusResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class CreateWindowRequest(_message.Message):
+    """Asks for a new window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window. Required."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "validate_only", b"validate_only", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateWindowRequest: _TypeAlias = CreateWindowRequest  # noqa: Y015
+
+@_typing.final
+class CreateWindowResponse(_message.Message):
+    """Answers CreateWindow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window with the hosts that it has."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateWindowResponse: _TypeAlias = CreateWindowResponse  # noqa: Y015
+
+@_typing.final
+class ListWindowsRequest(_message.Message):
+    """Asks for all windows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWindowsRequest: _TypeAlias = ListWindowsRequest  # noqa: Y015
+
+@_typing.final
+class ListWindowsResponse(_message.Message):
+    """Answers ListWindows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[_window_pb2.Window]:
+        """Windows that are not over."""
+
+    def __init__(
+        self,
+        *,
+        windows: _abc.Iterable[_window_pb2.Window] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWindowsResponse: _TypeAlias = ListWindowsResponse  # noqa: Y015
+
+@_typing.final
+class UpdateWindowRequest(_message.Message):
+    """Asks for changes of a window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window by its name, with the values that change. Required."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Fields that take the values of `window`. Empty: those that are set in it."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "update_mask", b"update_mask", "validate_only", b"validate_only", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWindowRequest: _TypeAlias = UpdateWindowRequest  # noqa: Y015
+
+@_typing.final
+class UpdateWindowResponse(_message.Message):
+    """Answers UpdateWindow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window after the change."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWindowResponse: _TypeAlias = UpdateWindowResponse  # noqa: Y015
+
+@_typing.final
+class DeleteWindowRequest(_message.Message):
+    """Asks for the end of a window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the window. Required."""
+    reason: _builtins.str
+    """Why, for those who look later."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and answers what would be, without making the change."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteWindowRequest: _TypeAlias = DeleteWindowRequest  # noqa: Y015
+
+@_typing.final
+class DeleteWindowResponse(_message.Message):
+    """Answers DeleteWindow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window as it was."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteWindowResponse: _TypeAlias = DeleteWindowResponse  # noqa: Y015

@@ -120,6 +120,26 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.CreateWindow = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/CreateWindow',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
+                _registered_method=True)
+        self.ListWindows = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListWindows',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
+                _registered_method=True)
+        self.UpdateWindow = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/UpdateWindow',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.FromString,
+                _registered_method=True)
+        self.DeleteWindow = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/DeleteWindow',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer:
@@ -249,6 +269,35 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateWindow(self, request, context):
+        """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
+        Making the same window again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWindows(self, request, context):
+        """Lists the windows that are not over, in the order in which they were made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateWindow(self, request, context):
+        """Changes a window; of one that is open only its end and its terms.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteWindow(self, request, context):
+        """Removes a window, open or not: its hosts are as if it had ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -336,6 +385,26 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'CreateWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateWindow,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.SerializeToString,
+            ),
+            'ListWindows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWindows,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.SerializeToString,
+            ),
+            'UpdateWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateWindow,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.SerializeToString,
+            ),
+            'DeleteWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteWindow,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -798,6 +867,114 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/GetStatus',
             scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/CreateWindow',
+            scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWindows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListWindows',
+            scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/UpdateWindow',
+            scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/DeleteWindow',
+            scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -75,6 +75,16 @@ class SchedulerServiceStub:
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and what has gone wrong of late.
     """
+    CreateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]
+    """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
+    Making the same window again changes nothing.
+    """
+    ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
+    """Lists the windows that are not over, in the order in which they were made."""
+    UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]
+    """Changes a window; of one that is open only its end and its terms."""
+    DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]
+    """Removes a window, open or not: its hosts are as if it had ended."""
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -123,6 +133,16 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and what has gone wrong of late.
     """
+    CreateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]  # type: ignore[assignment]
+    """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
+    Making the same window again changes nothing.
+    """
+    ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
+    """Lists the windows that are not over, in the order in which they were made."""
+    UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]  # type: ignore[assignment]
+    """Changes a window; of one that is open only its end and its terms."""
+    DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]  # type: ignore[assignment]
+    """Removes a window, open or not: its hosts are as if it had ended."""
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Admits jobs, places gangs and keeps hosts."""
@@ -270,5 +290,39 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
         their cuts, and what has gone wrong of late.
         """
+
+    @_abc_1.abstractmethod
+    def CreateWindow(
+        self,
+        request: _service_pb2.CreateWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.CreateWindowResponse, _abc.Awaitable[_service_pb2.CreateWindowResponse]]:
+        """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
+        Making the same window again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def ListWindows(
+        self,
+        request: _service_pb2.ListWindowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListWindowsResponse, _abc.Awaitable[_service_pb2.ListWindowsResponse]]:
+        """Lists the windows that are not over, in the order in which they were made."""
+
+    @_abc_1.abstractmethod
+    def UpdateWindow(
+        self,
+        request: _service_pb2.UpdateWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.UpdateWindowResponse, _abc.Awaitable[_service_pb2.UpdateWindowResponse]]:
+        """Changes a window; of one that is open only its end and its terms."""
+
+    @_abc_1.abstractmethod
+    def DeleteWindow(
+        self,
+        request: _service_pb2.DeleteWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.DeleteWindowResponse, _abc.Awaitable[_service_pb2.DeleteWindowResponse]]:
+        """Removes a window, open or not: its hosts are as if it had ended."""
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

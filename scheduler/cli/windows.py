@@ -1,0 +1,234 @@
+"""`muster window`: maintenance windows and reservations."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from placement.errors import BadInput
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    DryRun,
+    Format,
+    Output,
+    Why,
+    checked_only,
+    connected,
+    write,
+)
+
+if TYPE_CHECKING:
+    from scheduler.core.windows import Window
+    from scheduler.v1 import window_pb2
+
+app = typer.Typer(
+    help="Keep hosts for maintenance, or hold them for somebody, between two moments.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the window.", show_default=False)]
+Kind = Literal["maintenance", "reservation"]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--hosts", help="Hosts or domains by name or range; may be repeated."),
+]
+Count = Annotated[
+    int | None, typer.Option(min=1, help="Reservations: so many of these hosts, or of any.")
+]
+Start = Annotated[str | None, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")]
+End = Annotated[str | None, typer.Option(help="The same; or give --duration.")]
+Duration = Annotated[str | None, typer.Option(help="90m, 4h, 1d12h.")]
+Tenant = Annotated[str | None, typer.Option(help="Reservations: for this tenant.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Option("--job", help="Reservations: for jobs of this name or pattern; repeatable."),
+]
+Leaving = Annotated[
+    Literal["wait", "move", "requeue"] | None,
+    typer.Option(
+        help="Gangs in the way when it opens: wait for their end (default), move them where"
+        " there is room, or also requeue those for which there is none."
+    ),
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add the commands."""
+    root.add_typer(app, name="window")
+
+
+@app.command()
+def create(
+    name: Name,
+    kind: Annotated[Kind, typer.Option(help="What it is for.", show_default=False)],
+    start: Annotated[str, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")] = "+0s",
+    end: End = None,
+    duration: Duration = None,
+    hosts: Hosts = None,
+    count: Count = None,
+    tenant: Tenant = None,
+    job: Jobs = None,
+    leave: Leaving = None,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Make a window. Nothing starts on its hosts that would reach into it."""
+    if (end is None) == (duration is None):
+        raise typer.BadParameter("give one of them", param_hint="--end or --duration")
+    message = _message(
+        name,
+        kind=kind,
+        hosts=hosts,
+        host_count=count,
+        tenant=tenant,
+        jobs=job,
+        leave=leave,
+        reason=reason,
+        **_times(start, end, duration),
+    )
+    with connected(address) as client:
+        write(client.create_window(message, dry_run=dry_run), _text, output)
+    checked_only(dry_run)
+
+
+@app.command()
+def apply(
+    file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Make all windows of a file; those that are there already stay."""
+    from scheduler.v1 import service_pb2
+    from scheduler.windowsfile import load_windows
+
+    windows = load_windows(file).windows(time.time_ns())
+    with connected(address) as client:
+        made = [client.create_window(_of(window), dry_run=dry_run) for window in windows]
+    write(service_pb2.ListWindowsResponse(windows=made), _list_text, output)
+    checked_only(dry_run)
+
+
+@app.command("list")
+def list_windows(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+    """List the windows that are not over, and who holds their hosts."""
+    with connected(address) as client:
+        write(client.list_windows(), _list_text, output)
+
+
+@app.command()
+def change(
+    name: Name,
+    start: Start = None,
+    end: End = None,
+    hosts: Hosts = None,
+    count: Count = None,
+    tenant: Tenant = None,
+    job: Jobs = None,
+    leave: Leaving = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for those who look.")] = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Change a window; of one that is open only its end and its terms."""
+    given = {
+        "hosts": hosts,
+        "host_count": count,
+        "tenant": tenant,
+        "jobs": job,
+        "leave": leave,
+        "reason": reason,
+        **_times(start, end, None),
+    }
+    fields = [field for field, value in given.items() if value is not None]
+    if not fields:
+        raise typer.BadParameter("nothing to change", param_hint="muster window change")
+    message = _message(name, **given)
+    with connected(address) as client:
+        write(client.update_window(message, fields, dry_run=dry_run), _text, output)
+    checked_only(dry_run)
+
+
+@app.command()
+def delete(
+    name: Name,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Remove a window, open or not; its hosts are free for everybody again."""
+    with connected(address) as client:
+        write(client.delete_window(name, reason, dry_run=dry_run), _text, output)
+    checked_only(dry_run)
+
+
+def _times(start: str | None, end: str | None, duration: str | None) -> dict[str, Any]:
+    """`start_time` and `end_time`, as far as they are given."""
+    from scheduler.convert import timestamp
+    from scheduler.moments import parse_duration, parse_moment
+
+    now_ns = time.time_ns()
+    found: dict[str, int] = {}
+    for name, text in (("start", start), ("end", end), ("duration", duration)):
+        if text is None:
+            continue
+        try:
+            found[name] = (
+                found["start"] + parse_duration(text)
+                if name == "duration"
+                else parse_moment(text, now_ns)
+            )
+        except BadInput as error:
+            raise typer.BadParameter(error.message, param_hint=f"--{name}") from None
+    moments = {
+        "start_time": found.get("start"),
+        "end_time": found.get("end", found.get("duration")),
+    }
+    return {name: None if ns is None else timestamp(ns) for name, ns in moments.items()}
+
+
+def _message(name: str, **fields: Any) -> window_pb2.Window:
+    """What is None is left out; `kind` and `leave` are words."""
+    from scheduler.v1 import window_pb2
+
+    enums = {"kind": window_pb2.WindowKind, "leave": window_pb2.WindowLeave}
+    for field, enum in enums.items():
+        if fields.get(field):
+            fields[field] = enum.Value(f"WINDOW_{field.upper()}_{fields[field].upper()}")
+    return window_pb2.Window(name=name, **{k: v for k, v in fields.items() if v is not None})
+
+
+def _of(window: Window) -> window_pb2.Window:
+    from scheduler.convert import timestamp
+
+    return _message(
+        window.name,
+        kind=str(window.kind),
+        start_time=timestamp(window.start_ns),
+        end_time=timestamp(window.end_ns),
+        hosts=window.among,
+        host_count=window.count,
+        tenant=window.tenant,
+        jobs=window.jobs,
+        leave=str(window.leave),
+        reason=window.reason,
+    )
+
+
+def _text(message: window_pb2.Window) -> str:
+    from scheduler.cli import windowtext
+
+    return windowtext.window_text(message)
+
+
+def _list_text(message: Any) -> str:
+    from scheduler.cli import windowtext
+
+    return windowtext.windows_text(message.windows)

@@ -1,0 +1,37 @@
+"""Points in time and durations as people write them, and how they are written back."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from placement.errors import BadInput
+from scheduler.core.job import SECOND_NS
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"(?:\d+[smhd])+")
+_PART = re.compile(r"(\d+)([smhd])")
+FORMS = "a date and time such as 2026-11-21T06:00Z, or a time from now such as +90m or +1d12h"
+
+
+def parse_moment(text: str, now_ns: int) -> int:
+    """`2026-11-21T06:00Z` (UTC where no zone is given), or `+90m`: so long after `now_ns`.
+
+    Raises: BadInput without a field.
+    """
+    if text.startswith("+"):
+        return now_ns + parse_duration(text[1:])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput("", f"must be {FORMS}, not {text!r}") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp()) * SECOND_NS
+
+
+def parse_duration(text: str) -> int:
+    """`90m`, `4h`, `1d12h` in ns. Raises: BadInput without a field."""
+    if not _DURATION.fullmatch(text):
+        raise BadInput("", f"must be a duration such as 90m, 4h or 1d12h, not {text!r}")
+    return sum(int(n) * _SECONDS[unit] for n, unit in _PART.findall(text)) * SECOND_NS

@@ -1,0 +1,106 @@
+"""Windows between messages and core values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from placement import hostset
+from placement.errors import BadInput
+from scheduler.convert import numbers, timestamp
+from scheduler.core import State
+from scheduler.core.calendar import Calendar
+from scheduler.core.lifecycle import WindowState
+from scheduler.core.windowhosts import strangers
+from scheduler.core.windows import Booking, Leave, Window, WindowKind
+from scheduler.v1 import service_pb2, window_pb2
+
+_KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
+_LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
+_LIVE = [WindowState.PENDING, WindowState.OPEN]
+_STATES = {state: window_pb2.WindowState.Value(f"WINDOW_STATE_{state.name}") for state in _LIVE}
+_KIND_BY_NUMBER: dict[int, WindowKind] = {n: kind for kind, n in _KINDS.items()}
+_LEAVE_BY_NUMBER: dict[int, Leave] = {n: leave for leave, n in _LEAVES.items()} | {0: Leave.WAIT}
+
+# Fields of the message that a request may set, and what they are called in the core.
+FIELDS = {
+    "kind": "kind",
+    "start_time": "start_ns",
+    "end_time": "end_ns",
+    "hosts": "among",
+    "host_count": "count",
+    "tenant": "tenant",
+    "jobs": "jobs",
+    "leave": "leave",
+    "reason": "reason",
+}
+
+
+def window_from_proto(message: window_pb2.Window) -> Window:
+    """Raises: BadInput naming the field."""
+    for name in ("start_time", "end_time"):
+        if not message.HasField(name):
+            raise BadInput(name, "is required")
+    if message.kind not in _KIND_BY_NUMBER:
+        raise BadInput("kind", "must be WINDOW_KIND_MAINTENANCE or WINDOW_KIND_RESERVATION")
+    return Window(message.name, **{core: _value(message, name) for name, core in FIELDS.items()})
+
+
+def changed(window: Window, request: service_pb2.UpdateWindowRequest) -> Window:
+    """`window` with the values that the request names. Raises: BadInput naming the field."""
+    message = request.window
+    paths = list(request.update_mask.paths)
+    if not paths:
+        paths = [f.name for f, _ in message.ListFields() if f.name in FIELDS]
+    known = ", ".join(FIELDS)
+    for at, path in enumerate(paths):
+        if path not in FIELDS:
+            raise BadInput(f"update_mask.paths[{at}]", f"{path!r} is none of {known}")
+    if not paths:
+        raise BadInput("update_mask", f"names nothing to change; there are {known}")
+    return replace(window, **{FIELDS[path]: _value(message, path) for path in paths})
+
+
+def _value(message: window_pb2.Window, name: str) -> Any:
+    value = getattr(message, name)
+    if isinstance(value, Timestamp):
+        return _nanoseconds(name, value)
+    if name == "kind":
+        return _KIND_BY_NUMBER[value]
+    if name == "leave":
+        if value not in _LEAVE_BY_NUMBER:
+            raise BadInput("leave", f"{value} is not one of its values")
+        return _LEAVE_BY_NUMBER[value]
+    return tuple(value) if name in ("hosts", "jobs") else value
+
+
+def _nanoseconds(name: str, moment: Timestamp) -> int:
+    try:
+        return moment.ToNanoseconds()
+    except ValueError as error:
+        raise BadInput(name, str(error)) from None
+
+
+def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
+    window, calendar = booking.window, Calendar(state)
+    gangs = [job for job in strangers(state, booking) if not calendar.is_for(booking, job)]
+    held = hostset.of(host for job in gangs for host in (*job.hosts, *job.spares))
+    return window_pb2.Window(
+        name=window.name,
+        kind=_KINDS[window.kind],
+        start_time=timestamp(window.start_ns),
+        end_time=timestamp(window.end_ns),
+        hosts=window.among,
+        host_count=window.count,
+        tenant=window.tenant,
+        jobs=window.jobs,
+        leave=_LEAVES[window.leave],
+        reason=window.reason,
+        state=_STATES[booking.state],
+        chosen_hosts=window.hosts,
+        held_hosts=(held & booking.hosts).bit_count(),
+        held_by=[job.name for job in gangs],
+        version=state.version,
+    )

@@ -1,0 +1,125 @@
+"""Windows through a real server: made, listed, changed, removed; opened by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from scheduler.core.job import SECOND_NS
+from scheduler.v1 import host_pb2, service_pb2, window_pb2
+from tests.serving import QUEUED, RUNNING, START_NS, Served, create, refused, serving
+
+PENDING, OPEN = window_pb2.WINDOW_STATE_PENDING, window_pb2.WINDOW_STATE_OPEN
+MAINTENANCE = window_pb2.WINDOW_KIND_MAINTENANCE
+
+
+def at(seconds: float) -> Timestamp:
+    moment = Timestamp()
+    moment.FromNanoseconds(START_NS + round(seconds * SECOND_NS))
+    return moment
+
+
+def wanted(name: str = "w", start_s: float = 3_600, end_s: float = 7_200) -> window_pb2.Window:
+    return window_pb2.Window(
+        name=name, kind=MAINTENANCE, start_time=at(start_s), end_time=at(end_s), hosts=["z0"]
+    )
+
+
+def making(**window: float) -> service_pb2.CreateWindowRequest:
+    return service_pb2.CreateWindowRequest(window=wanted(**window))
+
+
+async def windows(served: Served) -> list[window_pb2.Window]:
+    answer = await served.stub.ListWindows(service_pb2.ListWindowsRequest())
+    return list(answer.windows)
+
+
+async def test_a_window_outlives_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        made = (await served.stub.CreateWindow(making())).window
+        assert made.state == PENDING
+        assert list(made.chosen_hosts) == ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0", "z0-r1-h1"]
+        again = (await served.stub.CreateWindow(making())).window
+        assert again == made
+    async with serving(tmp_path) as served:
+        assert [window.name for window in await windows(served)] == ["w"]
+
+
+async def test_a_window_is_changed_by_its_mask_and_removed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateWindow(making())
+        later = service_pb2.UpdateWindowRequest(
+            window=window_pb2.Window(name="w", end_time=at(9_000), reason="longer"),
+            update_mask=FieldMask(paths=["end_time"]),
+        )
+        after = (await served.stub.UpdateWindow(later)).window
+        assert after.end_time == at(9_000)
+        assert after.reason == ""
+        gone = await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
+        assert gone.window.name == "w"
+        assert await windows(served) == []
+        error = await refused(served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w")))
+        assert error.code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_only_checked_nothing_is_made(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = making()
+        request.validate_only = True
+        assert (await served.stub.CreateWindow(request)).window.state == PENDING
+        assert await windows(served) == []
+
+
+async def test_what_is_wrong_is_named_by_field(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        cases = {
+            "window.end_time": wanted(end_s=0),
+            "window.hosts.0": window_pb2.Window(
+                name="w", kind=MAINTENANCE, start_time=at(0), end_time=at(9), hosts=["z9"]
+            ),
+            "window.start_time": window_pb2.Window(name="w", kind=MAINTENANCE, end_time=at(9)),
+            "window.kind": window_pb2.Window(name="w", start_time=at(0), end_time=at(9)),
+        }
+        for field, window in cases.items():
+            request = service_pb2.CreateWindowRequest(window=window)
+            error = await refused(served.stub.CreateWindow(request))
+            assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+            assert error.fields == (field,)
+
+
+async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
+    """Nothing else happens: no command, no end of a gang."""
+    now_ns = START_NS
+
+    def clock() -> int:
+        return now_ns
+
+    async with serving(tmp_path, clock=clock) as served:
+        await served.stub.CreateWindow(making(start_s=0.05, end_s=1_000))
+        waiting = create("a", hosts=8)
+        waiting.spec.time_limit_s = 60
+        await served.stub.CreateJob(waiting)
+        now_ns += SECOND_NS // 10
+        for _ in range(200):
+            (window,) = await windows(served)
+            if window.state == OPEN:
+                break
+            await asyncio.sleep(0.02)
+        assert window.state == OPEN
+        hosts = await served.stub.ListHosts(
+            service_pb2.ListHostsRequest(states=[host_pb2.HOST_STATE_CORDONED])
+        )
+        assert {host.reason for host in hosts.hosts} == {"window w"}
+        assert len(hosts.hosts) == 4
+        job = await served.until("a", QUEUED)
+        assert "window w ends in" in job.reason
+        shorter = service_pb2.UpdateWindowRequest(
+            window=window_pb2.Window(name="w", end_time=at(0.15))
+        )
+        await served.stub.UpdateWindow(shorter)
+        now_ns += SECOND_NS // 10
+        await served.until("a", RUNNING)
