@@ -6,13 +6,14 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from placement.fabric import Fabric
 from scheduler import filters
+from scheduler.access.caller import HIDDEN
 from scheduler.core import HostState, Job, JobState, State
 
 Item = TypeVar("Item")
@@ -76,15 +77,23 @@ _JOB_FIELDS: Final[dict[str, filters.Field]] = {
 }
 
 
-def jobs(state: State, query: Query, size: int, token: str) -> Page[Job]:
-    """Live jobs and the newest ended ones.
+def everybodys(_: Job) -> bool:
+    """Whether the list's reader may see a job: any."""
+    return True
+
+
+def jobs(
+    state: State, query: Query, size: int, token: str, is_seen: Callable[[Job], bool] = everybodys
+) -> Page[Job]:
+    """Live jobs and the newest ended ones, of those that `is_seen`.
 
     Raises: BadToken, BadOrder, BadFilter.
     """
     key, is_reversed = _job_order(query.order_by)
     passes = filters.parse(query.filter, _JOB_FIELDS)
     everyone = (*state.jobs.values(), *state.ended.values())
-    wanted = [j for j in everyone if (not query.states or j.state in query.states) and passes(j)]
+    of_state = (j for j in everyone if not query.states or j.state in query.states)
+    wanted = [job for job in of_state if is_seen(job) and passes(job)]
     wanted.sort(key=key, reverse=is_reversed)
     return _page("jobs", query, wanted, key, size, token, is_reversed=is_reversed)
 
@@ -98,13 +107,17 @@ def _job_order(text: str) -> tuple[Callable[[Job], Key], bool]:
     return _JOB_KEYS[name], is_reversed
 
 
-def hosts(state: State, query: Query, size: int, token: str) -> Page[HeldHost]:
+def hosts(
+    state: State, query: Query, size: int, token: str, is_seen: Callable[[Job], bool] = everybodys
+) -> Page[HeldHost]:
     """Hosts in the order of the fabric; of those that `query.job` holds, unless it is empty.
+
+    A holder that is not `is_seen` is one without a name, in filters as well.
 
     Raises: BadToken, BadFilter.
     """
     passes = filters.parse(query.filter, _host_fields(state))
-    held = holders(state)
+    held = {index: _shown(host, is_seen) for index, host in holders(state).items()}
     everyone = (
         held.get(index, HeldHost(index, None, None))
         for index in range(state.loaded_fabric.host_count)
@@ -117,6 +130,13 @@ def hosts(state: State, query: Query, size: int, token: str) -> Page[HeldHost]:
         and passes(host)
     )
     return _page("hosts", query, wanted, lambda host: (host.index,), size, token)
+
+
+def _shown(host: HeldHost, is_seen: Callable[[Job], bool]) -> HeldHost:
+    if host.holder is None or is_seen(host.holder):
+        return host
+    nameless = replace(host.holder, spec=replace(host.holder.spec, name=HIDDEN))
+    return HeldHost(host.index, nameless, None)
 
 
 def _host_fields(state: State) -> dict[str, filters.Field]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from scheduler import convert, listing
+from scheduler.access.caller import own_jobs
 from scheduler.core import Job, State
 from scheduler.filters import BadFilter
 from scheduler.refusal import invalid
@@ -23,7 +24,7 @@ def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Pag
     states = _states(request.states, convert.job_state)
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
-    return _checked(lambda: listing.jobs(state, query, most, request.page_token))
+    return _checked(lambda: listing.jobs(state, query, most, request.page_token, own_jobs(state)))
 
 
 def hosts_page(
@@ -33,7 +34,7 @@ def hosts_page(
     states = _states(request.states, convert.host_state)
     query = listing.Query(states, request.filter, job=request.job)
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
-    page = _checked(lambda: listing.hosts(state, query, most, request.page_token))
+    page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
     return service_pb2.ListHostsResponse(
         hosts=[convert.host_to_proto(state, h.index, h.holder, h.block) for h in page.items],
         next_page_token=page.next_token,

@@ -12,6 +12,7 @@ import grpc
 
 from placement.errors import BadInput
 from scheduler import advice, convert, listing, lists
+from scheduler.access.caller import caller, own_jobs
 from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run, replay
 from scheduler.core.admit import Code
 from scheduler.core.commands import (
@@ -196,7 +197,8 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
             await context.send_initial_metadata((("muster-version", str(after)),))
             async with aclosing(writer.watch(after)) as changes:
                 async for change in changes:
-                    if request.name in ("", change.job.name):
+                    is_own = own_jobs(writer.state)(change.job)
+                    if is_own and request.name in ("", change.job.name):
                         yield convert.change_to_proto(change)
 
     async def ListTenants(
@@ -204,8 +206,10 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.ListTenantsResponse:
         async with refusals(context):
             writer, state = self._writer, self._writer.state
+            who, found = caller(), standings(state, writer.now_ns())
+            concerned = [one for one in found if who.knows(state.tenants, one.tenant.name)]
             return service_pb2.ListTenantsResponse(
-                tenants=map(convert.standing_to_proto, standings(state, writer.now_ns())),
+                tenants=map(convert.standing_to_proto, concerned),
                 default_tenant=state.tenants.default,
                 digest=state.tenants.digest,
                 version=state.version,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from scheduler.core import Tenants
+from scheduler.core import Job, State, Tenants
 
 SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
 SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
 ANYBODY_NAME: Final = "anonymous"
+HIDDEN: Final = "(hidden)"  # stands for a job of somebody else; none can have this name
 
 
 class Role(IntEnum):
@@ -37,6 +39,11 @@ class Caller:
             return True
         return tenant in tenants.by_name and self.tenant in tenants.path(tenant)
 
+    def knows(self, tenants: Tenants, tenant: str) -> bool:
+        """Whether the quota of `tenant` concerns this caller: its own, above or below."""
+        above = self.tenant in tenants.by_name and tenant in tenants.path(self.tenant)
+        return above or self.sees(tenants, tenant)
+
 
 ANYBODY: Final = Caller(ANYBODY_NAME, Role.ADMIN)  # when nobody is asked who they are
 
@@ -46,6 +53,12 @@ _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 def caller() -> Caller:
     """Who asks for what this task does."""
     return _CALLER.get() or ANYBODY
+
+
+def own_jobs(state: State) -> Callable[[Job], bool]:
+    """Whether a job is one that the caller may see."""
+    who = caller()
+    return lambda job: who.sees(state.tenants, job.tenant)
 
 
 def actor() -> str:

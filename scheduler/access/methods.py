@@ -21,14 +21,12 @@ class Rule:
 
     Fields of the request, by path, in which callers who are bound to a tenant
     `job`: name a job, which must be theirs, or there is none of that name;
-    `only_job`: narrow a list to a job, and get an empty one for that of somebody else;
     `tenant`: name a tenant, theirs by default;
     `conditions`: name jobs to suppose something of.
     """
 
     role: Role | None
     job: str = ""
-    only_job: str = ""
     tenant: str = ""
     conditions: str = ""
 
@@ -45,7 +43,7 @@ _RULES: Final = {
     "Defragment": Rule(Role.OPERATOR),
     "WatchJobs": Rule(Role.VIEWER),
     "ListTenants": Rule(Role.VIEWER),
-    "ListHosts": Rule(Role.VIEWER, only_job="job"),
+    "ListHosts": Rule(Role.VIEWER),
     "CordonHost": Rule(Role.OPERATOR),
     "UncordonHost": Rule(Role.OPERATOR),
     "DrainHost": Rule(Role.OPERATOR),

@@ -1,7 +1,8 @@
 """What callers who are bound to a tenant can name and see: their own jobs, nobody else's.
 
-A job of somebody else is not there: naming it is answered as naming nothing. Where an
-answer speaks of such a job, as of what stands in one's way, its name is hidden.
+A job of somebody else is not there: naming it is answered as naming nothing (AIP-211),
+and lists leave it out. Where an answer speaks of such a job, as of what stands in one's
+way, its name is hidden.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from scheduler.access.caller import Caller
+from scheduler.access.caller import HIDDEN, Caller
 from scheduler.access.methods import Rule
 from scheduler.core import Job, State
 from scheduler.refusal import denied, invalid, not_found
 
-HIDDEN: Final = "(hidden)"  # no job can have this name
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 # Fields that hold places or the caller's own words, in which a name means something else.
@@ -54,10 +54,8 @@ class Screen:
         state = self._state()
         if not who.tenant or state is None:
             return
-        if rule.job and self._hides(state, who, name := _get(request, rule.job)):
-            raise not_found("job", name)
-        if rule.only_job and self._hides(state, who, _get(request, rule.only_job)):
-            _set(request, rule.only_job, HIDDEN)
+        if rule.job and not self._shows(state, who, name := _get(request, rule.job)):
+            raise not_found("job", name)  # before the service looks at anything else
         if rule.tenant:
             _set(request, rule.tenant, _tenant(state, who, _get(request, rule.tenant)))
         for at, condition in enumerate(_get(request, rule.conditions) if rule.conditions else ()):
@@ -78,6 +76,8 @@ class Screen:
             if field.type == FieldDescriptor.TYPE_STRING:
                 self._clean_text(state, who, message, field, value)
             elif field.type == FieldDescriptor.TYPE_MESSAGE and not _is_map(field):
+                if field.is_repeated:
+                    _keep(value, lambda item: who.sees(state.tenants, getattr(item, "tenant", "")))
                 for inner in value if field.is_repeated else (value,):
                     self._clean(state, who, inner)
 
@@ -93,6 +93,10 @@ class Screen:
         texts = [_TOKEN.sub(told, text) for text in value]
         del value[:]
         value.extend(texts)
+
+    def _shows(self, state: State, who: Caller, name: str) -> bool:
+        job = state.find(name)
+        return job is not None and who.sees(state.tenants, job.tenant)
 
     def _hides(self, state: State, who: Caller, name: str) -> bool:
         """Whether jobs have this name, and none of them is `who`'s."""
@@ -130,6 +134,13 @@ def _set(message: Any, path: str, value: str) -> None:
     for part in outer:
         message = getattr(message, part)
     setattr(message, last, value)
+
+
+def _keep(items: Any, is_own: Callable[[Any], bool]) -> None:
+    """Drop what belongs to another tenant; what belongs to none stays."""
+    for at in reversed(range(len(items))):
+        if getattr(items[at], "tenant", "") and not is_own(items[at]):
+            del items[at]
 
 
 def _is_map(field: FieldDescriptor) -> bool:
