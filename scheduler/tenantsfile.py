@@ -3,6 +3,7 @@
     half_life_h: 168
     aging: {every_h: 24, by: 10}
     preemption: {min_run_s: 600, checkpoint_s: 1800, restart_s: 300}
+    defragment: {every_h: 6, hosts: 384, hosts_per_gpu_hour: 2}
     classes:
       production: {priority: 100}
       spot: {priority: -100, preemptible: true}
@@ -35,6 +36,7 @@ from scheduler.core.tenants import (
     WEEK_S,
     Aging,
     Cell,
+    Defragmentation,
     Preemption,
     PriorityClass,
     Tenant,
@@ -78,11 +80,18 @@ class _PreemptionKeys(Keys):
     restart_s: Number = Costs().restart_s
 
 
+class _DefragmentKeys(Keys):
+    every_h: Count
+    hosts: Number = 0
+    hosts_per_gpu_hour: Number = 0
+
+
 class _FileKeys(Keys):
     half_life_h: Count = WEEK_S // HOUR_S
     default: Text = DEFAULT
     aging: _AgingKeys | None = None
     preemption: _PreemptionKeys = Field(default_factory=_PreemptionKeys)
+    defragment: _DefragmentKeys | None = None
     classes: dict[str, _ClassKeys] = Field(default_factory=dict)
     tenants: list[_TenantKeys] = Field(default_factory=list)
 
@@ -94,6 +103,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "classes": _ClassKeys,
     "aging": _AgingKeys,
     "preemption": _PreemptionKeys,
+    "defragment": _DefragmentKeys,
 }
 
 
@@ -139,6 +149,7 @@ def load_tenants(path: str) -> TenantsFile:
             keys.half_life_h * HOUR_S,
             Aging(keys.aging.every_h * HOUR_S, keys.aging.by) if keys.aging else None,
             _preemption(keys.preemption),
+            _defragmentation(keys.defragment),
         ),
         document,
         {tenant.name: where for where, tenant in placed},
@@ -147,6 +158,12 @@ def load_tenants(path: str) -> TenantsFile:
 
 def _preemption(keys: _PreemptionKeys) -> Preemption:
     return Preemption(keys.enabled, keys.min_run_s, Costs(keys.checkpoint_s, keys.restart_s))
+
+
+def _defragmentation(keys: _DefragmentKeys | None) -> Defragmentation | None:
+    if keys is None:
+        return None
+    return Defragmentation(keys.every_h * HOUR_S, keys.hosts, keys.hosts_per_gpu_hour)
 
 
 def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple[str, Tenant]]:

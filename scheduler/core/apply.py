@@ -13,6 +13,7 @@ from placement.fabric import from_spec
 from placement.replicas import legal_sizes, sized
 from scheduler.core.bookings import booked
 from scheduler.core.events import (
+    Defragmented,
     Event,
     FabricLoaded,
     GangResized,
@@ -83,6 +84,8 @@ def apply(state: State, event: Event) -> State:
             after_event = _requeued(state, event, JobMove.REQUEUE)
         case JobPreempted():
             after_event = _requeued(state, event, JobMove.PREEMPT)
+        case Defragmented():
+            after_event = replace(state, tidied_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved():

@@ -15,6 +15,7 @@ from scheduler.core.apply import replay
 from scheduler.core.calendar import Calendar, turned
 from scheduler.core.company import Company
 from scheduler.core.events import (
+    Defragmented,
     Event,
     GangResized,
     GangSwapped,
@@ -25,7 +26,18 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
-from scheduler.core.plan import Action, Plan, Requeue, Reserve, Resize, Start, Swap, Turn, taken
+from scheduler.core.plan import (
+    Action,
+    Plan,
+    Requeue,
+    Reserve,
+    Resize,
+    Start,
+    Swap,
+    Tidy,
+    Turn,
+    taken,
+)
 from scheduler.core.state import State
 from scheduler.core.victims import (
     Victim,
@@ -58,6 +70,8 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     free, quotas, company = state.free, Quotas(state), Company(state)
     calendar = Calendar(state)
     for action in plan.actions:
+        if isinstance(action, Tidy):
+            state, applied = replay(events[applied:], state), len(events)
         gone = _gone(state, action, free, quotas, now_ns)
         if isinstance(gone, str):
             reasons.append(gone)
@@ -74,9 +88,9 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             continue
         if isinstance(action, Start):
             events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
-        events.append(outcome)
+        events += outcome if isinstance(outcome, tuple) else (outcome,)
         free, quotas, company = free_then & ~taken(action), quotas_then, company_then
-        if isinstance(action, Swap | Resize):
+        if isinstance(action, Swap | Resize | Tidy):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
         if isinstance(action, Start):
@@ -87,8 +101,10 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     return tuple(events)
 
 
-def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int) -> Event | str:
-    """The event, or a sentence saying what changed meanwhile."""
+def _check(
+    state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int
+) -> Event | tuple[Event, ...] | str:
+    """The event or events, or a sentence saying what changed meanwhile."""
     match action:
         case Start():
             return _start(state, action, free, quotas, now_ns)
@@ -98,6 +114,8 @@ def _check(state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: 
             return _swap(state, action, free, now_ns)
         case Resize():
             return _resize(state, action, free, quotas, now_ns)
+        case Tidy():
+            return _tidied(state, action, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return f"job {action.name} is no longer interrupted"
@@ -259,6 +277,16 @@ def _resize(
         placement.notes,
         action.reason,
     )
+
+
+def _tidied(state: State, action: Tidy, now_ns: int) -> tuple[Event, ...] | str:
+    """All of its swaps, and the fact that defragmentation was due."""
+    answer = commit(state, Plan(state.version, action.swaps), now_ns)
+    if isinstance(answer, Conflict):
+        return answer.reasons[0]
+    if len(answer) != len(action.swaps):
+        return "defragmentation: some of the moves cannot be made any more"
+    return (*answer, Defragmented(now_ns, action.sentence))
 
 
 def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:

@@ -42,6 +42,7 @@ from scheduler.core.preempting import Preempting, noted
 from scheduler.core.reserve import Outlook
 from scheduler.core.restart import restarts
 from scheduler.core.state import State
+from scheduler.core.tidying import tidied
 from scheduler.core.victims import freed, unneeded
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
@@ -80,9 +81,21 @@ class Verdict:
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
     """What to do now. The same arguments give the same plan.
 
+    `find`: `placing` unless somebody looks on while it works.
+    """
+
+    def urgent(at: State) -> Plan:
+        return _urgent(at, now_ns, limits, find or placing(at, limits))
+
+    plan = urgent(state)
+    return plan if plan.actions else tidied(state, now_ns, limits, plan, urgent)
+
+
+def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
+    """All but what can wait until there is nothing else to do.
+
     A requeued gang may be first in the queue, so nothing starts before it is there; nor
-    before windows are as they should be. `find`: `placing` unless somebody looks on while
-    it works.
+    before windows are as they should be.
     """
     if edges := turns(state, now_ns):
         return Plan(state.version, edges)
@@ -90,7 +103,6 @@ def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) 
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
-    find = find or placing(state, limits)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
     grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, desk)

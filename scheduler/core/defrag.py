@@ -99,6 +99,16 @@ def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs
     return _cheapest(state, wanted, now_ns, limits, costs)
 
 
+def is_lacking(state: State, wanted: int) -> bool:
+    """Whether so many hosts are free, and in no outermost domain together."""
+    fabric, free = state.loaded_fabric, state.free
+    if not wanted or not fabric.tiers or free.bit_count() < wanted:
+        return False
+    masks = domain_masks(fabric, fabric.tiers[0].name)
+    could = max((mask & ~state.unhealthy).bit_count() for mask in masks) >= wanted
+    return could and max((mask & free).bit_count() for mask in masks) < wanted
+
+
 def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)

@@ -127,6 +127,15 @@ class JobPreempted:
 
 
 @dataclass(frozen=True, slots=True)
+class Defragmented:
+    """Defragmentation by policy was due. `sentence`: the moves, which stand before this,
+    or why there are none."""
+
+    time_ns: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnded:
     """`outcome`: completed, failed or cancelled."""
 
@@ -201,6 +210,7 @@ Event = (
     | GangResized
     | JobRequeued
     | JobPreempted
+    | Defragmented
     | JobEnded
     | HostMoved
     | HostSignalled

@@ -64,6 +64,15 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Tidy:
+    """Defragment by policy: all of these swaps or none. `sentence` says what is gained, or
+    why there are none."""
+
+    swaps: tuple[Swap, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
     in the queue."""
@@ -87,7 +96,7 @@ class Turn:
     edge_ns: int
 
 
-Action = Start | Swap | Resize | Requeue | Reserve | Turn
+Action = Start | Swap | Tidy | Resize | Requeue | Reserve | Turn
 
 
 def taken(action: Action) -> HostSet:
@@ -97,7 +106,7 @@ def taken(action: Action) -> HostSet:
             return hostset.of(action.placement.hosts + action.placement.spares)
         case Swap():
             return hostset.of(move.joined for move in action.moves)
-        case Requeue() | Reserve() | Turn():
+        case Tidy() | Requeue() | Reserve() | Turn():
             return 0
     assert_never(action)
 

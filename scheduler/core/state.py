@@ -40,7 +40,8 @@ class State:
     `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
     jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
-    open maintenance windows, whatever their own state.
+    open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
+    policy was last due, 0 = never.
     """
 
     version: int = 0
@@ -59,6 +60,7 @@ class State:
     requests: Mapping[str, Done] = field(default_factory=Overlay)
     windows: Mapping[str, Booking] = field(default_factory=Overlay)
     closed: HostSet = 0
+    tidied_ns: int = 0
 
     @staticmethod
     def empty() -> State:

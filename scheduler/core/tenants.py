@@ -76,6 +76,20 @@ class Preemption:
     costs: Costs = field(default_factory=Costs)
 
 
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """When running gangs are moved so that room lies together.
+
+    `every_s`: at most so often. `hosts`: as many are kept together in one outermost
+    domain, 0 = only as many as a job that waits needs. `hosts_per_gpu_hour`: what moves
+    gain at least for the work they cost.
+    """
+
+    every_s: int
+    hosts: int = 0
+    hosts_per_gpu_hour: int = 0
+
+
 @dataclass(frozen=True)
 class Tenants:
     """The content of a tenants file. Order: parents before children, as in the file.
@@ -90,6 +104,7 @@ class Tenants:
     half_life_s: int = WEEK_S
     aging: Aging | None = None
     preemption: Preemption = Preemption()
+    defragmentation: Defragmentation | None = None
 
     @cached_property
     def by_name(self) -> dict[str, Tenant]:

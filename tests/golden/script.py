@@ -9,6 +9,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
     preemption min_run=10m checkpoint=30m restart=5m, preemption off
+    defragment every=6h [hosts=4] [hosts_per_gpu_hour=1]
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
     submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
@@ -60,6 +61,7 @@ from scheduler.core import (
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.defrag import propose
 from scheduler.core.events import (
+    Defragmented,
     Event,
     FabricLoaded,
     GangSwapped,
@@ -79,10 +81,19 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
-from scheduler.core.plan import Action, Requeue, Reserve, Start, Turn
+from scheduler.core.plan import Action, Requeue, Reserve, Start, Tidy, Turn
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
-from scheduler.core.tenants import DEFAULT, Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.tenants import (
+    DEFAULT,
+    Aging,
+    Cell,
+    Defragmentation,
+    Preemption,
+    PriorityClass,
+    Tenant,
+    Tenants,
+)
 from scheduler.core.whatif import what_if
 from tests.build import (
     cancel,
@@ -183,6 +194,12 @@ class Session:
         guard_s = given.pop("min_run_s", old.min_run_s)
         preemption = Preemption(off != "off", guard_s, replace(old.costs, **given))
         self.tenants = replace(self.tenants, preemption=preemption)
+        yield from ()
+
+    def _defragment(self, every: str, **numbers: str) -> Iterator[str]:
+        given = {key: int(value) for key, value in numbers.items()}
+        policy = Defragmentation(seconds(every), **given)
+        self.tenants = replace(self.tenants, defragmentation=policy)
         yield from ()
 
     def _half_life(self, duration: str) -> Iterator[str]:
@@ -306,6 +323,8 @@ class Session:
         if isinstance(action, Start):
             sent = f", preempting {' '.join(action.victims)}" if action.victims else ""
             return f"start {action.name} on {' '.join(names(action.placement.hosts))}{sent}"
+        if isinstance(action, Tidy):
+            return f"defragment: {action.sentence}"
         if isinstance(action, Reserve):
             return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
@@ -407,6 +426,8 @@ def said(event: Event) -> str:
             swaps = ", ".join(f"block {s.block} {s.left} -> {s.joined}" for s in event.swaps)
             what = f"swapped {swaps}" if swaps else "restarted in place"
             return f"{event.name} {what}, #{event.attempt}; {cuts(event.cuts)}"
+        case Defragmented():
+            return f"defragmentation: {event.sentence}"
         case JobPreempted():
             return f"{event.name} {event.reason}"
         case JobRequeued():

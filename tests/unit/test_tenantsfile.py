@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.costs import Costs
+from scheduler.core.tenants import (
+    Aging,
+    Cell,
+    Defragmentation,
+    Preemption,
+    PriorityClass,
+    Tenant,
+    Tenants,
+)
 from scheduler.problems import InputError
 from scheduler.tenantsfile import load_tenants
 from tests.build import fabric
@@ -69,6 +78,18 @@ def test_the_example_goes_with_the_large_fabric() -> None:
     load_tenants(str(EXAMPLE)).check(preset("roce-24k"))
 
 
+def test_preemption_and_defragmentation_are_read(tmp_path: Path) -> None:
+    text = (
+        "preemption: {enabled: false, min_run_s: 1, checkpoint_s: 2, restart_s: 3}\n"
+        "defragment: {every_h: 6, hosts: 4, hosts_per_gpu_hour: 2}\n"
+    )
+    tenants = load_tenants(written(tmp_path, text)).tenants
+    assert tenants.preemption == Preemption(False, 1, Costs(2, 3))
+    assert tenants.defragmentation == Defragmentation(6 * 3_600, 4, 2)
+    bare = load_tenants(written(tmp_path, "half_life_h: 1\n")).tenants
+    assert (bare.preemption, bare.defragmentation) == (Preemption(), None)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "field", "message"),
     [
@@ -88,6 +109,10 @@ def test_the_example_goes_with_the_large_fabric() -> None:
         ("classes: {x: {priority: 1, preemptible: 1}}\n", 1, "classes.x.preemptible", "must be"),
         ("classes: {x: {priorty: 1}}\n", 1, "classes.x.priorty", "did you mean priority?"),
         ("aging: {every_h: 1, by: x}\n", 1, "aging.by", "must be a whole number"),
+        ("preemption: {min_run_s: -1}\n", 1, "preemption.min_run_s", "must"),
+        ("preemption: {enabled: maybe}\n", 1, "preemption.enabled", "must be"),
+        ("defragment: {hosts: 4}\n", 1, "defragment.every_h", "is required"),
+        ("defragment: {every_h: 1, host: 4}\n", 1, "defragment.host", "did you mean hosts?"),
         (
             "tenants:\n- name: a\n  cells:\n  - {tier: rack, count: 1, host: 2}\n",
             4,

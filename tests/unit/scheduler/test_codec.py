@@ -13,6 +13,7 @@ from placement.request import Batch, Collective, SpareRule, TierCut
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core import JobSpec, JobState
 from scheduler.core.events import (
+    Defragmented,
     Event,
     FabricLoaded,
     GangResized,
@@ -65,6 +66,7 @@ EVENTS: list[Event] = [
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
+    Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
