@@ -9,7 +9,7 @@ BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-routing bench-placement lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-service drill-crash bench-routing bench-placement lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -61,6 +61,12 @@ validate: $(READY) ## published values against ours, then the real traces of TRA
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
 	$(BIN)/python -m tests.bench --quick
 	$(BIN)/python -m tests.bench.bench_decide
+
+bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
+	$(BIN)/python -m tests.bench.bench_service $(ARGS)
+
+drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes
+	$(BIN)/python -m tests.drills.crash $(ARGS)
 
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
 	$(BIN)/python -m tests.bench.routing

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import perf_counter_ns
@@ -76,20 +77,18 @@ def answer(link: Connection) -> None:
     state = State.empty()
     link.send("up")
     while True:
-        try:
-            ask = link.recv()
-        except (EOFError, OSError):
-            return
+        ask = link.recv()
         try:
             state = followed(state, ask)
-            link.send(told(state, ask))
+            found: Told | Exception = told(state, ask)
         except Exception as error:
-            link.send(error)
+            found = error
+        link.send(found)
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the server, which ends the pipe
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICE)
-    with Connection(int(sys.argv[1])) as link:
+    with Connection(int(sys.argv[1])) as link, suppress(EOFError, OSError):
         answer(link)

@@ -1,10 +1,10 @@
 """Many clients of one server in a process of their own, each asking as fast as it is answered.
 
-    python -m tests.bench.clients ADDRESS submit|echo --clients 64 --seconds 10 --first 0
+    python -m tests.bench.clients ADDRESS submit|churn|echo --clients 64 --seconds 10 --first 0
 
 Prints JSON: when it began and ended, calls answered, the latencies of all in microseconds.
-Messages are bytes already, or are left as bytes, so that the clients take as little of the
-machine as they can; what they ask is the same for both.
+Churn cancels each job that it submitted. Messages are bytes already, or are left as bytes,
+so that the clients take as little of the machine as they can; what they ask is the same.
 """
 
 from __future__ import annotations
@@ -23,31 +23,38 @@ from scheduler.convert import spec_to_proto
 from scheduler.v1 import service_pb2
 from tests.build import spec
 
-METHODS = {"submit": "/scheduler.v1.SchedulerService/CreateJob", "echo": "/bench.Echo/Echo"}
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection for each client
+SERVICE = "/scheduler.v1.SchedulerService"
+METHODS = {
+    "submit": [f"{SERVICE}/CreateJob"],
+    "churn": [f"{SERVICE}/CreateJob", f"{SERVICE}/CancelJob"],
+    "echo": ["/bench.Echo/Echo"],
+}
+OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection for each client
 HOSTS = 4
 
 
-def requests(first: int) -> Iterator[bytes]:
-    """Submits of jobs that nobody has submitted yet."""
+def requests(first: int) -> Iterator[tuple[bytes, bytes]]:
+    """Submits of jobs that nobody has submitted yet, and what cancels each."""
     message = service_pb2.CreateJobRequest(spec=spec_to_proto(spec("x", HOSTS, gpus=8)))
     for number in count(first):
         message.spec.name = message.request_id = f"load-{number:08d}"
-        yield message.SerializeToString()
+        cancel = service_pb2.CancelJobRequest(name=message.spec.name)
+        yield message.SerializeToString(), cancel.SerializeToString()
 
 
 async def client(
-    address: str, method: str, bodies: Iterator[bytes], is_over: Callable[[], bool]
+    address: str, method: str, bodies: Iterator[tuple[bytes, bytes]], is_over: Callable[[], bool]
 ) -> list[int]:
     """Latencies in microseconds."""
     took = []
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
-        call = channel.unary_unary(METHODS[method])
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        calls = [channel.unary_unary(path) for path in METHODS[method]]
         await channel.channel_ready()
         while not is_over():
-            begun_ns = time.perf_counter_ns()
-            await call(next(bodies))
-            took.append((time.perf_counter_ns() - begun_ns) // 1_000)
+            for call, body in zip(calls, next(bodies), strict=False):
+                begun_ns = time.perf_counter_ns()
+                await call(body)
+                took.append((time.perf_counter_ns() - begun_ns) // 1_000)
     return took
 
 

@@ -19,8 +19,9 @@ MUSTER = str(Path(sys.executable).with_name("muster"))
 class ServerProcess:
     """`muster serve` on one store and one port, started as often as wished."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str = "") -> None:
         self.store = folder / "muster.db"
+        self.url = store or f"sqlite:///{self.store}"
         self.address = f"127.0.0.1:{free_port()}"
         self._fabric = folder / "fabric.yaml"
         self._fabric.write_text(yaml.safe_dump(fabric_spec(2, 4, 2)))
@@ -29,7 +30,7 @@ class ServerProcess:
     def start(self, *options: str) -> None:
         """Returns when the server has said that it is ready."""
         command = [MUSTER, "serve", "--fabric", str(self._fabric)]
-        command += ["--store", f"sqlite:///{self.store}", "--listen", self.address, *options]
+        command += ["--store", self.url, "--listen", self.address, *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
