@@ -38,9 +38,11 @@ class Pricer:
         slopes: Sequence[Slopes],
         floors: Sequence[int] = (),
         lot: int = 1,
+        has_patterns: bool = True,
     ) -> None:
         """`slopes`, `floors`: as of a BlockGrid. `lot`: a pattern's slots number a multiple
-        of it."""
+        of it. `has_patterns`: whether `pattern` is asked for; what a pattern costs takes two
+        tables only."""
         self._broken = np.arange(capacity + 1) % lot != 0
         slots = min(width, capacity) + 1
         self._width = width
@@ -54,7 +56,9 @@ class Pricer:
         self._joint = [joint_cost(each, slots - 1) for each in slopes]
         # Rows of which floors are not paid: empty ones, and full ones where a zone holds one.
         self._free = (slice(0, 1), slice(width, slots))
-        self._tables = [np.empty(shape, dtype=np.int64) for _ in range(rows)]
+        kept = rows if has_patterns else min(2, rows)
+        tables = [np.empty(shape, dtype=np.int64) for _ in range(kept)]
+        self._tables = [tables[s % kept] for s in range(rows)]
         self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
         # Tables shift right by their own n, so that column u - n lands in column u: the
         # buffer keeps infinite columns on the left, and a strided view slides over it.

@@ -42,7 +42,7 @@ SWEPT = 3_000  # edges; larger graphs get fewer trees
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
-QUICK_STATES = 2_000_000  # up to here a round costs what it does for other jobs
+MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 
 
 def solve_ragged(
@@ -187,10 +187,8 @@ def _orders(request: Request, gpus: int) -> list[Ints]:
 def _by_sizes(view: Cells, capacities: Sequence[int]) -> int:
     """A doubled cut in bytes that no layout beats, from sizes alone."""
     room = [c * view.lot for c in capacities]
-    if view.states(room) > QUICK_STATES:
-        return 0
     everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
-    return view.in_bytes(SizeBound(view.grid).least_cut(everything, room))
+    return view.in_bytes(SizeBound(view.grid).least_cut(everything, room, MOST_SIZED))
 
 
 def _view_bound(
@@ -204,6 +202,5 @@ def _view_bound(
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-    return view.in_bytes(
-        Prover(grid, room, seeds, lot, view.odd).prove(ceil(cost / grid.unit), rounds)
-    )
+    prover = Prover(grid, room, seeds, lot, view.odd)
+    return view.in_bytes(prover.prove(ceil(cost / grid.unit), rounds))

@@ -20,12 +20,16 @@ from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
 from placement.slicing import Region
 
-MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that there is no bound
+MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 
 
 def is_priceable(grid: BlockGrid, capacity: int) -> bool:
     """Whether patterns of so many hosts can be priced in reasonable time."""
-    return grid.rows * min(grid.width, capacity) * capacity <= MOST_ENTRIES
+    return _entries(grid, capacity) <= MOST_ENTRIES
+
+
+def _entries(grid: BlockGrid, capacity: int) -> int:
+    return grid.rows * min(grid.width, capacity) * capacity
 
 
 class SizeBound:
@@ -35,15 +39,18 @@ class SizeBound:
         self._grid = grid
         self._costs: dict[int, Ints] = {}
 
-    def least_cut(self, region: Region, capacities: Sequence[int]) -> int:
-        """A doubled cut inside `region` that no layout on these domains beats.
+    def least_cut(
+        self, region: Region, capacities: Sequence[int], entries: int = MOST_ENTRIES
+    ) -> int:
+        """A doubled cut inside `region` that no layout on these domains beats; 0 when the
+        tables had more than `entries`.
 
         Inside a part of the grid the rest counts as one more domain, whose cost and whose
         edges to the region do not depend on the layout.
         """
         grid = self._grid
         blocks = int(np.count_nonzero(region))
-        if not is_priceable(grid, min(blocks, max(capacities))):
+        if _entries(grid, min(blocks, max(capacities))) > entries:
             return 0
         total = self._least_sum(blocks, capacities) - grid.offset
         if blocks < grid.size:
@@ -70,7 +77,9 @@ class SizeBound:
         """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
         if most not in self._costs:
             grid = self._grid
-            pricer = Pricer(grid.rows, grid.width, most, grid.slopes, grid.floors)
+            pricer = Pricer(
+                grid.rows, grid.width, most, grid.slopes, grid.floors, has_patterns=False
+            )
             price = np.zeros(most + 1, dtype=np.int64)
             pricer.price(np.broadcast_to(grid.step, (grid.rows, grid.width + 1)), price)
             self._costs[most] = pricer.by_used
