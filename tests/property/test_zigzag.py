@@ -1,0 +1,84 @@
+"""Stages that end inside hosts, against every set of hosts."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement.blockgraph import block_graph
+from placement.grid import BlockGrid, block_grid
+from placement.request import Request
+from placement.zigzag import MOST_REACH, floors, least_by_cells, odd
+from tests.build import request
+
+WEIGHT = st.integers(1, 9)
+
+
+SHAPES = [
+    (lot, cp, dp)
+    for lot, cp, dp in product((2, 3, 4), (1, 2, 3), range(3, 13))
+    if 2 * lot <= cp * dp <= 9 * lot
+]
+STAGGERED = [s for s in SHAPES if prod(s[1:]) % s[0] and 2 * prod(s[1:]) % s[0] == 0]
+WHOLE = [s for s in SHAPES if prod(s[1:]) % s[0] == 0]
+
+
+@st.composite
+def stages(draw: st.DrawFn, shapes: list[tuple[int, int, int]], pp: int) -> tuple[Request, int]:
+    """Stages of one or two rings, cells of one GPU, hosts of several cells."""
+    lot, cp, dp = draw(st.sampled_from(shapes))
+    traffic = {axis: draw(WEIGHT) for axis in ("cp", "dp", "pp")}
+    return request(cp=cp, dp=dp, pp=pp, traffic=traffic, order="tp-cp-dp-pp-ep"), lot
+
+
+def cells_of(asked: Request) -> BlockGrid:
+    grid = block_grid(asked, 1)
+    assert grid is not None
+    return grid
+
+
+def sets_of_hosts(hosts: int) -> np.ndarray:
+    return np.array(list(product((0, 1), repeat=hosts)))
+
+
+@given(stages(STAGGERED, pp=2))
+def test_between_two_stages_a_part_pays_the_floor_and_some_part_no_more(
+    job: tuple[Request, int],
+) -> None:
+    asked, lot = job
+    grid = cells_of(asked)
+    held = np.repeat(sets_of_hosts(grid.size // lot), lot, axis=1)
+    here, after = held[:, : grid.width], held[:, grid.width :]
+    is_part = (held.sum(axis=1) > 0) & (held.sum(axis=1) < grid.size)
+    parted = np.count_nonzero(here != after, axis=1)[is_part]
+    assert floors(grid, lot) == (grid.row_weight * parted.min(),)
+
+
+@given(stages(WHOLE, pp=1))
+def test_cells_of_a_stage_are_held_for_no_less_than_whole_hosts_cut(
+    job: tuple[Request, int],
+) -> None:
+    asked, lot = job
+    grid, graph = cells_of(asked), block_graph(asked, lot)
+    assert graph is not None
+    least = np.full(graph.blocks + 1, np.inf)
+    for hosts in sets_of_hosts(graph.blocks):
+        least[hosts.sum()] = min(least[hosts.sum()], graph.cost(hosts) / graph.scale)
+    told = [float(2 * grid.to_bytes(int(paid))) for paid in least_by_cells(grid, lot)[::lot]]
+    assert np.all(told <= least)
+    if graph.blocks > 2 * MOST_REACH:
+        assert told == least.tolist()
+
+
+@given(stages(STAGGERED, pp=2))
+def test_odd_cells_are_held_at_the_ends_of_a_stage_alone(job: tuple[Request, int]) -> None:
+    asked, lot = job
+    grid = cells_of(asked)
+    host = np.arange(grid.size) // lot
+    for s, most in enumerate(odd(grid, lot)):
+        _, cells = np.unique(host[s * grid.width : (s + 1) * grid.width], return_counts=True)
+        assert np.count_nonzero(cells % lot) == most
