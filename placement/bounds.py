@@ -58,6 +58,7 @@ STATES_A_ROUND = 1_000_000
 ENTRIES_A_ROUND = 30_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
 STAIRS = 9
+VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 CLASSES = 8  # capacity classes that get a pattern each round
 SMALL = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
@@ -134,7 +135,7 @@ class Prover:
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
         self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
-        self.stairs: dict[Counter, Range] = {}
+        self.cuts: dict[Counter, Range] = {}
         self.in_use: dict[Pattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
@@ -162,7 +163,6 @@ class Prover:
         in_row = fewest([min(c, g.width) for c in self.capacities], g.width)
         for s in range(g.rows):
             known[Counter(s, 1)] = (in_row, zones)
-        known |= {Counter(s, lot=self.lot): (0, many) for s, many in enumerate(self.odd)}
         # Slots at an equal share of a good layout's cost: a first guess at the prices.
         share = (self.incumbent + g.offset) / g.size / self.norm
         return _Node(known, (share,) * g.rows, {})
@@ -198,7 +198,7 @@ class Prover:
 
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
-        master = Master(self.grid, {**node.ranges, **self.stairs}, self.norm)
+        master = Master(self.grid, {**node.ranges, **self.cuts}, self.norm)
         for pattern in self.pool.cheapest(node.slot_price, node.price, SMALL, np.inf):
             master.add(pattern)
         proved = known
@@ -273,20 +273,25 @@ class Prover:
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
     def _cut(self, master: Master, solution: LpSolution) -> bool:
-        """Open the most violated staircase of each row; False when none is violated."""
+        """Open the most violated staircase of each row, and count odd slots where too many
+        zones hold some; False when nothing is violated."""
         patterns, share = master.support(solution)
-        opened = False
+        found: dict[Counter, Range] = {}
         for s in range(self.grid.rows):
             counter = self._violated(s, patterns[:, s], share)
-            if counter is not None and counter not in master.ranges:
-                self.stairs[counter] = (counter.stairs + 1, len(self.capacities) * STAIRS)
-                master.open(counter, self.stairs[counter])
-                opened = True
-        return opened
+            if counter is not None:
+                found[counter] = (counter.stairs + 1, len(self.capacities) * STAIRS)
+            if self.odd and share @ (patterns[:, s] % self.lot > 0) > self.odd[s] + VIOLATED:
+                found[Counter(s, lot=self.lot)] = (0, self.odd[s])
+        fresh = {counter: found[counter] for counter in found if counter not in master.ranges}
+        for counter, bounds in fresh.items():
+            master.open(counter, bounds)
+        self.cuts |= fresh
+        return bool(fresh)
 
     def _violated(self, row: int, slots: Ints, share: Floats) -> Counter | None:
         width = self.grid.width
-        worst, stairs = 0.05, 0
+        worst, stairs = VIOLATED, 0
         for k in range(1, min(STAIRS, width)):
             missing = k + 1 - float(share @ staircase(slots, k, width))
             if missing > worst:
