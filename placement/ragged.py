@@ -22,6 +22,7 @@ from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views
+from placement.circle import least_cuts
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid, block_grids
@@ -29,7 +30,7 @@ from placement.layout import counts
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Limits, Request
-from placement.sizes import SizeBound
+from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
@@ -57,6 +58,8 @@ def solve_ragged(
         return grid, ZoneStep(layout[None, :], cost, cost)
     views = cell_views(request, gpus) if limits.rounds else []
     bound = max((_by_sizes(view, capacities) for view in views), default=0)
+    if graph is not None and limits.rounds:
+        bound = max(bound, _by_circle(graph, capacities))
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in (10, 1) if grid.size <= FEW_BLOCKS else (1,):  # of the work: often enough
         if best.bound < best.cost:
@@ -189,6 +192,19 @@ def _by_sizes(view: Cells, capacities: Sequence[int]) -> int:
     room = [c * view.lot for c in capacities]
     everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
     return view.in_bytes(SizeBound(view.grid).least_cut(everything, room, MOST_SIZED))
+
+
+def _by_circle(graph: BlockGraph, capacities: Sequence[int]) -> int:
+    """As `_by_sizes`, where no edge reaches over more than a few hosts: no view is needed."""
+    if len(graph.group):
+        return 0
+    weights = zip(graph.tail.tolist(), graph.head.tolist(), graph.weight.tolist(), strict=True)
+    edges = {(a, b): weight for a, b, weight in weights}
+    most = min(graph.blocks, max(capacities))
+    cost = least_cuts(edges, [1] * graph.blocks, most)
+    if cost is None:
+        return 0
+    return 2 * -(-least_sum(graph.blocks, capacities, cost) // (2 * graph.scale))
 
 
 def _view_bound(

@@ -50,28 +50,15 @@ class SizeBound:
         """
         grid = self._grid
         blocks = int(np.count_nonzero(region))
-        if _entries(grid, min(blocks, max(capacities))) > entries:
+        most = min(blocks, max(capacities))
+        if _entries(grid, most) > entries:
             return 0
-        total = self._least_sum(blocks, capacities) - grid.offset
+        total = least_sum(blocks, capacities, self._part_costs(most)) - grid.offset
         if blocks < grid.size:
             outside = np.count_nonzero(~region, axis=1)
             total += pattern_cost(grid, tuple(int(n) for n in outside))
             total -= layout_cost(grid, region.astype(np.int64))
         return attainable(grid, total)
-
-    def _least_sum(self, blocks: int, capacities: Sequence[int]) -> int:
-        """The least sum of f(n) over parts that hold `blocks` blocks in all."""
-        largest = sorted((min(c, blocks) for c in capacities), reverse=True)[:blocks]
-        cost = self._part_costs(largest[0])
-        least = np.full(blocks + 1, MUCH)
-        least[0] = 0
-        for capacity in largest:
-            best = least.copy()
-            for size in range(1, capacity + 1):
-                reached = best[size:]
-                np.minimum(reached, least[: blocks + 1 - size] + cost[size], out=reached)
-            least = best
-        return int(least[blocks])
 
     def _part_costs(self, most: int) -> Ints:
         """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
@@ -84,3 +71,19 @@ class SizeBound:
             pricer.price(np.broadcast_to(grid.step, (grid.rows, grid.width + 1)), price)
             self._costs[most] = pricer.by_used
         return self._costs[most]
+
+
+def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
+    """The least sum of costs over parts that hold `blocks` blocks in all, one a domain.
+
+    `cost[n]`: of a part of n blocks, n up to the largest capacity or all blocks.
+    """
+    least = np.full(blocks + 1, MUCH)
+    least[0] = 0
+    for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
+        best = least.copy()
+        for size in range(1, capacity + 1):
+            reached = best[size:]
+            np.minimum(reached, least[: blocks + 1 - size] + cost[size], out=reached)
+        least = best
+    return int(least[blocks])

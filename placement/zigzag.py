@@ -5,8 +5,7 @@ neighbouring cells. What a zone holds of a stage are whole runs of `lot` cells, 
 ends of the stage, where a host holds cells of two stages.
 
 *Inside a stage* the runs lie on a circle, and every ring joins runs that are near each
-other. The cheapest way to hold n cells is found run by run (`least_by_cells`), from what is
-held of the last few and of the first few.
+other: `circle` finds the cheapest way to hold n cells (`least_by_cells`).
 
 *Between two stages* runs are staggered unless W is a multiple of `lot`: each overlaps two
 of the other stage. The overlaps make a path, or a circle where one host holds the last cells
@@ -20,16 +19,14 @@ ends of a stage alone: two zones at most (`odd`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from placement.circle import Edges, least_cuts
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockAxis, BlockGrid
 from placement.traffic import Pattern
-
-MOST_REACH = 3  # runs that an edge reaches over: 2^(2 reach) states
-Edges = Mapping[tuple[int, int], int]
 
 
 def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
@@ -66,12 +63,7 @@ def _least_from(grid: BlockGrid, lot: int, start: int) -> Ints | None:
     if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
         return None
     run = (np.arange(grid.width) + start) // lot
-    edges = _edges(grid.slice_axes, run)
-    runs = int(run[-1]) + 1
-    reach = max((min(b - a, runs - b + a) for a, b in edges), default=1)
-    if reach > MOST_REACH or runs <= 2 * reach:
-        return None
-    return _least(edges, np.bincount(run).tolist(), reach)
+    return least_cuts(_edges(grid.slice_axes, run), np.bincount(run).tolist(), grid.width)
 
 
 def _edges(axes: Sequence[BlockAxis], run: Ints) -> Edges:
@@ -85,46 +77,3 @@ def _edges(axes: Sequence[BlockAxis], run: Ints) -> Edges:
             if a != b:
                 edges[min(a, b), max(a, b)] += axis.weight
     return edges
-
-
-def _least(edges: Edges, cells: Sequence[int], reach: int) -> Ints:
-    """The least weight of edges that a set of n cells in whole runs cuts.
-
-    `cells`: of each run. State: which of the first and which of the last `reach` runs are in
-    the set, and how many cells. Cost: O(4^reach x runs x cells).
-    """
-    total, masks = sum(cells), 1 << reach
-    cost = np.full((masks, masks, total + 1), MUCH)
-    for mask in range(masks):
-        chosen = [mask >> i & 1 for i in range(reach)]
-        held = sum(c for c, is_in in zip(cells, chosen, strict=False) if is_in)
-        cost[mask, mask, held] = _parted(edges, dict(enumerate(chosen)))
-    for run in range(reach, len(cells)):
-        fresh = np.full_like(cost, MUCH)
-        for mask in range(masks):
-            near = {run - reach + i: mask >> i & 1 for i in range(reach)}
-            for is_in in (0, 1):
-                paid = sum(edges.get((r, run), 0) for r, other in near.items() if other != is_in)
-                after = mask >> 1 | is_in << (reach - 1)
-                moved = cells[run] if is_in else 0
-                into = fresh[:, after, moved:]
-                np.minimum(into, cost[:, mask, : total + 1 - moved] + paid, out=into)
-        cost = fresh
-    best = np.full(total + 1, MUCH)
-    for first in range(masks):
-        for last in range(masks):
-            ends = {i: first >> i & 1 for i in range(reach)}
-            ends |= {len(cells) - reach + i: last >> i & 1 for i in range(reach)}
-            paid = sum(
-                weight for (a, b), weight in edges.items() if b - a > reach and ends[a] != ends[b]
-            )
-            best = np.minimum(best, cost[first, last] + paid)
-    return np.minimum(best, MUCH)
-
-
-def _parted(edges: Edges, chosen: Mapping[int, int]) -> int:
-    return sum(
-        weight
-        for (a, b), weight in edges.items()
-        if a in chosen and b in chosen and chosen[a] != chosen[b]
-    )

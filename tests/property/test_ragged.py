@@ -16,7 +16,7 @@ from placement.cut import cut_by_axis
 from placement.grid import block_axes
 from placement.layout import counts
 from placement.pricing import pattern_cost
-from placement.ragged import _orders, solve_ragged
+from placement.ragged import _by_circle, _orders, solve_ragged
 from placement.request import Collective, Limits, Request
 from tests.build import request
 
@@ -86,6 +86,9 @@ def test_no_view_of_the_cells_proves_too_much(
         prover = Prover(view.grid, [c * view.lot for c in capacities], [], view.lot, view.odd)
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
+    graph = block_graph(asked, gpus)
+    assert graph is not None
+    assert _by_circle(graph, capacities) <= 2 * least
 
 
 @st.composite

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.blockgraph import block_graph
+from placement.circle import MOST_REACH
 from placement.grid import BlockGrid, block_grid
 from placement.request import Request
-from placement.zigzag import MOST_REACH, floors, least_by_cells, odd
+from placement.zigzag import floors, least_by_cells, odd
 from tests.build import request
 
 WEIGHT = st.integers(1, 9)
