@@ -4,7 +4,8 @@ With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no
 line parts the job. Layouts come from sweeps over the explicit graph of the blocks, and are
 polished by moves and exchanges of single blocks.
 
-The bound forgets that the ranks of a host stay together. *Cells*, the most neighbouring
+Where a replica is a few hosts, `circle` knows what a part of any size cuts at least. Beyond
+that the bound forgets that the ranks of a host stay together. *Cells*, the most neighbouring
 ranks that do form a grid, are placed one by one: what no layout of cells beats, no layout
 of blocks does. A zone holds whole hosts, so its cells come in lots.
 """
