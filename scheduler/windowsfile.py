@@ -23,9 +23,13 @@ from pydantic import Field, ValidationError
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
-from scheduler.core import Rejected, State, Tenants, admit, replay
+from placement.hostset import HostSet
+from scheduler.core import Job, JobSpec, Limits, Rejected, State, Tenants, admit, replay
+from scheduler.core.calendar import Calendar
 from scheduler.core.commands import LoadTenants, SetWindow
 from scheduler.core.events import FabricLoaded
+from scheduler.core.policy import time_limit_ns
+from scheduler.core.tenants import DEFAULT, Tenant
 from scheduler.core.windows import Leave, Window, WindowKind
 from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
 from scheduler.moments import parse_duration, parse_moment
@@ -94,6 +98,15 @@ class WindowsFile:
                 raise self.document.error(*_refused(at, answer))
             state = replay(answer, state)
         return state, tuple(booking.window for booking in state.windows.values())
+
+    def closed(self, fabric: Fabric, spec: JobSpec, at_ns: int, limits: Limits) -> HostSet:
+        """Hosts on which such a job could not start at `at_ns`, for it would reach into a
+        window. Tenants are taken to be those that are named, side by side."""
+        names = {entry.tenant for entry in self.entries if entry.tenant} | {spec.tenant or DEFAULT}
+        tenants = Tenants(tuple(map(Tenant, sorted(names))), spec.tenant or DEFAULT)
+        state, _ = self.booked(fabric, tenants, at_ns)
+        job = Job(spec, "", 0, 0, at_ns, 0, spec.tenant or DEFAULT)
+        return Calendar(state).closed(job, at_ns, at_ns + time_limit_ns(job, limits))
 
 
 def load_windows(path: str) -> WindowsFile:

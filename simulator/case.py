@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
@@ -16,8 +16,10 @@ from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
+from scheduler.core.windows import Window
 from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
+from scheduler.windowsfile import WindowsFile
 from simulator import failures, mapping
 from simulator.log import Log
 from simulator.metrics import Metrics
@@ -49,6 +51,7 @@ class Case:
     since: str | None = None
     limit: int | None = None
     tenants: TenantsFile | None = None
+    windows: WindowsFile | None = None
     assumed_limit_s: int | None = None
 
 
@@ -151,8 +154,17 @@ def _setting(case: Case) -> Setting:
         case.spares,
         round(case.decision_s * SECOND_NS),
         case.tenants.tenants if case.tenants else None,
+        _windows(case),
         case.assumed_limit_s is not None,
     )
+
+
+def _windows(case: Case) -> Callable[[int], Sequence[Window]] | None:
+    """Those of the file, in a replay whose first submit is at the given time."""
+    file, tenants = case.windows, case.tenants.tenants if case.tenants else None
+    if file is None:
+        return None
+    return lambda zero_ns: file.booked(case.fabric, tenants, zero_ns)[1]
 
 
 def _outages(case: Case) -> Iterable[failures.Outage]:
@@ -194,6 +206,7 @@ def _record(case: Case) -> dict[str, Any]:
         "policy": case.policy.value,
         "seed": case.seed,
         "failures": case.failures,
+        "windows": case.windows.document.source if case.windows else None,
         "tenants": case.tenants.tenants.digest if case.tenants else None,
         "fabric": {
             "name": fabric.name,
@@ -220,6 +233,8 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield mapping.ASSUMED_LIMITS.format(case.assumed_limit_s / 3600)
     if case.tenants:
         yield mapping.TENANTS
+    if case.windows:
+        yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
     yield f"spares: {case.spares} for jobs that do not say"
     yield f"a decision takes {case.decision_s:g} s"
     yield (

@@ -51,6 +51,10 @@ def replay_command(
             help="A tenants file; jobs belong to the tenant named like their queue or user."
         ),
     ] = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(help="A windows file; +2h in it counts from the first submit."),
+    ] = None,
     assumed_limit_h: Annotated[
         float | None,
         typer.Option(
@@ -110,6 +114,7 @@ def replay_command(
     from scheduler.core import Policy
     from scheduler.core.costs import Costs
     from scheduler.tenantsfile import load_tenants
+    from scheduler.windowsfile import load_windows
     from simulator.case import Case
 
     case = Case(
@@ -126,6 +131,7 @@ def replay_command(
         since,
         limit,
         load_tenants(tenants) if tenants is not None else None,
+        load_windows(windows) if windows is not None else None,
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
     )
     totals = _run(case, report)

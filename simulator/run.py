@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Tenants
-from scheduler.core.commands import Command, EndJob, ReportHost, SubmitJob
+from scheduler.core.commands import Command, EndJob, ReportHost, SetWindow, SubmitJob
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
+from scheduler.core.windows import Window
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel
@@ -25,6 +27,7 @@ from simulator.traces.record import TraceJob
 class Setting:
     """What is replayed on what. `decision_ns`: how long a decision is taken to last.
 
+    `windows`: those of a replay whose first submit is at that time.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
     """
 
@@ -34,6 +37,7 @@ class Setting:
     spares: SpareRule = NO_SPARES
     decision_ns: int = 0
     tenants: Tenants | None = None
+    windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
 
 
@@ -98,6 +102,9 @@ class Replay:
             self._setting.decision_ns,
             self._setting.tenants,
         )
+        for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
+            if refusal := self._engine.send(SetWindow(window)):
+                raise BadInput("windows", refusal.message)
         self._await_job(first)
         self._await_outage()
 

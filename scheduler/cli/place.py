@@ -63,6 +63,13 @@ def place_command(
         Path | None,
         typer.Option(help="Hosts that cannot be used: a name or hostlist range a line."),
     ] = None,
+    windows: Annotated[
+        Path | None,
+        typer.Option(help="A windows file: no host of a window that the job would reach into."),
+    ] = None,
+    at: Annotated[
+        str, typer.Option(help="When it would start, for --windows: 2026-11-21T06:00Z or +2h.")
+    ] = "+0s",
     spares: Annotated[
         str | None,
         typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
@@ -108,11 +115,33 @@ def place_command(
     file = _with_options(specs.read_job(str(job)), changes)
     request = file.spec.request
     free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
+    if windows:
+        free &= ~_spoken_for(str(windows), at, file, network)
     free = _left_alone(file, network, free)
     hint = load_hint(str(near), network, request, near_slack) if near else None
     draw = drawer(picture, picture_by)
     code = _answer(file, Question(file.spec.name, network, request, free, hint), output, draw)
     raise typer.Exit(code)
+
+
+def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
+    """Hosts of windows that the job would reach into; a note says how long it was taken to
+    run."""
+    from placement.errors import BadInput
+    from scheduler.core import Limits
+    from scheduler.core.words import duration
+    from scheduler.moments import parse_moment
+    from scheduler.windowsfile import load_windows
+
+    try:
+        at_ns = parse_moment(at, time.time_ns())
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint="--at") from None
+    limits = Limits()
+    if file.spec.time_limit_s is None:
+        assumed = duration(limits.assumed_limit_s)
+        typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
+    return load_windows(path).closed(network, file.spec, at_ns, limits)
 
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:

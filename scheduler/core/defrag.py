@@ -20,12 +20,13 @@ from placement.place import place
 from placement.request import NO_SPARES, Placement, Request, TierCut
 from placement.swaps import choose_swaps
 from scheduler.core.admission import Quotas
+from scheduler.core.calendar import Calendar
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Move, Plan, Swap
-from scheduler.core.policy import Limits
+from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.quota import domain_masks
 from scheduler.core.state import State
 from scheduler.core.victims import cost_ns
@@ -90,7 +91,7 @@ def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs
     if most >= wanted:
         sentence = f"nothing to move: {tier.domains[at]} has {hosts_text(most)} free"
         return Proposal(sentence, wanted, state.version, tier.domains[at], most, most)
-    if max((mask & ~state.unhealthy).bit_count() for mask in masks) < wanted:
+    if max((mask & ~state.out_of_service).bit_count() for mask in masks) < wanted:
         sentence = f"no {tier.name} has {hosts_text(wanted)} in service"
         return Proposal(sentence, wanted, state.version)
     if free.bit_count() < wanted:
@@ -112,11 +113,11 @@ def is_lacking(state: State, wanted: int) -> bool:
 def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
-    mover = _Mover(state, limits)
+    mover = _Mover(state, limits, now_ns)
     best: tuple[tuple[int, int, int], Proposal] | None = None
     for at, mask in enumerate(masks):
         before = (state.free & mask).bit_count()
-        if (mask & ~state.unhealthy).bit_count() < wanted:
+        if (mask & ~state.out_of_service).bit_count() < wanted:
             continue
         there = candidates(state, mask, now_ns, costs)
         moves = mover.moves(there, mask, wanted - before, best[0] if best else None)
@@ -146,7 +147,7 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[C
     gpus = state.loaded_fabric.gpus_per_host
     found = []
     for job in state.in_state(JobState.RUNNING):
-        if job.held & mask and not job.held & state.unhealthy:
+        if job.held & mask and not job.held & state.out_of_service:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
                 found.append(
@@ -173,9 +174,10 @@ def cover(there: Sequence[Candidate], lacking: int) -> list[Candidate] | None:
 class _Mover:
     """Finds places outside a domain for the gangs in it."""
 
-    def __init__(self, state: State, limits: Limits) -> None:
-        self._state, self._limits = state, limits
+    def __init__(self, state: State, limits: Limits, now_ns: int) -> None:
+        self._state, self._limits, self._now_ns = state, limits, now_ns
         self._quotas, self._company = Quotas(state), Company(state)
+        self._calendar = Calendar(state)
 
     def moves(
         self,
@@ -215,12 +217,14 @@ class _Mover:
         job, fabric = gang.job, self._state.loaded_fabric
         free &= self._quotas.allowance(job, self._state.free).reach
         free &= ~self._company.closed(job.name, job.spec.neighbours)
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        free &= ~self._calendar.closed(job, self._now_ns, end_ns)
         stays = hostset.of(job.spares)
         chosen = choose_swaps(fabric, self._gang(job), job.hosts, gang.blocks, 0, free)
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], host) for b, host in chosen.joined)
             if self._may(job, moves, chosen.cuts, free):
-                return Swap(job.name, moves, chosen.cuts, is_asked=True)
+                return Swap(job.name, moves, chosen.cuts, is_asked=True, end_ns=end_ns)
         own = hostset.of(job.hosts) & ~mask & ~stays
         if (free | own).bit_count() < len(job.hosts):
             return None
@@ -234,7 +238,8 @@ class _Mover:
             if old != new
         )
         cuts = cut(fabric, job.request, answer.hosts)
-        return Swap(job.name, moves, cuts, True) if self._may(job, moves, cuts, free) else None
+        swap = Swap(job.name, moves, cuts, is_asked=True, end_ns=end_ns)
+        return swap if self._may(job, moves, cuts, free) else None
 
     def _gang(self, job: Job) -> Request:
         """Its spares stay where they are."""

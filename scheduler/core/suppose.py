@@ -2,6 +2,7 @@
 
     cordon X, drain X, uncordon X, fail X, repair X     X: a host, or a domain of any tier
     cancel JOB, end JOB                                 a job is gone
+    without-window W                                    a window is gone
     spares 2 | 5% | auto, priority N, limit 90m | 2h    the job that is asked about differs
     tenant T, class C
 
@@ -16,17 +17,24 @@ from dataclasses import replace
 
 from placement import hostset
 from placement.errors import BadInput
-from placement.fabric import Fabric
 from placement.request import AUTO, SpareRule
 from scheduler.core.admit import Rejected, admit
 from scheduler.core.apply import replay
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    MoveHost,
+    RemoveWindow,
+    ReportHost,
+    SubmitJob,
+)
 from scheduler.core.events import JobEnded
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.overlay import Overlay
-from scheduler.core.quota import domain_masks
 from scheduler.core.state import State
+from scheduler.core.windowhosts import domain
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -40,6 +48,7 @@ _HOST_COMMANDS: dict[str, Callable[[str], Command]] = {
 _JOB_COMMANDS: dict[str, Callable[[str], Command]] = {
     "cancel": CancelJob,
     "end": lambda name: EndJob(name, JobState.COMPLETED),
+    "without-window": RemoveWindow,
 }
 
 
@@ -85,19 +94,14 @@ def _with_hosts(state: State, command: Callable[[str], Command], what: str, now_
     fabric = state.loaded_fabric
     if what in fabric.index_by_name:
         return _done(state, command(what), now_ns)
-    for index in hostset.members(_domain(fabric, what)):
+    hosts = domain(fabric, what)
+    if not hosts:
+        raise BadInput("", f"no host and no domain {what!r} in this fabric")
+    for index in hostset.members(hosts):
         answer = admit(state, command(fabric.hosts[index]), now_ns)
         if not isinstance(answer, Rejected):
             state = replay(answer, state)
     return state
-
-
-def _domain(fabric: Fabric, name: str) -> int:
-    """Raises: BadInput when no tier has a domain of this name."""
-    for tier in fabric.tiers:
-        if name in tier.domains:
-            return domain_masks(fabric, tier.name)[tier.domains.index(name)]
-    raise BadInput("", f"no host and no domain {name!r} in this fabric")
 
 
 def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:

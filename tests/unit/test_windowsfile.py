@@ -1,0 +1,105 @@
+"""The windows file: what it says, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placement.fabric import PRESETS, from_spec
+from placement.hostset import HostSet
+from scheduler.core import Limits, Tenants
+from scheduler.core.job import SECOND_NS
+from scheduler.core.tenants import DEFAULT, Tenant
+from scheduler.core.windows import Leave, WindowKind
+from scheduler.problems import InputError
+from scheduler.windowsfile import WindowsFile, load_windows
+from tests.build import fabric, spec
+
+HOUR_NS = 3_600 * SECOND_NS
+NOW_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
+EXAMPLE = Path(__file__).parents[2] / "examples" / "windows.yaml"
+
+
+def written(tmp_path: Path, *entries: str) -> WindowsFile:
+    path = tmp_path / "windows.yaml"
+    path.write_text("windows:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries))
+    return load_windows(str(path))
+
+
+def test_the_example_can_be_had() -> None:
+    _, windows = load_windows(str(EXAMPLE)).booked(from_spec(PRESETS["roce-24k"]), None, NOW_NS)
+    firmware, demo = windows
+    assert (firmware.kind, firmware.leave) == (WindowKind.MAINTENANCE, Leave.REQUEUE)
+    assert len(firmware.hosts) == 384 + 24
+    assert firmware.end_ns - firmware.start_ns == 4 * HOUR_NS
+    assert demo.start_ns == NOW_NS + 48 * HOUR_NS
+    assert len(demo.hosts) == 48
+
+
+def test_times_are_absolute_or_counted(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        "name: a, kind: maintenance, hosts: [z0], start: +90m, end: +1d2h",
+        'name: b, kind: maintenance, hosts: [z0], start: "2026-11-21T06:00+01:00", duration: 30s',
+    )
+    a, b = file.windows(NOW_NS)
+    assert (a.start_ns - NOW_NS, a.end_ns - NOW_NS) == (90 * 60 * SECOND_NS, 26 * HOUR_NS)
+    assert b.start_ns == 1_795_237_200 * SECOND_NS
+    assert b.end_ns == b.start_ns + 30 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("kind: maintenance, hosts: [z0], start: +1h, end: +2h", "windows.0.name"),
+        ("name: a, kind: repair, hosts: [z0], start: +1h, end: +2h", "windows.0.kind"),
+        ("name: a, kind: maintenance, hosts: [z0], start: soon, end: +2h", "windows.0.start"),
+        ("name: a, kind: maintenance, hosts: [z0], start: +1h", "give either end or duration"),
+        ("name: a, kind: maintenance, hosts: [z0], start: +1h, end: +2h, x: 1", "windows.0.x"),
+        ("name: a, kind: maintenance, hosts: [z0, z9], start: +1h, end: +2h", "windows.0.hosts.1"),
+        ("name: a, kind: maintenance, hosts: [z0], start: +2h, end: +1h", "windows.0.end"),
+        ("name: a, kind: reservation, hosts: [z0], start: +1h, end: +2h", "windows.0.tenant"),
+        ("name: a, kind: reservation, count: 9, jobs: [j], start: +1h, end: +2h", "needs 9 hosts"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, entry: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        written(tmp_path, entry).booked(fabric(), None, NOW_NS)
+    assert said in str(error.value)
+    assert f"{tmp_path}/windows.yaml:2: " in str(error.value)
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    entry = "name: a, kind: maintenance, hosts: [z0], start: +1h, end: +2h"
+    with pytest.raises(InputError, match="window a is given twice"):
+        written(tmp_path, entry, entry)
+
+
+def closed(file: WindowsFile, limit_s: int | None, at_h: int = 0, **job: str) -> HostSet:
+    asked = spec(job.pop("name", "a"), 1, limit_s=limit_s, **job)
+    return file.closed(fabric(), asked, NOW_NS + at_h * HOUR_NS, Limits(assumed_limit_s=7_200))
+
+
+def test_what_a_job_would_reach_into_is_closed_to_it(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        "name: a, kind: maintenance, hosts: [z0-r0],"
+        ' start: "2023-11-14T23:13:20Z", end: "2023-11-15T00:13:20Z"',
+        "name: b, kind: reservation, hosts: [z1-r0], tenant: t,"
+        ' start: "2023-11-14T23:13:20Z", end: "2023-11-15T00:13:20Z"',
+    )
+    both, maintained = 0b110011, 0b11
+    assert closed(file, 3_600) == 0
+    assert closed(file, 3_601) == both
+    assert closed(file, None) == both, "two hours are assumed"
+    assert closed(file, 3_601, tenant="t") == maintained
+
+
+def test_a_reservation_is_for_a_tenant_of_the_tenants_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "name: a, kind: reservation, hosts: [z0], tenant: t, start: +1h, end: +2h"
+    )
+    file.booked(fabric(), Tenants((Tenant("t"), Tenant(DEFAULT))), NOW_NS)
+    with pytest.raises(InputError, match="no tenant 't'"):
+        file.booked(fabric(), None, NOW_NS)
