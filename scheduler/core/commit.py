@@ -86,7 +86,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
         if isinstance(outcome, str):
             reasons.append(outcome)
             continue
-        if isinstance(action, Start):
+        if isinstance(action, Start | Swap):
             events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events += outcome if isinstance(outcome, tuple) else (outcome,)
         free, quotas, company = free_then & ~taken(action), quotas_then, company_then
@@ -130,21 +130,34 @@ def _check(
 def _gone(
     state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int
 ) -> tuple[Victim, ...] | str:
-    """The gangs that this start sends away, or a sentence saying why it must not."""
-    if not isinstance(action, Start) or not action.victims or action.name not in state.jobs:
+    """The gangs that this action sends away, or a sentence saying why it must not."""
+    if not isinstance(action, Start | Swap) or not action.victims or action.name not in state.jobs:
         return ()
     job, by_name = state.jobs[action.name], {v.name: v for v in candidates(state, now_ns)}
     gone: list[Victim] = []
-    owed, after = is_owed(job, quotas), quotas.copy()
+    needed = len(action.moves) if isinstance(action, Swap) else job.needed
+    owed, after = is_owed(job, quotas, needed), quotas.copy()
     for name in action.victims:
         gang = by_name.get(name)
         if gang is None or gang.ripe_ns > now_ns or not may_be_sent(job, gang, owed, after):
             return f"job {job.name}: {name} may not be preempted any more"
         gone.append(gang)
         after.left(gang.job)
-    if action.is_counted and (spared := unneeded(job, gone, free, quotas)):
+    if action.is_counted and (spared := _spared(state, action, gone, free, quotas)):
         return f"job {job.name}: {spared.name} need not be preempted any more"
     return tuple(gone)
+
+
+def _spared(
+    state: State, action: Start | Swap, gone: list[Victim], free: HostSet, quotas: Quotas
+) -> Victim | None:
+    """One of these gangs without which there are hosts enough all the same."""
+    job = state.jobs[action.name]
+    if isinstance(action, Start):
+        return unneeded(job, gone, free, quotas)
+    room = free | (hostset.of(job.spares) & ~state.unhealthy)
+    rests = ((v, room | freed([w for w in gone if w is not v])) for v in gone)
+    return next((v for v, rest in rests if rest.bit_count() >= len(action.moves)), None)
 
 
 def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:

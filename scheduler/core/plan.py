@@ -40,7 +40,7 @@ class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
     `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
-    new attempt is taken to end.
+    new attempt is taken to end. `victims`, `is_counted`: as of a start.
     """
 
     name: str
@@ -48,6 +48,8 @@ class Swap:
     cuts: tuple[TierCut, ...]
     is_asked: bool = False
     end_ns: int = 0
+    victims: tuple[str, ...] = ()
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

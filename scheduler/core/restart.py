@@ -17,6 +17,7 @@ from scheduler.core.plan import Action, Move, Requeue, Resize, Swap, taken
 from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.shrink import resize, without_hosts
 from scheduler.core.state import State
+from scheduler.core.takeback import Lent
 
 
 def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
@@ -32,23 +33,34 @@ def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     ]
     actions: list[Action] = []
     free, company = state.free, Company(state)
+    lent = Lent(state, now_ns, limits, frozenset(job.name for job in moved))
     for job in sorted(moved, key=lambda j: j.order):
-        open_to = free & ~company.closed(job.name, job.spec.neighbours)
-        action = _restart(state, job, open_to, calendar, limits, now_ns)
+        closed = company.closed(job.name, job.spec.neighbours)
+        action = _restart(state, job, free & ~closed, closed, lent, calendar, limits, now_ns)
         if action is not None:
             actions.append(action)
         if isinstance(action, Swap | Resize):
             joined = taken(action)
+            if isinstance(action, Swap) and action.victims:
+                free |= lent.left(action.victims)
             free &= ~joined
             company.took(job, job.held | joined)
     return tuple(actions)
 
 
 def _restart(
-    state: State, job: Job, free: HostSet, calendar: Calendar, limits: Limits, now_ns: int
+    state: State,
+    job: Job,
+    free: HostSet,
+    closed: HostSet,
+    lent: Lent,
+    calendar: Calendar,
+    limits: Limits,
+    now_ns: int,
 ) -> Action | None:
-    """Replace what cannot run; a gang that finds no host for it drops the replicas that it
-    cannot run, if it is elastic, else it is requeued.
+    """Replace what cannot run; a gang that finds no host for it takes back what is lent to
+    preemptible ones, or drops the replicas that it cannot run, if it is elastic, else it is
+    requeued.
 
     One whose hosts were all repaired before this decision starts again in place.
     """
@@ -68,6 +80,11 @@ def _restart(
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], joined) for b, joined in chosen.joined)
             return Swap(job.name, moves, chosen.cuts, end_ns=end_ns)
+    if away and (loan := lent.back(job, sorted(away), own, free, closed | shut)) is not None:
+        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
+        names = tuple(v.name for v in loan.victims)
+        is_counted = (own | free).bit_count() < len(away)
+        return Swap(job.name, moves, loan.swaps.cuts, False, end_ns, names, is_counted)
     kept = own | hostset.of(h for b, h in enumerate(job.hosts) if b not in away)
     may = (own | free) & joinable(fabric, job.request.where, kept)
     short = f"{may.bit_count()} to swap in"

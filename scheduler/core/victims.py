@@ -89,9 +89,11 @@ def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> boo
     return is_owed and is_taken_back(job, held_by, quotas)
 
 
-def is_owed(job: Job, quotas: Quotas) -> bool:
-    """Whether the promises to the job's own tenants cover all that it needs."""
-    return not quotas.is_open and quotas.uncovered(job, job.needed) == 0
+def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
+    """Whether the promises to the job's own tenants cover `hosts` more hosts, all that it
+    needs unless said."""
+    needed = job.needed if hosts is None else hosts
+    return not quotas.is_open and quotas.uncovered(job, needed) == 0
 
 
 def fits(job: Job, free: HostSet, quotas: Quotas) -> bool:

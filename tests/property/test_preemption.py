@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from placement import hostset
 from scheduler.core import (
     Conflict,
     Job,
@@ -33,12 +34,13 @@ from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
     FabricLoaded,
+    GangSwapped,
     JobPreempted,
     JobStarted,
     TenantsLoaded,
 )
 from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start
+from scheduler.core.plan import Start, Swap
 from scheduler.core.tenants import OPEN, Preemption, PriorityClass, Tenants
 from scheduler.core.victims import fits
 from tests.build import cancel, end, exactly, fail, repair, submit
@@ -112,7 +114,7 @@ def may_take_back(state: State, job: Job, victim: Job) -> bool:
 def check_right(state: State, event: JobPreempted, is_covered: bool, now_ns: int) -> None:
     """Only preemptible gangs that had their time, of lower priority or on lent hosts."""
     job, victim = state.jobs[event.preempted_by], state.jobs[event.name]
-    assert job.state is JobState.QUEUED
+    assert job.state in (JobState.QUEUED, JobState.INTERRUPTED)
     assert victim.state is JobState.RUNNING
     assert victim.is_preemptible
     assert now_ns - victim.start_ns >= GUARD_S * SECOND_NS
@@ -126,6 +128,14 @@ def check_needed(state: State, job: Job, gone: list[JobPreempted], earlier: list
         rest = replay([event for event in gone if event is not spared], state)
         if fits(job, rest.free, Quotas(rest)):
             assert earlier, f"{spared.name} was not needed"
+
+
+def check_lent(state: State, event: GangSwapped, gone: list[JobPreempted]) -> None:
+    """Without any one of them the gang that failed would find too few hosts."""
+    own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
+    for spared in gone:
+        rest = replay([other for other in gone if other is not spared], state)
+        assert (rest.free | own).bit_count() < len(event.swaps), f"{spared.name} was not needed"
 
 
 class Machine(RuleBasedStateMachine):
@@ -161,13 +171,16 @@ class Machine(RuleBasedStateMachine):
             if isinstance(event, JobPreempted):
                 if not gone:
                     start, job = state, state.jobs[event.preempted_by]
-                    is_covered = is_owed(state, job)
+                    is_covered = job.state is not JobState.QUEUED or is_owed(state, job)
                 check_right(state, event, is_covered, self.now_ns)
                 gone.append(event)
             elif gone:
-                assert isinstance(event, JobStarted)
+                assert isinstance(event, JobStarted | GangSwapped)
                 assert {e.preempted_by for e in gone} == {event.name}
-                check_needed(start, start.jobs[event.name], gone, waiting)
+                if isinstance(event, GangSwapped):
+                    check_lent(start, event, gone)
+                else:
+                    check_needed(start, start.jobs[event.name], gone, waiting)
                 gone = []
             state = apply(state, event)
         assert not gone, "preempted for nobody"
@@ -198,7 +211,7 @@ class Machine(RuleBasedStateMachine):
         answer = commit(before, plan, self.now_ns)
         assert not isinstance(answer, Conflict), answer
         started = [action for action in plan.actions if isinstance(action, Start)]
-        sent = sum(len(action.victims) for action in started)
+        sent = sum(len(a.victims) for a in plan.actions if isinstance(a, Start | Swap))
         assert len(answer) == len(plan.actions) + sent
         names = {action.name for action in started}
         self.check_preemptions(answer, [name for name in before.queue if name not in names])

@@ -35,7 +35,7 @@ from scheduler.core import (
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded, JobStarted, TenantsLoaded
 from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start
+from scheduler.core.plan import Start, Swap
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
 
@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
         answer = commit(self.state, plan, self.now_ns)
         assert not isinstance(answer, Conflict), answer
         assert len(answer) == len(plan.actions) + sum(
-            len(action.victims) for action in plan.actions if isinstance(action, Start)
+            len(action.victims) for action in plan.actions if isinstance(action, Start | Swap)
         )
         self.record(*answer)
         assert not list(self.state.in_state(JobState.INTERRUPTED))

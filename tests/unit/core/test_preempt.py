@@ -11,7 +11,7 @@ from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs
 from scheduler.core.events import JobPreempted
 from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start
+from scheduler.core.plan import Start, Swap
 from scheduler.core.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.victims import cost_ns
 from tests.build import (
@@ -19,6 +19,7 @@ from tests.build import (
     committed,
     end,
     fabric,
+    fail,
     hosts_of,
     job,
     loaded,
@@ -232,3 +233,45 @@ def test_the_event_names_both() -> None:
     assert isinstance(first, JobPreempted)
     assert (first.name, first.preempted_by) == ("s0", "u")
     assert replay([first], state).free == 1
+
+
+def test_a_failed_gang_takes_back_what_is_lent() -> None:
+    """No host is free: the preemptible gang leaves, and every other rank stays."""
+    state = spots(schedule(run(cluster(1, 2, 2), submit("a", 2))), 1, 1)
+    first, second = hosts_of(state, "a")
+    after = schedule(run(state, fail(first)), MINUTE_NS)
+    assert running(after) - {"a"} in ({"s0"}, {"s1"})
+    assert hosts_of(after, "a")[1] == second
+    (gone,) = {"s0", "s1"} - running(after)
+    assert job(after, gone).reason == "preempted by a after 1 min (priority 0 to -10)"
+
+
+def test_a_free_host_comes_before_a_lent_one() -> None:
+    state = spots(schedule(run(cluster(1, 2, 2), submit("a", 2))), 1)
+    after = schedule(run(state, fail(hosts_of(state, "a")[0])), MINUTE_NS)
+    assert running(after) == {"a", "s0"}
+
+
+def test_a_failed_gang_of_low_priority_waits() -> None:
+    state = spots(cluster(1, 1, 2), 1, 1)
+    after = schedule(run(state, fail(hosts_of(state, "s0")[0])), MINUTE_NS)
+    assert running(after) == {"s1"}
+
+
+def test_a_loan_is_not_called_in_when_hosts_came_free_meanwhile() -> None:
+    state = spots(schedule(run(cluster(1, 1, 4), submit("a", 2))), 1, 1)
+    state = run(state, fail(hosts_of(state, "a")[0]))
+    plan = decide(state, MINUTE_NS, Limits())
+    (swap,) = plan.actions
+    assert isinstance(swap, Swap)
+    (other,) = {"s0", "s1"} - set(swap.victims)
+    said = conflicts(run(state, end(other)), plan)
+    assert said == f"job a: {swap.victims[0]} need not be preempted any more"
+
+
+def test_two_failed_hosts_call_in_two_loans() -> None:
+    state = spots(schedule(run(cluster(1, 1, 5), submit("a", 2))), 1, 1, 1)
+    state = run(state, *(fail(host) for host in hosts_of(state, "a")))
+    after = schedule(state, MINUTE_NS)
+    assert len(running(after) - {"a"}) == 1
+    assert len(hosts_of(after, "a")) == 2
