@@ -25,6 +25,7 @@ from scheduler.core.commands import (
     UpdateJob,
 )
 from scheduler.core.defrag import Proposal, propose
+from scheduler.core.grow import is_smaller, size_text
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
@@ -371,6 +372,9 @@ def _described(
     why = reasons.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
 
     def reason(job: Job) -> str:
+        if job.state is JobState.RUNNING and is_smaller(job):
+            told = f"runs {size_text(job, writer.limits)}"
+            return f"{told}; was resized: {job.reason}" if job.reason else told
         if job.state is not JobState.QUEUED:
             return job.reason
         sentence = why[job.name].sentence

@@ -31,13 +31,15 @@ from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 @dataclass(frozen=True, slots=True)
 class Question:
     """What was asked: the job's name and gang, on which fabric, with which hosts free,
-    near which old placement."""
+    near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
+    one of."""
 
     name: str
     fabric: Fabric
     request: Request
     free: HostSet
     near: Hint | None = None
+    legal_dp: tuple[int, ...] = ()
 
 
 def outcome(answer: Answer) -> str:
@@ -70,11 +72,13 @@ def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> di
             body = {"reason": answer.reason}
         case _:
             assert_never(answer)
-    head = {
+    head: dict[str, Any] = {
         "outcome": outcome(answer),
         "job": asked.name,
         "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
     }
+    if asked.legal_dp:
+        head |= {"dp": asked.request.parallelism.dp, "legal_dp": list(asked.legal_dp)}
     return {**head, **body, "seconds": seconds}
 
 

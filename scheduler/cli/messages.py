@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from placement.replicas import sizes_text
 from scheduler.cli.text import bytes_text, columns
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -79,6 +80,9 @@ def job_text(job: job_pb2.Job) -> str:
     if job.spec.labels:
         labels = sorted(job.spec.labels.items())
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
+    if job.legal_dp:
+        most = job.spec.parallelism.dp
+        rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
     if job.HasField("placement"):
         rows += placement_rows(job.placement)
     return columns(rows)

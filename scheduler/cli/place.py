@@ -157,17 +157,31 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
     from placement.errors import BadInput
-    from placement.place import place
     from scheduler.cli.answers import outcome
 
     begin = time.perf_counter()
     try:
-        answer = _noted(job, place(asked.fabric, asked.free, asked.request, hint=asked.near))
+        asked, answer = _placed(job, asked)
+        answer = _noted(job, answer)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     _write(asked, answer, output, time.perf_counter() - begin)
     draw(asked, answer)
     return EXIT_CODES[outcome(answer)]
+
+
+def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
+    """The answer, and the question at the size that it is for: of an elastic job the
+    largest that fits; near an old placement, the one that it asks for."""
+    from placement.place import place
+    from placement.replicas import legal_sizes, place_largest, sized
+
+    fabric, free, request = asked.fabric, asked.free, asked.request
+    if not job.spec.min_dp or asked.near is not None:
+        return asked, place(fabric, free, request, hint=asked.near)
+    sizes = legal_sizes(fabric, request, job.spec.min_dp)
+    answer, dp = place_largest(fabric, free, request, sizes)
+    return replace(asked, request=sized(request, dp), legal_dp=sizes), answer
 
 
 def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from placement import hostset
 from placement.hostset import HostSet
@@ -43,39 +42,11 @@ from scheduler.core.reserve import Outlook
 from scheduler.core.restart import restarts
 from scheduler.core.state import State
 from scheduler.core.tidying import tidied
+from scheduler.core.verdict import Hold, Verdict
 from scheduler.core.victims import freed, unneeded
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
 Find = Callable[[Job, HostSet, int], Placement | None]
-
-
-class Hold(StrEnum):
-    """What keeps a job from starting now."""
-
-    LIMIT = "limit"  # its tenant's, or of one above
-    PROMISES = "promises"  # enough hosts are free, and guaranteed to others
-    HOSTS = "hosts"  # too few are free
-    WINDOW = "window"  # enough are free, and too few that no window closes to it
-    CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
-    RESERVED = "reserved"  # starting would delay an earlier job
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What becomes of one queued job. `placement` None: it waits, because of `hold`.
-
-    `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
-    `passes_ns`: it would delay nobody if it ended by then. `sent`: gangs that make room.
-    """
-
-    job: Job
-    placement: Placement | None
-    hold: Hold | None
-    allowed: Allowance
-    free: int
-    behind: Reservation | None = None
-    passes_ns: int | None = None
-    sent: Gone = ()
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
@@ -266,19 +237,25 @@ class Desk:
         if len(job.sizes) < 2:
             return None
         allowed = self.quotas.allowance(job, self.free)
-        bound = min(allowed.pool, allowed.limit)
+        bound, least = min(allowed.pool, allowed.limit), None
         while (size := self._largest(job, allowed.reach, bound)) is not None:
-            end_ns = self.end_ns(size)
-            beside = self._beside_first(size, self._allowed(size, allowed), end_ns)
-            bound = self.caps.room(
-                size, end_ns, min(self.rule.room(size, end_ns, beside), beside.limit)
-            )
-            if size.needed <= bound:
-                placement = self._placed(size, beside, bound, end_ns)
+            beside, room = self._beside(size, allowed)
+            if size.needed <= room:
+                end_ns = self.end_ns(size)
+                placement = self._placed(size, beside, room, end_ns)
                 if placement is not None:
                     self._take(size, hostset.of(placement.hosts + placement.spares), end_ns)
                 return placement
+            least = self._beside(job, allowed)[1] if least is None else least
+            bound = min(max(room, least), size.needed - 1)
         return None
+
+    def _beside(self, job: Job, allowed: Allowance) -> tuple[Allowance, int]:
+        """What those before it leave `job`, and how many hosts of that it may take."""
+        end_ns = self.end_ns(job)
+        beside = self._beside_first(job, self._allowed(job, allowed), end_ns)
+        room = min(self.rule.room(job, end_ns, beside), beside.limit)
+        return beside, self.caps.room(job, end_ns, room)
 
     def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
         """The job at its largest size on at most `bound` hosts, if that is not its least.

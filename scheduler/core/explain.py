@@ -8,13 +8,14 @@ from placement import hostset
 from placement.constraints import wish_text
 from placement.fabric import Fabric
 from placement.hostset import HostSet
-from placement.place import place
+from placement.replicas import legal_sizes, place_largest
 from placement.request import Answer, Insufficient, Placement
 from scheduler.core.admission import Quotas
 from scheduler.core.calendar import Calendar
 from scheduler.core.cells import highest
 from scheduler.core.company import Company
-from scheduler.core.decide import Desk, Hold, Verdict, placing
+from scheduler.core.decide import Desk, placing
+from scheduler.core.grow import dp_text, is_smaller, size_text
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.ledger import owned
 from scheduler.core.lifecycle import JobState
@@ -26,6 +27,7 @@ from scheduler.core.quota import domain_masks
 from scheduler.core.reason import Basis, Cause, Obstacle, Reason
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
+from scheduler.core.verdict import Hold, Verdict
 from scheduler.core.windowtext import closed_text, fits_s
 from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
 
@@ -38,10 +40,16 @@ def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
     spoken_for = free & Calendar(state).closed(job, now_ns, end_ns)
     closed = free & ~spoken_for & company.closed(spec.name, wants)
     open_to = free & ~(closed | spoken_for)
+    fabric, full = state.loaded_fabric, spec.request.parallelism.dp
+    sizes = legal_sizes(fabric, spec.request, spec.min_dp) if spec.min_dp else ()
+    placed: list[tuple[int, Placement]] = []
     for hosts in (open_to & company.near(wants), open_to):
-        answer = place(state.loaded_fabric, hosts, spec.request, limits.place)
-        if isinstance(answer, Placement):
-            return company.noted(wants, answer)
+        answer, dp = place_largest(fabric, hosts, spec.request, sizes, limits.place)
+        placed += [(dp, answer)] if isinstance(answer, Placement) else []
+        if placed and dp == full:
+            break
+    if placed:
+        return company.noted(wants, max(placed, key=lambda found: found[0])[1])
     if isinstance(answer, Insufficient):
         for hosts, where in (
             (closed, "beside jobs kept apart from it"),
@@ -67,7 +75,7 @@ class Reasons:
     """
 
     def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
-        self._state = state
+        self._state, self._limits = state, limits
         self._told = _Told(state, now_ns, limits)
         aim = placing(state, limits)
         self._walk = Desk(state, now_ns, limits, state.free, _counted, aim).verdicts()
@@ -85,7 +93,9 @@ class Reasons:
         if job is None:
             raise KeyError(name)
         if job.state is not JobState.QUEUED:
-            return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}")
+            smaller = is_smaller(job) and job.state is JobState.RUNNING
+            told = f" {size_text(job, self._limits)}" if smaller else ""
+            return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}{told}")
         while name not in self._turns:
             turn = self._told.turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
@@ -203,7 +213,7 @@ class _Told:
         found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
         running = self._in_the_way.running(found, whose=allowed.whose)
         sentence = (
-            f"needs {hosts_text(job.needed)}; tenant {allowed.whose} holds {holds:,}"
+            f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
             f" of its limit of {limit:,}{self._when(found, running)}"
         )
         obstacles = (self._in_the_way.limit(allowed.whose), *running)
@@ -216,7 +226,7 @@ class _Told:
         running = self._in_the_way.running(found)
         owners = listed(tuple(promise.name for promise in promises)) or "others"
         sentence = (
-            f"needs {hosts_text(job.needed)}; {turn.verdict.free:,} are free, of which tenant"
+            f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
             f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
             f"{self._when(found, running)}"
         )
@@ -229,7 +239,7 @@ class _Told:
         running = self._in_the_way.running(found)
         room = Company(self._state).room_text(job, self._state.free)
         when = self._when(found, running) or "; no end of a running job makes the room"
-        sentence = f"needs {hosts_text(job.needed)}{room}{when}"
+        sentence = f"needs {needs_text(job)}{room}{when}"
         base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
         return self._until(base, found, running)
 
@@ -246,7 +256,7 @@ class _Told:
         closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
         hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
         when = self._when(found, running, windows)
-        sentence = f"needs {hosts_text(job.needed)}; {free:,} are free, {closed}{when}{hint}"
+        sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
         base = self._base(turn, Cause.WINDOW, sentence, (*windows, *running))
         return replace(self._until(base, found, running), passes_s=passes_s)
 
@@ -257,7 +267,7 @@ class _Told:
         windows = self._in_the_way.windows(job)
         wish = wish_text(self._state.loaded_fabric, job.request.where)
         are = "is" if free == 1 else "are"
-        needs = f"needs {hosts_text(job.needed)}{wish}; {free:,} {are} free"
+        needs = f"needs {needs_text(job)}{wish}; {free:,} {are} free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
         when = f"; {self._hopeless()}" if found is None else self._when(found, running, windows)
         obstacles = (
@@ -346,6 +356,12 @@ class _Told:
         if verdict.passes_ns is None:
             return None
         return max(0, verdict.passes_ns - self._now_ns) // SECOND_NS or None
+
+
+def needs_text(job: Job) -> str:
+    """The hosts without which it cannot start, and the size that an elastic job has then."""
+    size = f" {dp_text(job)}" if len(job.sizes) > 1 else ""
+    return f"{hosts_text(job.needed)}{size}"
 
 
 def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _growable(state: State) -> list[Job]:
     return [
         job
         for job in state.in_state(JobState.RUNNING)
-        if job.sizes and job.dp < job.sizes[-1] and not job.held & state.out_of_service
+        if is_smaller(job) and not job.held & state.out_of_service
     ]
 
 
@@ -112,6 +112,29 @@ def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
     return job.at(larger[at - 1]) if at else None
 
 
+def is_smaller(job: Job) -> bool:
+    """Whether the gang might grow."""
+    return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
+
+
+def size_text(job: Job, limits: Limits) -> str:
+    """`at dp 96 of 128; grows when 64 hosts more are free that nobody waits for`."""
+    larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, limits))
+    lacking = _lacking(job.at(next(larger)), job)
+    are = "is" if lacking == 1 else "are"
+    more = f"{hosts_text(lacking)} more {are} free that nobody waits for"
+    return f"{dp_text(job)}; grows when {more}"
+
+
+def dp_text(job: Job) -> str:
+    return f"at dp {job.dp:,} of {job.spec.request.parallelism.dp:,}"
+
+
+def _is_much(job: Job, dp: int, limits: Limits) -> bool:
+    """Whether `dp` replicas are enough more to be worth a restart."""
+    return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * limits.least_gain
+
+
 def _lacking(size: Job, job: Job) -> int:
     """Hosts that the job needs for `size` beyond those that it holds."""
     return max(0, size.needed - len(job.hosts) - len(job.spares))
@@ -135,7 +158,7 @@ def pays(state: State, job: Job, dp: int, now_ns: int, limits: Limits) -> bool:
     With T left at the present size, T x now / then is left at the other, and the restart
     and the work since the last checkpoint to be done again.
     """
-    if dp < job.sizes[-1] and (dp - job.dp) * 100 < job.dp * limits.least_gain:
+    if not _is_much(job, dp, limits):
         return False
     left_ns = expected_end_ns(job, now_ns, limits) - now_ns
     lost_ns = state.tenants.preemption.costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns))

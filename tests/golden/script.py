@@ -12,8 +12,8 @@ up to a blank line. Times are 10s, 5m, 1h.
     defragment every=6h [hosts=4] [hosts_per_gpu_hour=1]
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
-    submit NAME hosts=4 [pp=2] [priority=1] [limit=1h] [spares=1|auto] [request_id=r1]
-                [tenant=T] [class=C] [max_zones=1] [same=rack] [exclusive=rack]
+    submit NAME hosts=4 [pp=2] [tp=4] [min_dp=2] [priority=1] [limit=1h] [spares=1|auto]
+                [request_id=r1] [tenant=T] [class=C] [max_zones=1] [same=rack] [exclusive=rack]
                 [avoid=zone:b] [near=b] [gpu=h100]
     cancel NAME, end NAME [failed] [attempt=1]
     fail HOST [SIGNAL], repair HOST, cordon HOST, drain HOST, uncordon HOST
@@ -64,6 +64,7 @@ from scheduler.core.events import (
     Defragmented,
     Event,
     FabricLoaded,
+    GangResized,
     GangSwapped,
     HostMoved,
     HostSignalled,
@@ -81,7 +82,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
-from scheduler.core.plan import Action, Requeue, Reserve, Start, Tidy, Turn
+from scheduler.core.plan import Action, Requeue, Reserve, Resize, Start, Tidy, Turn
 from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
 from scheduler.core.tenants import (
@@ -325,6 +326,9 @@ class Session:
             return f"start {action.name} on {' '.join(names(action.placement.hosts))}{sent}"
         if isinstance(action, Tidy):
             return f"defragment: {action.sentence}"
+        if isinstance(action, Resize):
+            hosts = " ".join(names(action.placement.hosts))
+            return f"resize {action.name} to dp {action.dp} on {hosts}"
         if isinstance(action, Reserve):
             return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
@@ -357,6 +361,8 @@ def _submit(
         tenant=tenant,
         priority_class=rest.get("class", ""),
         where=_where(rest),
+        min_dp=int(rest.get("min_dp", "0")),
+        gpus=int(rest.get("tp", "8")),
         neighbours=_neighbours(rest),
     )
 
@@ -430,6 +436,10 @@ def said(event: Event) -> str:
             return f"defragmentation: {event.sentence}"
         case JobPreempted():
             return f"{event.name} {event.reason}"
+        case GangResized():
+            spares = f", spares {' '.join(event.spares)}" if event.spares else ""
+            what = f"resized to dp {event.dp}, #{event.attempt}: {event.reason}"
+            return f"{event.name} {what}; on {' '.join(event.hosts)}{spares}; {cuts(event.cuts)}"
         case JobRequeued():
             return f"{event.name} requeued: {event.reason}"
         case JobEnded():

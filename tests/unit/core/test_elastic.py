@@ -1,0 +1,309 @@
+"""Elastic gangs: how large they start, when they grow, what they drop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement import hostset
+from placement.check import violations
+from placement.hostset import HostSet
+from placement.request import Constraints, Placement
+from placement.training import Batch
+from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
+from scheduler.core.commands import LoadTenants
+from scheduler.core.commit import Conflict, commit
+from scheduler.core.decide import placing
+from scheduler.core.events import GangResized
+from scheduler.core.explain import dry_run, explain
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Plan, Resize, Start
+from scheduler.core.policy import time_limit_ns
+from scheduler.core.shrink import to_free
+from scheduler.core.tenants import Tenant
+from tests.build import (
+    HOUR_NS,
+    committed,
+    end,
+    exactly,
+    fabric,
+    fail,
+    job,
+    loaded,
+    refused,
+    run,
+    running,
+    schedule,
+    spec,
+    started,
+    submit,
+)
+
+F = fabric(zones=2, racks=2, hosts=2)
+CHECKPOINT_NS = 1_800 * SECOND_NS
+
+
+def beside(hosts: int, name: str = "x", **more: int) -> State:
+    """A cluster of 8 hosts on which another job holds so many."""
+    return started(loaded(F), submit(name, hosts, **more))
+
+
+def shrunk(state: State, *hosts: str, now_ns: int = HOUR_NS) -> State:
+    """After these hosts failed, and one decision."""
+    return schedule(run(state, *map(fail, hosts), now_ns=now_ns), now_ns)
+
+
+class TestStart:
+    @pytest.mark.parametrize(("busy", "dp"), [(0, 8), (1, 7), (4, 4), (5, 3)])
+    def test_with_as_many_replicas_as_there_is_room_for(self, busy: int, dp: int) -> None:
+        state = beside(busy) if busy else loaded(F)
+        state = started(state, submit("a", 8, min_dp=3))
+        assert (job(state, "a").dp, len(job(state, "a").hosts)) == (dp, dp)
+        assert job(state, "a").sizes == (3, 4, 5, 6, 7, 8)
+
+    def test_one_placement_finds_the_size(self) -> None:
+        """Sizes are ruled out by counting."""
+        state = run(beside(3), submit("a", 8, min_dp=1))
+        calls = []
+        find = placing(state, Limits())
+
+        def counted(job: Job, free: HostSet, most: int) -> Placement | None:
+            calls.append(job.dp)
+            return find(job, free, most)
+
+        decide(state, 0, Limits(), counted)
+        assert calls == [5]
+
+    def test_nothing_is_placed_for_one_that_cannot_start(self) -> None:
+        state = run(beside(6), submit("a", 8, min_dp=3))
+
+        def never(job: Job, free: HostSet, most: int) -> Placement | None:
+            raise AssertionError("placed")
+
+        assert not decide(state, 0, Limits(), never).actions
+
+    def test_required_spares_count(self) -> None:
+        state = started(beside(3), submit("a", 8, min_dp=1, spares=exactly(2)))
+        assert (job(state, "a").dp, len(job(state, "a").spares)) == (3, 2)
+
+    def test_constraints_count(self) -> None:
+        inside = Constraints(same="zone")
+        state = started(beside(1), submit("a", 8, min_dp=1, where=inside))
+        assert job(state, "a").dp == 4
+
+    def test_a_limit_of_its_tenant_bounds_it(self) -> None:
+        tenants = Tenants((Tenant("default", limit_gpus=3 * 8),))
+        state = started(run(loaded(F), LoadTenants(tenants)), submit("a", 8, min_dp=1))
+        assert job(state, "a").dp == 3
+
+    @pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.EASY, Policy.CONSERVATIVE])
+    def test_never_onto_hosts_that_an_earlier_job_waits_for(self, policy: Policy) -> None:
+        """big starts when x ends, in an hour, and leaves two hosts of the eight."""
+        state = beside(4, limit_s=3_600)
+        state = run(state, submit("big", 6, limit_s=3_600), submit("a", 4, min_dp=1))
+        state = schedule(state, policy=policy)
+        assert running(state) == {"x", "a"}
+        assert job(state, "a").dp == 2
+
+    def test_the_full_size_may_be_short_enough_where_the_least_is_not(self) -> None:
+        """At dp 4 it runs half an hour, before big starts; at dp 2 an hour and a half."""
+        state = beside(4, limit_s=3_600)
+        state = run(state, submit("big", 8), submit("a", 4, min_dp=1, limit_s=1_800))
+        assert job(schedule(state), "a").dp == 4
+
+    def test_with_fewer_replicas_it_is_taken_to_run_longer(self) -> None:
+        state = started(beside(5), submit("a", 6, min_dp=1, limit_s=100))
+        assert time_limit_ns(job(state, "a"), Limits()) == 200 * SECOND_NS
+
+    def test_requeued_it_waits_for_its_least(self) -> None:
+        state = started(loaded(F), submit("a", 8, min_dp=6))
+        state = shrunk(state, "z0-r0-h0", "z0-r0-h1", "z1-r0-h0")
+        waiting = job(state, "a")
+        assert (waiting.state, waiting.dp, waiting.needed) == (JobState.QUEUED, 6, 6)
+
+    def test_what_no_size_fits_is_refused(self) -> None:
+        answer = refused(loaded(F), submit("a", 20, min_dp=9))
+        assert answer.code == "infeasible"
+        assert "no room for a legal size from dp 9" in answer.message
+
+
+class TestShrink:
+    def test_the_replica_of_the_failed_host_goes(self) -> None:
+        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
+        before = job(state, "a")
+        after = job(shrunk(state, F.hosts[before.hosts[5]]), "a")
+        assert after.hosts == (*before.hosts[:4], *before.hosts[6:])
+        assert (after.state, after.dp, after.attempt) == (JobState.RUNNING, 3, 2)
+
+    def test_its_other_hosts_serve_others(self) -> None:
+        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
+        first = F.hosts[job(state, "a").hosts[0]]
+        assert shrunk(state, first).free.bit_count() == 1
+
+    def test_a_swap_comes_first(self) -> None:
+        state = started(loaded(F), submit("a", 6, pp=2, min_dp=1))
+        after = job(shrunk(state, F.hosts[job(state, "a").hosts[0]]), "a")
+        assert (after.dp, len(after.hosts)) == (3, 6)
+
+    def test_what_is_left_of_a_replica_stands_in_for_others(self) -> None:
+        """Two replicas lose one host each: one goes, and its other host replaces."""
+        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
+        hosts = job(state, "a").hosts
+        after = job(shrunk(state, F.hosts[hosts[0]], F.hosts[hosts[3]]), "a")
+        assert after.dp == 3
+        assert after.hosts == (hosts[2], hosts[1], *hosts[4:])
+
+    def test_sizes_that_the_batch_skips_are_skipped(self) -> None:
+        state = loaded(F)
+        wanted = submit("a", 8, min_dp=1)
+        batch = replace(wanted.spec.request, batch=Batch(16))
+        wanted = replace(wanted, spec=replace(wanted.spec, request=batch))
+        state = started(state, wanted)
+        assert job(state, "a").sizes == (1, 2, 4, 8)
+        assert job(shrunk(state, "z0-r0-h0"), "a").dp == 4
+
+    def test_replicas_that_share_hosts_are_placed_anew_on_what_is_left(self) -> None:
+        """Stages outermost and two replicas a host: a host of three carries both stages."""
+        wanted = submit("a", 12, gpus=4, min_dp=1, pp=2, dp=6)
+        order = replace(wanted.spec.request.parallelism, order="tp-cp-ep-dp-pp")
+        request = replace(wanted.spec.request, parallelism=order)
+        state = started(beside(2), replace(wanted, spec=replace(wanted.spec, request=request)))
+        before = job(state, "a")
+        state = shrunk(state, F.hosts[before.hosts[2]])
+        after = job(state, "a")
+        assert after.dp < before.dp
+        assert set(after.hosts) < set(before.hosts)
+        placed = Placement(after.hosts, after.spares, after.cuts, after.lower_bound)
+        assert not violations(F, after.held, after.request, placed)
+
+    def test_required_spares_are_kept_or_nothing(self) -> None:
+        state = started(loaded(F), submit("a", 7, min_dp=1, spares=exactly(1)))
+        state = shrunk(state, *F.names(job(state, "a").hosts[:2]))
+        after = job(state, "a")
+        assert (after.dp, len(after.spares)) == (5, 1)
+
+    def test_a_stale_shrink_falls(self) -> None:
+        state = started(loaded(F), submit("a", 8, min_dp=1))
+        state = run(state, fail("z0-r0-h0"))
+        plan = decide(state, 0, Limits())
+        state = run(state, fail("z1-r0-h0"))
+        assert isinstance(commit(state, plan, 0), Conflict)
+
+
+class TestToFree:
+    """What preemption may ask of an elastic gang."""
+
+    def test_the_largest_size_that_leaves_so_many(self) -> None:
+        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
+        found = to_free(F, job(state, "a"), 3, hostset.full(8))
+        assert found is not None
+        assert (found.job.dp, found.freed.bit_count()) == (2, 4)
+        assert not violations(F, job(state, "a").held, found.job.request, found.placement)
+
+    def test_of_one_domain(self) -> None:
+        state = started(loaded(F), submit("a", 8, min_dp=2))
+        found = to_free(F, job(state, "a"), 3, 0b1111)
+        assert found is not None
+        assert (found.job.dp, (found.freed & 0b1111).bit_count()) == (5, 3)
+
+    def test_none_leaves_more_than_the_least_allows(self) -> None:
+        state = started(loaded(F), submit("a", 8, min_dp=6))
+        assert to_free(F, job(state, "a"), 3, hostset.full(8)) is None
+
+
+class TestGrow:
+    def test_when_room_appears_after_the_next_checkpoint(self) -> None:
+        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
+        plan = decide(state, 10, Limits())
+        assert (plan.actions, plan.look_again_ns) == ((), CHECKPOINT_NS)
+        before = job(state, "a")
+        after = job(schedule(state, CHECKPOINT_NS), "a")
+        assert (after.dp, after.attempt) == (8, 2)
+        assert after.hosts[:4] == before.hosts
+
+    def test_no_sooner_than_the_interval(self) -> None:
+        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
+        limits = Limits(resize_every_s=5_000)
+        assert decide(state, CHECKPOINT_NS, limits).look_again_ns == 3 * CHECKPOINT_NS
+
+    def test_not_for_too_little(self) -> None:
+        """One replica more of ten is 10 %; of eleven it is not, and twelve are the most."""
+        network = fabric(zones=1, racks=4, hosts=4)
+        state = started(loaded(network), submit("x", 5), submit("y", 1), submit("a", 13, min_dp=2))
+        assert job(state, "a").dp == 10
+        state = run(state, end("y"))
+        assert decide(state, CHECKPOINT_NS, Limits(least_gain=10)).actions
+        assert not decide(state, CHECKPOINT_NS, Limits(least_gain=11)).actions
+
+    def test_not_when_it_is_nearly_done(self) -> None:
+        """With 600 s left a restart of 300 s gains nothing by one replica more of seven."""
+        state = run(started(beside(1), submit("a", 8, min_dp=2, limit_s=2_100)), end("x"))
+        assert not decide(state, CHECKPOINT_NS, Limits()).actions
+
+    def test_not_in_a_decision_in_which_something_starts(self) -> None:
+        state = started(beside(6), submit("a", 8, min_dp=1))
+        state = run(state, end("x"), submit("b", 2, limit_s=60), now_ns=CHECKPOINT_NS)
+        plan = decide(state, CHECKPOINT_NS, Limits())
+        assert [type(action) for action in plan.actions] == [Start]
+
+    def test_not_onto_hosts_that_a_waiting_job_is_to_have(self) -> None:
+        state = started(loaded(F), submit("x", 3, limit_s=7_200), submit("y", 3, limit_s=9_000))
+        state = started(state, submit("a", 8, min_dp=1))
+        state = run(state, submit("big", 5), end("x"))
+        assert not any(
+            isinstance(a, Resize) for a in decide(state, CHECKPOINT_NS, Limits()).actions
+        )
+
+    def test_not_beyond_the_limit_of_its_tenant(self) -> None:
+        tenants = Tenants((Tenant("default"), Tenant("t", limit_gpus=5 * 8)), default="default")
+        state = started(run(loaded(F), LoadTenants(tenants)), submit("x", 5))
+        state = started(state, submit("a", 8, min_dp=1, tenant="t"))
+        assert job(state, "a").dp == 3
+        state = schedule(run(state, end("x")), CHECKPOINT_NS)
+        assert job(state, "a").dp == 5
+
+    def test_a_stale_growth_falls(self) -> None:
+        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
+        plan = decide(state, CHECKPOINT_NS, Limits())
+        taken = started(state, submit("b", 2), now_ns=CHECKPOINT_NS)
+        assert isinstance(commit(taken, plan, CHECKPOINT_NS), Conflict)
+        ended = run(state, end("a"))
+        assert isinstance(commit(ended, plan, CHECKPOINT_NS), Conflict)
+
+    def test_an_illegal_size_is_no_plan(self) -> None:
+        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
+        (action,) = decide(state, CHECKPOINT_NS, Limits()).actions
+        assert isinstance(action, Resize)
+        wrong = Plan(state.version, (replace(action, dp=7),))
+        assert isinstance(commit(state, wrong, CHECKPOINT_NS), Conflict)
+
+    def test_the_event_is_the_state(self) -> None:
+        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
+        (event,) = committed(state, decide(state, CHECKPOINT_NS, Limits()), CHECKPOINT_NS)
+        assert isinstance(event, GangResized)
+        after = replay([event], state)
+        assert after.held == hostset.full(8)
+        assert after.account("default").held == 8
+
+
+class TestTold:
+    def test_a_running_gang_says_what_it_would_grow_on(self) -> None:
+        state = started(beside(4), submit("a", 8, pp=2, min_dp=1))
+        said = explain(state, "a", 0, Limits()).sentence
+        more = "grows when 2 hosts more are free that nobody waits for"
+        assert said == f"a is running at dp 2 of 4; {more}"
+
+    def test_a_waiting_one_says_its_least(self) -> None:
+        state = started(beside(6), submit("a", 8, min_dp=3))
+        said = explain(state, "a", 0, Limits()).sentence
+        assert said.startswith("needs 3 hosts at dp 3 of 8; 2 are free")
+
+    def test_a_dry_run_answers_with_the_largest_that_fits(self) -> None:
+        wanted: JobSpec = spec("a", 8, min_dp=2)
+        answer = dry_run(beside(3), wanted, Limits(), 0)
+        assert isinstance(answer, Placement)
+        assert len(answer.hosts) == 5
+        assert answer.notes == (
+            "dp 5 of 8: the largest legal size that fits (2 to 8 in steps of 1)",
+        )
