@@ -71,6 +71,9 @@ drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
 	$(BIN)/python -m tests.bench.routing
 
+bench-metrics: $(READY) ## submits on a server with metrics beside one without: what they cost
+	$(BIN)/python -m tests.bench.bench_metrics
+
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 15 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png

@@ -76,7 +76,7 @@ def queues(state: State) -> dict[str, Queue]:
     leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
     found = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
     for job in state.in_state(*LIVE):
-        queue = found.setdefault(job.tenant, Queue())
+        queue = found.get(job.tenant) or found.setdefault(job.tenant, Queue())
         queue.jobs[job.state] += 1
         queue.held_hosts += len(job.hosts) + len(job.spares)
         if job.state is JobState.QUEUED:

@@ -30,12 +30,13 @@ from urllib.request import urlopen
 
 import grpc
 
-from tests.bench.clients import METHODS, requests
+from tests.bench.clients import requests
 from tests.build import fabric_spec
 from tests.e2e.processes import free_port
 
 MOST, CLIENTS = 0.05, 32
 WITH, WITHOUT = "with metrics", "without"
+SUBMIT = "/scheduler.v1.SchedulerService/CreateJob"
 _KEYS = ("rate", "cost_us")
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection for each client
 
@@ -106,15 +107,15 @@ def served(folder: Path, is_on: bool) -> Iterator[Served]:
         server.wait()
 
 
-async def burst(served: Served, bodies: Iterator[bytes], calls: int) -> Round:
+async def burst(served: Served, bodies: Iterator[tuple[bytes, bytes]], calls: int) -> Round:
     """So many submits by all clients together, as fast as they are answered."""
     mine = islice(bodies, calls)
     began_s, before_s = time.perf_counter(), _processor_s(served.pid)
 
     async def client() -> None:
         async with grpc.aio.insecure_channel(served.address, options=_OPTIONS) as channel:
-            call = channel.unary_unary(METHODS["submit"])
-            for body in mine:
+            call = channel.unary_unary(SUBMIT)
+            for body, _ in mine:
                 await call(body)
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
