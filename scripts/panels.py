@@ -221,6 +221,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (
                 Query(f"3600 * {_rate('muster_restarts_total', 'how')}", "restart by {{how}}"),
                 Query(f"3600 * {_rate('muster_requeues_total', 'cause')}", "requeued: {{cause}}"),
+                Query(f"3600 * {_rate('muster_gang_resizes_total', 'how')}", "resized: {{how}}"),
             ),
         ),
     ),

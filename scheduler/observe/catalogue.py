@@ -82,6 +82,7 @@ GAP = _histogram("gap_ratio", "Share of the cut that the bound leaves open, at e
 WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
 RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
 REQUEUES = _counter("requeues", "Gangs put back into the queue.", "cause")
+RESIZES = _counter("gang_resizes", "Elastic gangs that grew or shrank.", "how")
 SWAPS = _counter("swaps", "Gangs of which hosts were replaced.", "cause")
 SWAPPED = _counter("swapped_hosts", "Hosts that joined a gang, by what they were.", "source")
 FAILURES = _counter("host_failures", "Hosts taken out of service by a signal.", "signal")

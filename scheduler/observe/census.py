@@ -63,7 +63,8 @@ class Cuts:
 
 def domains(state: State) -> tuple[Domain, ...]:
     """Outermost domains in the order of the fabric; one of all hosts when they are too many."""
-    uses, states = _by_use(state), _by_state(state)
+    uses = _by_use(state)
+    states = _by_state(state, uses[Use.RUNNING] | uses[Use.STOPPED])
     return tuple(
         Domain(name, _inside(hosts, states), _inside(hosts, uses))
         for name, hosts in _outermost(state.loaded_fabric)
@@ -125,15 +126,16 @@ def _hosts(jobs: Iterable[Job]) -> HostSet:
     return found
 
 
-def _by_state(state: State) -> dict[HostState, HostSet]:
+def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
+    """As State.shown: healthy hosts under maintenance are drained. `gang`: hosts of gangs."""
     found = dict.fromkeys(HostState, 0)
     for index, host in state.hosts.items():
         found[host.state] |= 1 << index
-    closed = state.closed & ~state.unhealthy  # under maintenance: drained, as hosts show it
-    gangs = _hosts(state.in_state(JobState.RUNNING, JobState.INTERRUPTED)) if closed else 0
-    found[HostState.DRAINING] |= closed & gangs
-    found[HostState.CORDONED] |= closed & ~gangs
-    found[HostState.HEALTHY] = hostset.full(state.loaded_fabric.host_count) & ~state.out_of_service
+    closed = state.closed & ~state.unhealthy
+    found[HostState.DRAINING] |= closed & gang
+    found[HostState.CORDONED] |= closed & ~gang
+    everything = hostset.full(state.loaded_fabric.host_count)
+    found[HostState.HEALTHY] = everything & ~state.out_of_service
     return found
 
 

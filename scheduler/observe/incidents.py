@@ -9,6 +9,7 @@ from enum import StrEnum
 from scheduler.core import JobState
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostMoved,
     JobEnded,
@@ -30,6 +31,7 @@ class IncidentKind(StrEnum):
     GANG_REQUEUED = "gang_requeued"
     JOB_FAILED = "job_failed"
     GANG_PREEMPTED = "gang_preempted"
+    GANG_RESIZED = "gang_resized"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             return IncidentKind.GANG_SWAPPED, event.name, ", ".join(swaps) or "started again"
         case JobRequeued():
             return IncidentKind.GANG_REQUEUED, event.name, event.reason
+        case GangResized():
+            size = f"{event.dp} replicas on {len(event.hosts):,} hosts"
+            detail = f"{size}: {event.reason}" if event.reason else size
+            return IncidentKind.GANG_RESIZED, event.name, detail
         case JobPreempted():
             return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
         case JobEnded(outcome=JobState.FAILED):

@@ -69,6 +69,7 @@ def of_events(instruments: Instruments) -> Iterator[Sample]:
         c.SUBMITTED: tally.submitted,
         c.ENDED: tally.ended,
         c.PLACEMENTS: tally.placements,
+        c.RESIZES: tally.resizes,
         c.RESTARTS: tally.restarts,
         c.REQUEUES: tally.requeues,
         c.SWAPS: tally.swaps,

@@ -12,6 +12,7 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.apply import apply
 from scheduler.core.events import (
     Event,
+    GangResized,
     GangSwapped,
     HostMoved,
     HostSignalled,
@@ -43,7 +44,8 @@ class Tally:
         self.submitted = Counts()  # by tenant
         self.ended = Counts()  # by tenant and outcome
         self.placements = zeros(Proof)
-        self.restarts = zeros(("swap", "queue"))  # by how they began
+        self.resizes = zeros(("grown", "shrunk"))  # by how
+        self.restarts = zeros(("swap", "queue", "resize"))  # by how they began
         self.requeues = zeros(("failure", "preempted"))  # by cause
         self.swaps = zeros(("failure", "drain", "move"))  # by cause
         self.swapped_hosts = zeros(("spare", "free"))  # by what they were
@@ -63,6 +65,11 @@ class Tally:
                 self._started(state, event)
             case GangSwapped():
                 self._swapped(state.jobs[event.name], state, event)
+            case GangResized():
+                before = state.jobs[event.name]
+                is_grown = len(event.hosts) > len(before.hosts)
+                self.resizes["grown" if is_grown else "shrunk",] += 1
+                self.restarts["resize",] += 1
             case JobRequeued():
                 self.requeues["failure",] += 1
             case JobPreempted():

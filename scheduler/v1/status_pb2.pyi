@@ -40,6 +40,8 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """A job ended by failing."""
     INCIDENT_KIND_GANG_PREEMPTED: _IncidentKind.ValueType  # 5
     """A gang gave up its hosts for a more important job and waits in the queue again."""
+    INCIDENT_KIND_GANG_RESIZED: _IncidentKind.ValueType  # 6
+    """An elastic gang has more or fewer replicas from here on."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """What can go wrong, or be put right."""
@@ -56,6 +58,8 @@ INCIDENT_KIND_JOB_FAILED: IncidentKind.ValueType  # 4
 """A job ended by failing."""
 INCIDENT_KIND_GANG_PREEMPTED: IncidentKind.ValueType  # 5
 """A gang gave up its hosts for a more important job and waits in the queue again."""
+INCIDENT_KIND_GANG_RESIZED: IncidentKind.ValueType  # 6
+"""An elastic gang has more or fewer replicas from here on."""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final
@@ -128,7 +132,7 @@ class DomainStatus(_message.Message):
     healthy_hosts: _builtins.int
     """Hosts in service."""
     cordoned_hosts: _builtins.int
-    """Hosts on which what runs goes on and nothing new starts."""
+    """Hosts on which what runs goes on and nothing new starts, those under maintenance among them."""
     draining_hosts: _builtins.int
     """Hosts that are being emptied."""
     failed_hosts: _builtins.int

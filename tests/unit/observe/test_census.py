@@ -17,6 +17,7 @@ from tests.build import (
     loaded,
     run,
     schedule,
+    set_window,
     started,
     submit,
 )
@@ -53,6 +54,20 @@ def test_a_spare_out_of_service_is_no_spare() -> None:
     uses = [domain.by_use for domain in census.domains(run(state, cordon(spare)))]
     assert sum(use[Use.SPARE] for use in uses) == 0
     assert sum(use[Use.OUT] for use in uses) == 1
+
+
+def test_hosts_under_maintenance_are_out_or_draining_as_the_host_list_shows_them() -> None:
+    state = started(loaded(), submit("a", 3, spares=exactly(1)))
+    before = {use: sum(d.by_use[use] for d in census.domains(state)) for use in Use}
+    state = schedule(run(state, set_window("w", "z0", "z1-r0")))
+    assert state.closed
+    found = census.domains(state)
+    for host_state in HostState:
+        shown = sum(state.shown(i).state is host_state for i in range(8))
+        assert sum(domain.by_state[host_state] for domain in found) == shown
+    assert sum(sum(domain.by_use.values()) for domain in found) == 8
+    assert sum(d.by_use[Use.RUNNING] for d in found) == before[Use.RUNNING] == 3
+    assert sum(d.by_use[Use.OUT] for d in found) > before[Use.OUT] == 0
 
 
 def test_thousands_of_domains_are_counted_together() -> None:

@@ -12,13 +12,13 @@ from scheduler.core import JobState, State, replay
 from scheduler.core.commands import Command, ReportHost
 from scheduler.core.costs import Costs
 from scheduler.core.decide import decide
-from scheduler.core.events import Event, FabricLoaded
+from scheduler.core.events import Event, FabricLoaded, GangResized, JobPreempted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.policy import Limits
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.numbers import Histogram
 from scheduler.observe.proof import Proof, gap, proof
-from scheduler.observe.tally import size_class, tally
+from scheduler.observe.tally import Tally, size_class, tally
 from scheduler.store import open_store
 from simulator.metrics import Metrics
 from simulator.run import run_script
@@ -90,6 +90,21 @@ def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
     assert +drained.swaps == {("drain",): 1}
     assert +failed.swapped_hosts == +drained.swapped_hosts == {(source,): 1}
     assert +failed.restarts == {("swap",): 1}
+
+
+@pytest.mark.parametrize(("hosts", "how"), [(1, "shrunk"), (3, "grown")])
+def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
+    state, found = replay(_log(submit("a", 2), None)), Tally()
+    names = state.loaded_fabric.hosts[:hosts]
+    found.feed(state, GangResized(9, "a", 2, hosts, names, (), ()))
+    assert +found.resizes == {(how,): 1}
+    assert +found.restarts == {("resize",): 1}
+
+
+def test_a_preempted_gang_is_told_from_one_that_failed() -> None:
+    state, found = replay(_log(submit("a", 2), None)), Tally()
+    found.feed(state, JobPreempted(9, "a", "b", "for b"))
+    assert +found.requeues == {("preempted",): 1}
 
 
 def test_ends_are_told_apart() -> None:
