@@ -9,7 +9,7 @@ BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-service drill-crash bench-routing bench-placement lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-service drill-crash bench-routing bench-placement drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -88,6 +88,9 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	done
 	@command -v scotch_gmap > /dev/null || echo "skipped: Scotch (Debian: apt install scotch)"
 	@touch $@
+
+drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
+	$(BIN)/python -m tests.drills.failover $(ARGS)
 
 lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --generate-hashes pyproject.toml -o requirements.lock

@@ -55,6 +55,8 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
+_LATEST = (("muster-read", "latest"),)
+
 Message = TypeVar("Message")
 
 
@@ -106,13 +108,23 @@ def _request_id(given: str = "") -> str:
 
 
 class Client(WindowMethods):
-    """A connection to one server, or to several that share a store. Use from any thread."""
+    """A connection to one server, or to several that share a store. Use from any thread.
+
+    `latest`: reads see everything that anybody was told before, whichever server answers;
+    without it, everything that this client was told.
+    """
 
     def __init__(
-        self, address: str, deadline_s: float = DEADLINE_S, *, retries: bool = True
+        self,
+        address: str,
+        deadline_s: float = DEADLINE_S,
+        *,
+        retries: bool = True,
+        latest: bool = False,
     ) -> None:
         self.address = address
         self._deadline_s = deadline_s
+        self._metadata = _LATEST if latest else ()
         self._channel = _channel(address, retries=retries)
         self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
 
@@ -306,7 +318,8 @@ class Client(WindowMethods):
     ) -> Message:
         """Raises: ServiceError."""
         try:
-            return method(request, timeout=deadline_s or self._deadline_s)
+            timeout = deadline_s or self._deadline_s
+            return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _service_error(error, self.address) from None
 

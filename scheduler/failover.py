@@ -29,9 +29,12 @@ MIN_VERSION, VERSION = "muster-min-version", "muster-version"
 SILENCE_S = 5.0  # with nobody answering at all
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
+# How fast a server that is there but does not run is noticed, connected or not.
 PINGS = (
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 
@@ -47,6 +50,7 @@ class _Servers:
     """Which server to ask. Use from any thread."""
 
     def __init__(self, listed: Sequence[str], connect: Callable[[str], grpc.Channel]) -> None:
+        self.count = len(listed)
         self._listed = list(listed)
         self._connect = connect
         self._channels: dict[str, grpc.Channel] = {}
@@ -130,7 +134,7 @@ class _Call:
         metadata: Metadata | None = None,
         **options: Any,
     ) -> Any:
-        patience = _Patience(timeout)
+        patience = _Patience(timeout, 2 * self._servers.count)
         while True:
             address, channel = self._servers.current()
             sent = self._servers.metadata(metadata)
@@ -190,13 +194,15 @@ class _Messages:
 
 
 class _Patience:
-    """For how long one call is put again, and how fast."""
+    """For how long one call is put again, and how fast. `tries`: before it is said that
+    nobody answers."""
 
-    def __init__(self, timeout_s: float | None) -> None:
+    def __init__(self, timeout_s: float | None, tries: int) -> None:
         now_s = time.monotonic()
         self._ends_s = None if timeout_s is None else now_s + timeout_s
         self._heard_s = now_s
         self._pause_s = _PAUSE_S
+        self._tries = tries
 
     def left_s(self) -> float | None:
         return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
@@ -206,7 +212,8 @@ class _Patience:
         if is_heard:
             self._heard_s = now_s
         is_over = self._ends_s is not None and now_s + self._pause_s >= self._ends_s
-        is_silent = now_s - self._heard_s > SILENCE_S
+        self._tries -= 1
+        is_silent = self._tries <= 0 and now_s - self._heard_s > SILENCE_S
         return error.code() is grpc.StatusCode.UNAVAILABLE and not is_over and not is_silent
 
     def pause(self, is_brief: bool) -> None:

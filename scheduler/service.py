@@ -277,7 +277,10 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> job_pb2.Job:
         """The job after `command`."""
         state = await self._done(command, prefix, only_checked=only_checked)
-        return await self._message(state, _job(state, command.name))
+        job = _job(state, command.name)
+        if isinstance(command, CancelJob | EndJob):  # another may have the name by now
+            job = state.last_ended(command.name) or job
+        return await self._message(state, job)
 
     async def _moved(self, request: HostRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
@@ -292,15 +295,17 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         `prefix`: where the command's fields lie in the request. Raises: Refused.
         """
         writer = self._writer
-        if only_checked:
-            state = writer.state
-            answer = admit(state, command, writer.now_ns())
-        else:
-            answer = await writer.submit(command)
-            state = writer.state
-        if isinstance(answer, Rejected):
-            raise rejected(answer, prefix)
-        return replay(answer, state) if only_checked else state
+        after = _checked(writer, command) if only_checked else await writer.submit(command)
+        if isinstance(after, Rejected):
+            raise rejected(after, prefix)
+        return after
+
+
+def _checked(writer: Writer, command: Command) -> State | Rejected:
+    """The state that `command` would leave."""
+    state = writer.state
+    answer = admit(state, command, writer.now_ns())
+    return answer if isinstance(answer, Rejected) else replay(answer, state)
 
 
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:

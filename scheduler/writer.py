@@ -20,18 +20,18 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 
 from scheduler.access.caller import actor
-from scheduler.changes import Change, follow
+from scheduler.changes import Change
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
 from scheduler.core.decide import placing
 from scheduler.core.events import Event
+from scheduler.entry import Answer, Entry, followed, whole
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
 from scheduler.mind import Mind
-from scheduler.observe.instruments import Instruments, Mark, Stage, Step
+from scheduler.observe.instruments import Instruments, Stage, Step
 from scheduler.pages import recorded
 from scheduler.recovery import Recovered
 from scheduler.store import Store, StoreError
@@ -42,7 +42,6 @@ _MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
 
-Answer = tuple[Event, ...] | Rejected | Conflict
 Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
 
 
@@ -56,25 +55,6 @@ class NotLeading(Exception):
     def __init__(self, leader: str) -> None:
         super().__init__(leader)
         self.leader = leader
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
-    """One thing to check and write, a command or a plan, who asked for it, and when."""
-
-    stage: Stage
-    check: Callable[[State, int], Answer]
-    answer: asyncio.Future[Answer]
-    actor: str
-    mark: Mark
-
-    def resolve(self, answer: Answer | Exception) -> None:
-        if self.answer.done():  # the caller has gone away
-            return
-        if isinstance(answer, Exception):
-            self.answer.set_exception(answer)
-        else:
-            self.answer.set_result(answer)
 
 
 class Writer:
@@ -105,7 +85,7 @@ class Writer:
         self._state = recovered.state
         self._clock = clock
         self._last_ns = recovered.last_ns
-        self._queue: deque[_Entry] = deque()
+        self._queue: deque[Entry] = deque()
         self._arrived = asyncio.Event()
         self._moved = asyncio.Event()
         self._advanced = asyncio.Event()
@@ -146,24 +126,26 @@ class Writer:
         """The time, except that it is never before the last event of the log."""
         return max(self._last_ns, self._clock())
 
-    async def submit(self, command: Command) -> tuple[Event, ...] | Rejected:
-        """Check a command and make it durable. No events: it was already true.
+    async def submit(self, command: Command) -> State | Rejected:
+        """Check a command and make it durable; the state right after it, before whatever
+        others wrote in the same moment.
 
         Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
-        answer = await self._enter(
+        answer, after = await self._enter(
             Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
         )
-        assert not isinstance(answer, Conflict)
-        return answer
+        return answer if isinstance(answer, Rejected) else after
 
     async def carry_out(self, plan: Plan) -> tuple[Event, ...] | Conflict:
         """Make a plan's actions durable, all of them or none.
 
         Raises: as `submit`.
         """
-        answer = await self._enter(Stage.COMMIT, lambda state, now_ns: _whole(state, plan, now_ns))
+        answer, _ = await self._enter(
+            Stage.COMMIT, lambda state, now_ns: whole(state, plan, now_ns)
+        )
         assert not isinstance(answer, Rejected)
         return answer
 
@@ -211,7 +193,7 @@ class Writer:
 
         Cost: some 50 us an event, on the event loop's thread.
         """
-        steps = _followed(self._state, tuple(event for _, event in recorded), "")
+        steps = followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
         self._mind.follow(step.event for step in steps)
         self.instruments.heard(steps)
@@ -269,32 +251,34 @@ class Writer:
         self._is_stopping = True
         self._arrived.set()
 
-    async def _enter(self, stage: Stage, check: Callable[[State, int], Answer]) -> Answer:
+    async def _enter(
+        self, stage: Stage, check: Callable[[State, int], Answer]
+    ) -> tuple[Answer, State]:
         if self._is_stopping:
             raise Stopped
         if not self.is_leading:
             raise NotLeading(self.leader)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
         mark = self.instruments.mark()
-        self._queue.append(_Entry(stage, check, answer, actor(), mark))
+        self._queue.append(Entry(stage, check, answer, actor(), mark))
         self._arrived.set()
         return await answer
 
-    def _batch(self, most: int = BATCH) -> list[_Entry]:
+    def _batch(self, most: int = BATCH) -> list[Entry]:
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
-    async def _write(self, batch: list[_Entry]) -> None:
+    async def _write(self, batch: list[Entry]) -> None:
         """Check entries one after the other, append at once, then answer."""
         state, now_ns = self._state, self.now_ns()
         self._gathered = len(batch)
         steps: list[Step] = []
-        answers: list[Answer | Exception] = []
+        answers: list[tuple[Answer | Exception, State]] = []
         for entry in batch:
             answer, done = self._checked(entry, state, now_ns)
-            answers.append(answer)
             if done:
                 steps += done
                 state = done[-1].after
+            answers.append((answer, state))
         if steps:
             await self._append(batch, steps)
             self._advance(state, now_ns)
@@ -303,7 +287,7 @@ class Writer:
             self._moved.set()
             self._keeper.offer(state, now_ns)
         for entry, result in zip(batch, answers, strict=True):
-            entry.resolve(result)
+            entry.resolve(*result)
         self._publish(steps)
 
     def _publish(self, steps: Sequence[Step]) -> None:
@@ -312,19 +296,19 @@ class Writer:
                 self.feed.publish(step.change)
 
     def _checked(
-        self, entry: _Entry, state: State, now_ns: int
+        self, entry: Entry, state: State, now_ns: int
     ) -> tuple[Answer | Exception, list[Step]]:
         """The answer to one entry, and what it changes."""
         self.instruments.passed(Stage.QUEUE, entry.mark)
         try:
             with self.instruments.timed(entry.stage, (entry.mark,)):
                 answer = entry.check(state, now_ns)
-            return answer, _followed(state, answer, entry.actor, entry.mark)
+            return answer, followed(state, answer, entry.actor, entry.mark)
         except Exception as error:  # a bug in one command must not take down the rest
             log.exception("a command failed")
             return error, []
 
-    async def _append(self, batch: list[_Entry], steps: list[Step]) -> None:
+    async def _append(self, batch: list[Entry], steps: list[Step]) -> None:
         loop = asyncio.get_running_loop()
         events, actors = [step.event for step in steps], [step.actor for step in steps]
         arguments = (self._state.version, events, self._term or 0, actors)
@@ -367,7 +351,7 @@ class Writer:
             plan = await self._mind.decide(state, self.now_ns())
         if not plan.actions:
             return plan.look_again_ns
-        answer = await self._enter(
+        answer, _ = await self._enter(
             Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
         )
         if isinstance(answer, Conflict):
@@ -385,21 +369,3 @@ class Writer:
             self._moved.set()
         else:  # the same state would fall again: do not spin
             log.error("a plan fell on its own version %d", plan.version)
-
-
-def _whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
-    """What `commit` makes of a plan that is worth nothing in part."""
-    answer = commit(state, plan, now_ns)
-    if not isinstance(answer, Conflict) and len(answer) < len(plan.actions):
-        return Conflict(("some of the moves are no longer possible",))
-    return answer
-
-
-def _followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
-    """What the events of an answer do, one after the other."""
-    steps = []
-    for event in answer if isinstance(answer, tuple) else ():
-        after, change = follow(state, event)
-        steps.append(Step(state, event, after, actor, mark, change))
-        state = after
-    return steps

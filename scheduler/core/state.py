@@ -105,8 +105,10 @@ class State:
 
     def find(self, name: str) -> Job | None:
         """The live job of this name, else the newest ended one at hand."""
-        if name in self.jobs:
-            return self.jobs[name]
+        return self.jobs.get(name) or self.last_ended(name)
+
+    def last_ended(self, name: str) -> Job | None:
+        """The newest ended job of this name that is at hand."""
         return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
 
     def by_request(self, request_id: str) -> Job | None:

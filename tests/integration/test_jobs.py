@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,7 @@ from tests.serving import (
     create,
     logged,
     serving,
+    slow_disk,
 )
 
 
@@ -210,3 +212,31 @@ async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:
     assert not again.HasField("what_if")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "suppose[1]" in (caught.value.details() or "")
+
+
+async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are written in one append, behind a slow one."""
+    async with serving(tmp_path) as served:
+        first = (await served.stub.CreateJob(create("a"))).job
+        slow_disk(monkeypatch)
+        before = served.stub.CreateJob(create("b"))
+        await asyncio.sleep(0.01)
+        cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        again = served.stub.CreateJob(create("a", 2))
+        ended, made = (await cancel).job, (await again).job
+        await before
+    assert (ended.uid, ended.state) == (first.uid, CANCELLED)
+    assert made.uid != first.uid
+
+
+async def test_a_cancel_that_is_repeated_does_not_answer_with_a_later_job(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        first = (await served.stub.CreateJob(create("a"))).job
+        request = service_pb2.CancelJobRequest(name="a", request_id="c")
+        await served.stub.CancelJob(request)
+        await served.stub.CreateJob(create("a"))
+        repeated = (await served.stub.CancelJob(request)).job
+        assert (repeated.uid, repeated.state) == (first.uid, CANCELLED)
+        assert (await served.get("a")).uid != first.uid

@@ -1,0 +1,52 @@
+"""What waits for the writer: one thing to check, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler.changes import follow
+from scheduler.core import Conflict, Plan, Rejected, State, commit
+from scheduler.core.events import Event
+from scheduler.observe.instruments import Mark, Stage, Step
+
+Answer = tuple[Event, ...] | Rejected | Conflict
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One thing to check and write, a command or a plan, who asked for it, and when."""
+
+    stage: Stage
+    check: Callable[[State, int], Answer]
+    answer: asyncio.Future[tuple[Answer, State]]
+    actor: str
+    mark: Mark
+
+    def resolve(self, answer: Answer | Exception, after: State | None = None) -> None:
+        """Answer, with the state that this entry left."""
+        if self.answer.done():  # the caller has gone away
+            return
+        if isinstance(answer, Exception):
+            self.answer.set_exception(answer)
+        elif after is not None:
+            self.answer.set_result((answer, after))
+
+
+def whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
+    """What `commit` makes of a plan that is worth nothing in part."""
+    answer = commit(state, plan, now_ns)
+    if not isinstance(answer, Conflict) and len(answer) < len(plan.actions):
+        return Conflict(("some of the moves are no longer possible",))
+    return answer
+
+
+def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
+    """What the events of an answer do, one after the other."""
+    steps = []
+    for event in answer if isinstance(answer, tuple) else ():
+        after, change = follow(state, event)
+        steps.append(Step(state, event, after, actor, mark, change))
+        state = after
+    return steps

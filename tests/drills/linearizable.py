@@ -1,0 +1,104 @@
+"""Is there one order of these calls that explains every answer?
+
+A history is linearizable when each call can be given an instant between its start and its
+answer so that, in the order of the instants, a plain register gives the same answers. A
+call whose answer never came may have its instant at any time after its start, or none.
+Histories of different keys are checked one by one, for linearizability is local.
+
+Source: Herlihy and Wing, "Linearizability: A Correctness Condition for Concurrent Objects"
+(1990); search as in Wing and Gong, "Testing and Verifying Concurrent Objects" (1993), with
+Lowe's memory of visited configurations, "Testing for linearizability" (2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+
+
+class Kind(Enum):
+    CREATE = "create"
+    CANCEL = "cancel"
+    GET = "get"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is under a name: the job that the call with `mark` made. None: nothing."""
+
+    mark: int
+    is_live: bool
+
+
+Value = Seen | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`mark` tells what a create makes. `answer`: what there was after it, None for not
+    found, or "taken". `ended` is inf when no answer came."""
+
+    kind: Kind
+    began: float
+    ended: float
+    answer: Value | str = None
+    mark: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.ended == inf
+
+
+def after(value: Value, call: Call) -> tuple[Value, Value | str]:
+    """The register after `call`, and the answer: submit, cancel and get as the docs say."""
+    match call.kind:
+        case Kind.CREATE:
+            if value is not None and value.is_live:
+                return value, "taken"
+            made = Seen(call.mark, is_live=True)
+            return made, Seen(call.mark, is_live=True)
+        case Kind.CANCEL:
+            ended = None if value is None else Seen(value.mark, is_live=False)
+            return ended, ended
+        case Kind.GET:
+            return value, value
+
+
+def is_linearizable(calls: Sequence[Call]) -> bool:
+    """Cost: exponential in the calls that overlap, linear in the rest."""
+    calls = sorted(calls, key=lambda call: (call.began, call.ended))
+    closed = sum(1 << i for i, call in enumerate(calls) if not call.is_open)
+    visited: set[tuple[int, Value]] = set()
+    stack: list[tuple[int, Value]] = [(0, None)]
+    while stack:
+        done, value = stack.pop()
+        if done & closed == closed:
+            return True
+        if (done, value) in visited:
+            continue
+        visited.add((done, value))
+        stack.extend(_next(calls, done, value))
+    return False
+
+
+def _next(calls: Sequence[Call], done: int, value: Value) -> Iterator[tuple[int, Value]]:
+    """Every call that may come next: none that is not done has ended before it began."""
+    first_end = inf
+    for i, call in enumerate(calls):
+        if call.began > first_end:
+            return
+        if done >> i & 1:
+            continue
+        first_end = min(first_end, call.ended)
+        then, answer = after(value, call)
+        if call.is_open or _same(call, answer):
+            yield done | 1 << i, then
+
+
+def _same(call: Call, answer: Value | str) -> bool:
+    """A create that was put again may answer with its job as it is by then."""
+    if call.kind is Kind.CREATE and isinstance(answer, Seen) and isinstance(call.answer, Seen):
+        return answer.mark == call.answer.mark
+    return call.answer == answer
