@@ -220,6 +220,9 @@ class Machine(RuleBasedStateMachine):
             assert plan.look_again_ns > self.now_ns
         if before.tenants == ALONE and sent:
             self.check_promise(before, plan)
+        elif before.tenants == ALONE:
+            machine.check_order(before, plan, self.state, self.now_ns, self.limits)
+            self.check_nobody_is_passed_over(before, plan)
 
     def check_promise(self, before: State, plan: Plan) -> None:
         """Nobody that waits with a reservation waits longer for what was sent away."""
@@ -236,6 +239,24 @@ class Machine(RuleBasedStateMachine):
             for state in (at_once, self.state)
         )
         assert promised is None or (kept is not None and kept <= promised)
+
+    def check_nobody_is_passed_over(self, before: State, plan: Plan) -> None:
+        """The first that waits would not fit if all that it outranks, and that had their
+        time, were gone: a plan that sends nobody away starves nobody who could."""
+        names = {action.name for action in plan.actions}
+        waiting = next((before.jobs[n] for n in before.queue if n not in names), None)
+        if waiting is None or any(not isinstance(action, Start) for action in plan.actions):
+            return
+        ripe_ns = self.now_ns - GUARD_S * SECOND_NS
+        lower = (
+            job
+            for job in before.in_state(JobState.RUNNING)
+            if job.is_preemptible and job.priority < waiting.priority and job.start_ns <= ripe_ns
+        )
+        hosts = self.state.free
+        for job in lower:
+            hosts |= job.held & ~before.unhealthy
+        assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"
 
     @rule()
     def plan(self) -> None:
