@@ -32,9 +32,11 @@ class Subscription:
         return len(self._pending)
 
     def offer(self, change: Change) -> None:
-        """Queue one change; a reader that is too far behind is cut off."""
+        """Queue one change; a reader that is too far behind is cut off. What it has not
+        read is dropped, for it may never read: it resumes from the last that it has."""
         if len(self._pending) >= self._depth:
             self.end(FellBehind())
+            self._pending.clear()
         if self._end is None:
             self._pending.append(change)
             self._wake.set()

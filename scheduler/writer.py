@@ -34,7 +34,7 @@ from scheduler.mind import Mind
 from scheduler.observe.instruments import Instruments, Stage, Step
 from scheduler.pages import recorded
 from scheduler.recovery import Recovered
-from scheduler.store import Store, StoreError
+from scheduler.store import NotWritten, Store, StoreError
 
 RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
@@ -280,7 +280,11 @@ class Writer:
                 state = done[-1].after
             answers.append((answer, state))
         if steps:
-            await self._append(batch, steps)
+            try:
+                await self._append(batch, steps)
+            except NotWritten as error:
+                log.error("nothing is taken until it can be written: %s", error)
+                return
             self._advance(state, now_ns)
             self._mind.follow(step.event for step in steps)
             self.instruments.wrote(steps)
@@ -316,7 +320,7 @@ class Writer:
             with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
                 await loop.run_in_executor(self._disk, self._store.append, *arguments)
         except Exception as error:
-            # Whether the disk has it is unknown: only a replay can tell.
+            # Unless it is NotWritten, only a replay can tell what the disk has.
             for entry in batch:
                 entry.resolve(error)
             raise
@@ -330,6 +334,8 @@ class Writer:
             try:
                 with self.instruments.deciding():
                     again_ns = await self._decide_once(self._state)
+            except NotWritten:
+                again_ns = self.now_ns() + RETRY_NS
             except (Stopped, NotLeading, StoreError):
                 return
             except Exception:  # a bug in placement; the next change tries again

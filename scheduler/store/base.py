@@ -26,6 +26,10 @@ class Deposed(StoreError):
     """Another server leads by now: nothing was written."""
 
 
+class NotWritten(StoreError):
+    """The disk is full or read-only. The append left no trace: a later one may succeed."""
+
+
 class Compacted(StoreError):
     """Events this old are dropped. `first_version` is the oldest that is kept."""
 
@@ -58,8 +62,8 @@ class Store(Protocol):
         `term`: of the leader that writes; a store that several servers share refuses an
         older one. When this returns the events are durable.
 
-        Raises: VersionMismatch when the log ends elsewhere, StoreError when they cannot
-        be written.
+        Raises: VersionMismatch when the log ends elsewhere, NotWritten when certainly
+        nothing was written, StoreError when that is unknown.
         """
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:

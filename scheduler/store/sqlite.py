@@ -17,10 +17,12 @@ from pathlib import Path
 
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core.events import Event
-from scheduler.store.base import Compacted, StoreError, VersionMismatch
+from scheduler.store.base import Compacted, NotWritten, StoreError, VersionMismatch
 from scheduler.store.schema import SCHEMA, migrate, schema_of
 
 PREFIX = "sqlite:///"
+
+_ROLLED_BACK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 
 _LAST = """
     SELECT MAX(
@@ -133,7 +135,10 @@ class SqliteStore:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
         except sqlite3.Error as error:
-            raise StoreError(f"cannot write to {self.path}: {error}") from error
+            # Of these it is sure that they come before the commit, and roll back.
+            is_sure = error.sqlite_errorcode & 0xFF in _ROLLED_BACK
+            kind = NotWritten if is_sure and not self._connection.in_transaction else StoreError
+            raise kind(f"cannot write to {self.path}: {error}") from error
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

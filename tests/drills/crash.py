@@ -35,8 +35,9 @@ from tests.e2e.processes import ServerProcess
 RUNNING, CANCELLED = job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_CANCELLED
 HEALTHY, FAILED = host_pb2.HOST_STATE_HEALTHY, host_pb2.HOST_STATE_FAILED
 CORDONED, DRAINING = host_pb2.HOST_STATE_CORDONED, host_pb2.HOST_STATE_DRAINING
-LONGEST_S = 0.2  # from the first call of a round to its kill
-RECENT = 400  # jobs that are looked up after each kill; the log has the rest
+LONGEST_S = 0.15  # from the first call of a round to its kill
+RECENT = 200  # jobs that are looked up after each kill; the log has the rest
+MOST_LIVE = 12  # jobs of one client
 MOST_BROKEN = 4  # of 16 hosts
 
 
@@ -79,8 +80,10 @@ class Worker:
     def _next(self) -> tuple[str, ...]:
         if self.hosts:
             return self._next_host()
-        if self.live and self.random.random() < 0.55:
-            name = self.random.choice(self.live[-12:])
+        if len(self.live) > MOST_LIVE:  # the oldest: it runs, or nothing ever will
+            return (self.random.choice(("cancel", "end")), self.live[0])
+        if self.live and self.random.random() < 0.5:
+            name = self.random.choice(self.live)
             return (self.random.choice(("cancel", "end", "end")), name)
         return ("submit", f"{self.name}-{len(self.uid_by_name):06d}")
 

@@ -1,0 +1,189 @@
+"""Disks that refuse, clocks that step back, callers that vanish: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import chain, count, repeat
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.core import replay
+from scheduler.core.events import JobSubmitted
+from scheduler.feed import Feed, FellBehind
+from scheduler.store import StoreError, open_store
+from scheduler.store.sqlite import SqliteStore
+from tests.build import spec
+from tests.serving import (
+    QUEUED,
+    RUNNING,
+    START_NS,
+    Served,
+    create,
+    logged,
+    refused,
+    serving,
+    slow_disk,
+    url,
+)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[SqliteStore]:
+    """The stores that servers have opened."""
+    opened: list[SqliteStore] = []
+
+    def keep(at: str) -> object:
+        store = open_store(at)
+        assert isinstance(store, SqliteStore)
+        opened.append(store)
+        return store
+
+    monkeypatch.setattr("scheduler.server.open_store", keep)
+    return opened
+
+
+async def _fill(served: Served) -> tuple[list[str], str]:
+    """Submit until the disk is full: the jobs acknowledged, and how the last one ended."""
+    acknowledged = []
+    for number in count():
+        try:
+            await served.stub.CreateJob(create(f"j{number:05d}", 8))
+        except grpc.aio.AioRpcError as error:
+            return acknowledged, f"{error.code().name}: {error.details()}"
+        acknowledged.append(f"j{number:05d}")
+    raise AssertionError
+
+
+def _submitted(folder: Path) -> list[str]:
+    return [event.spec.name for event in logged(folder) if isinstance(event, JobSubmitted)]
+
+
+async def test_a_full_disk_is_survived(tmp_path: Path, held: list[SqliteStore]) -> None:
+    async with serving(tmp_path) as served:
+        pages = held[0]._connection.execute("PRAGMA page_count").fetchone()[0]
+        held[0]._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+        acknowledged, sentence = await _fill(served)
+        assert sentence.startswith("UNAVAILABLE: nothing was changed: cannot write to")
+        assert sentence.endswith("database or disk is full")
+        assert (await served.get("j00000")).state == RUNNING  # it still answers
+        held[0]._connection.execute("PRAGMA max_page_count = 1000000")
+        await served.stub.CreateJob(create("after"))
+    assert _submitted(tmp_path) == [*acknowledged, "after"]
+
+
+async def test_a_disk_that_becomes_read_only_is_survived(
+    tmp_path: Path, held: list[SqliteStore]
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("before"))
+        held[0]._connection.execute("PRAGMA query_only = 1")
+        error = await refused(served.stub.CreateJob(create("lost")))
+        assert error.code is grpc.StatusCode.UNAVAILABLE
+        assert "readonly database" in error.message
+        held[0]._connection.execute("PRAGMA query_only = 0")
+        await served.until("before", RUNNING)  # what waited for the disk is decided again
+    assert _submitted(tmp_path) == ["before"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte; mounting one takes root."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no right to mount a disk")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+async def test_a_disk_that_is_really_full_loses_nothing(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 300_000)
+    acknowledged: list[str] = []
+    try:
+        async with serving(small_disk) as served:
+            acknowledged, _ = await _fill(served)
+            ballast.unlink()
+            await served.stub.CreateJob(create("after"))
+            acknowledged.append("after")
+    except StoreError:  # it was not sure that nothing was written, and ended
+        ballast.unlink(missing_ok=True)
+    found = _submitted(small_disk)
+    assert len(acknowledged) > 10
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) <= len(acknowledged) + 1
+
+
+def test_a_store_on_a_read_only_disk_is_refused_in_words(small_disk: Path) -> None:
+    open_store(url(small_disk)).close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreError, match="Read-only file system"):
+        open_store(url(small_disk))
+
+
+def _crashed(folder: Path, events: int) -> Path:
+    """A store as a crash leaves it, its newest events in the WAL; where it is."""
+    copy = folder / "crashed"
+    copy.mkdir()
+    store = open_store(url(folder))
+    store.append(0, [JobSubmitted(n, f"u{n}", spec(f"j{n}")) for n in range(events)])
+    for name in ("muster.db", "muster.db-wal"):
+        shutil.copy(folder / name, copy / name)
+    store.close()
+    return copy
+
+
+def test_a_torn_write_at_the_end_of_the_wal_is_left_out(tmp_path: Path) -> None:
+    crashed = _crashed(tmp_path, 200)
+    with (crashed / "muster.db-wal").open("ab") as wal:
+        wal.write(b"\x5a" * 3_000)  # most of a page that was never committed
+    assert len(_submitted(crashed)) == 200
+
+
+def test_a_torn_last_page_is_refused_in_words(tmp_path: Path) -> None:
+    _crashed(tmp_path, 2_000)
+    file = tmp_path / "muster.db"
+    file.write_bytes(file.read_bytes()[:-2_000])
+    with pytest.raises(StoreError, match="corrupt"):
+        open_store(url(tmp_path))
+
+
+async def test_a_clock_that_steps_back_leaves_the_log_in_order(tmp_path: Path) -> None:
+    hours = 3_600_000_000_000
+    clock = chain(range(START_NS, START_NS + 20), repeat(START_NS - 5 * hours))
+    async with serving(tmp_path, clock=lambda: next(clock)) as served:
+        for i in range(20):
+            await served.stub.CreateJob(create(f"j{i}"))
+    times = [event.time_ns for event in logged(tmp_path)]
+    assert times == sorted(times)
+    assert replay(logged(tmp_path)).version == len(times)
+
+
+async def test_a_retry_after_the_caller_went_away_is_the_same_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        slow_disk(monkeypatch, 0.2)
+        first = served.stub.CreateJob(create("once", request_id="r"))
+        await asyncio.sleep(0.1)  # the append is under way
+        first.cancel()
+        again = (await served.stub.CreateJob(create("once", request_id="r"))).job
+        assert again.state in (QUEUED, RUNNING)
+    assert _submitted(tmp_path) == ["once"]
+
+
+async def test_a_watcher_that_never_reads_holds_no_memory() -> None:
+    feed = Feed(depth=10)
+    subscription = feed.subscribe()
+    for _ in range(1_000):
+        feed.publish(None)  # type: ignore[arg-type]
+        assert subscription.pending <= 10
+    assert subscription.pending == 0
+    with pytest.raises(FellBehind):
+        await anext(aiter(subscription))
