@@ -124,6 +124,8 @@ def room_beside(
     if end_ns <= first.start_ns:
         return 1 << 40
     if first.lendable is None:
+        if first.among is None:
+            return first.extra
         return first.extra + uncounted(first, allowed.reach).bit_count()
     # What a promise covers was never the first one's to borrow.
     return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0

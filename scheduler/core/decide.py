@@ -116,6 +116,7 @@ class Desk:
         self.company = Company(state)
         self._outlook = Outlook(state, now_ns, limits, self.quotas)
         self.calendar = self._outlook.calendar
+        self._has_windows = bool(self.calendar)
         self.rule: Rule = (
             Conservative(state, now_ns, limits, self._outlook, free)
             if limits.policy is Policy.CONSERVATIVE
@@ -295,7 +296,7 @@ class Desk:
 
     def _unclosed(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` that no window closes to `job` if it starts now."""
-        if not self.calendar:
+        if not self._has_windows:
             return hosts
         return hosts & ~self.calendar.closed(job, self._now_ns, self.end_ns(job))
 
@@ -310,17 +311,17 @@ class Desk:
         if not first.kept and (wants.exclusive or wants.avoid):
             return _narrowed(allowed, 0)
         if not first.kept:
-            return self._beside_number(job, allowed, first)
+            return allowed if first.among is None else self._beside_number(job, allowed, first)
         closed = first.kept | self.company.shadow(wants, first.kept)
         return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
 
     def _beside_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
         """Less all but `extra` of the hosts that the reservation counts, where windows make
         some count and some not, and the number is what it promises."""
-        if first.among is None or first.lendable is not None or job.needed <= first.extra:
+        if first.lendable is not None or job.needed <= first.extra:
             return allowed
-        counted = highest(allowed.reach & first.among, max(0, first.extra))
-        beside = uncounted(first, allowed.reach) | counted
+        beside = uncounted(first, allowed.reach)
+        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
         return _narrowed(allowed, self.company.fitting(job, beside))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:

@@ -109,10 +109,11 @@ class Outlook:
         if bound in self._bound_in_vain:
             return None
         closed = self._closed_after(job)
-        lasts_ns = time_limit_ns(job, self._limits)
+        lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
         for end_ns, then, book in self._futures(free):
             reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
-            reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            if has_windows:
+                reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
             reach = self._company.fitting(job, reach)
             if self._has_room(job, then, reach, book):
                 return self._reserved(job, end_ns, then, reach, free, book)

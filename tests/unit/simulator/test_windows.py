@@ -1,0 +1,48 @@
+"""Windows in a replay: opened and closed by the virtual clock, and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core import Limits
+from scheduler.core.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
+from scheduler.core.job import SECOND_NS
+from scheduler.core.windows import Window
+from simulator.run import Replay, Setting
+from tests.build import window
+from tests.replays import machine, trace_job
+
+HOSTS = [f"z0-h{i}" for i in range(4)]
+
+
+def replayed(*windows: Window, limit_s: float | None = None) -> list[Event]:
+    """Two gangs of two hosts for 100 s each, on four."""
+    log: list[Event] = []
+    setting = Setting(machine(4), Limits(), windows=lambda _: windows)
+    jobs = [trace_job(name, 0, 100, 2, limit_s) for name in "ab"]
+    Replay(setting, jobs, log.append).run()
+    return log
+
+
+def at_s(log: list[Event], kind: type[Event]) -> list[float]:
+    return [event.time_ns / SECOND_NS for event in log if isinstance(event, kind)]
+
+
+def test_a_job_waits_for_the_end_of_maintenance() -> None:
+    log = replayed(window("w", *HOSTS[:2], start_s=50, end_s=300))
+    assert at_s(log, JobStarted) == [0, 100]
+    assert at_s(log, WindowOpened) == [50]
+
+
+def test_the_end_of_a_window_starts_what_waits() -> None:
+    log = replayed(window("w", *HOSTS, start_s=0, end_s=70))
+    assert at_s(log, WindowClosed) == [70]
+    assert at_s(log, JobStarted) == [70, 70]
+
+
+def test_a_gang_in_the_way_is_requeued_and_comes_back() -> None:
+    """Both say that they take 40 s, and take 100."""
+    leaving = window("w", *HOSTS[:2], start_s=50, end_s=60, leave="requeue")
+    log = replayed(leaving, limit_s=40)
+    assert at_s(log, JobRequeued) == [50]
+    assert at_s(log, JobStarted) == pytest.approx([0, 0, 60])
