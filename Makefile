@@ -9,7 +9,7 @@ BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto validate bench bench-service drill-crash bench-routing bench-placement drill-failover lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -54,6 +54,9 @@ stub-drift: $(READY)
 lint-proto: ## lint proto/ with buf, where there is one (BUF=path)
 	@if command -v $(BUF) > /dev/null; then cd proto && $(BUF) lint && echo "buf lint: clean"; \
 	else echo "skipped: no buf on PATH"; fi
+
+fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"

@@ -53,7 +53,7 @@ def load_placement(path: str, fabric: Fabric) -> tuple[int, ...]:
 def _from_answer(text: str, path: str) -> list[str]:
     try:
         answer: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
         raise InputError(Problem("", f"is no JSON: {error}", path, line)) from None
     hosts = answer.get("hosts")

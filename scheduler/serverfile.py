@@ -46,7 +46,10 @@ def _beside(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise _refusal(f"must be the path of a file, not {short(value)}")
     folder = (info.context or {}).get("folder", Path())
-    return str(folder / Path(value).expanduser())
+    try:
+        return str(folder / Path(value).expanduser())
+    except RuntimeError:  # ~nobody
+        raise _refusal(f"names a home that there is not: {short(value)}") from None
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:

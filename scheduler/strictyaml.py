@@ -179,16 +179,16 @@ class _Builder:
 
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        places: dict[str, int] = {}
         while not self._events.check_event(yaml.MappingEndEvent):
             event = self._events.get_event()
             if not isinstance(event, yaml.ScalarEvent):
                 raise self._refuse(event, path, "a key must be plain text")
             key, line = event.value, _line(event)
             if key in values:
-                first = self.lines[_join(path, key)]
-                raise self._refuse(
-                    event, _join(path, key), f"is given twice, first in line {first}"
-                )
+                message = f"is given twice, first in line {places[key]}"
+                raise self._refuse(event, _join(path, key), message)
+            places[key] = line
             values[key] = self._value(_join(path, key), depth + 1, line)
         self._events.get_event()
         return values

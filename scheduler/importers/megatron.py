@@ -97,7 +97,11 @@ def _vocabulary(options: Options) -> None:
         return options.put("model.vocab", padded, "padded-vocab-size")
     if options.has("vocab-size"):
         tp = options.number("tensor-model-parallel-size", 1)
-        unit = tp * options.number("make-vocab-size-divisible-by", 128)
+        part = options.number("make-vocab-size-divisible-by", 128)
+        if part < 1:
+            origin = options.origin("make-vocab-size-divisible-by")
+            options.draft.fault(origin, "must be at least 1")
+        unit = max(1, tp) * max(1, part)
         padded = -(-options.number("vocab-size") // unit) * unit
         return options.put("model.vocab", padded, "vocab-size")
     if "model.vocab" not in options.draft.values:

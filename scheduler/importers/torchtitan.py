@@ -108,6 +108,8 @@ def _read(source: str, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Values and lines by dotted key."""
     try:
         tables = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(Problem("", "is nested too deep", source)) from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         fault = Problem("", f"is no TOML: {error}", source, int(line[1]) if line else 0)

@@ -199,7 +199,10 @@ def open_sqlite(url: str) -> SqliteStore:
 def path_of(url: str) -> Path:
     if not url.startswith(PREFIX) or len(url) == len(PREFIX):
         raise StoreError(f"store {url!r} is not supported; give {PREFIX}FILE")
-    path = Path(url.removeprefix(PREFIX)).expanduser()
+    try:
+        path = Path(url.removeprefix(PREFIX)).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise StoreError(f"store {url!r}: {error}") from None
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store")
     if not path.parent.is_dir():

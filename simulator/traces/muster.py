@@ -43,7 +43,7 @@ def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
 def _mapping(text: str) -> dict[str, Any]:
     try:
         mapping = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FieldError("line", f"must be JSON: {error}") from None
     if not isinstance(mapping, dict):
         raise FieldError("line", "must be a JSON object", text[:40])

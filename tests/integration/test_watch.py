@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable
 from pathlib import Path
+from random import Random
 
 import grpc
 import pytest
@@ -153,3 +154,44 @@ async def test_a_stopping_server_ends_its_watches_as_unavailable(tmp_path: Path)
             await anext(aiter(stream))
         await asyncio.wait_for(served.task, 3)
     assert error_of(caught.value).code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_streams_cut_off_at_random_and_resumed_have_neither_gap_nor_repeat(
+    tmp_path: Path, seed: int
+) -> None:
+    """A watcher reads a few changes, is cut off in the midst of things, and resumes from
+    the last version it has; the server stops and comes back once."""
+    random = Random(seed)
+    names = [f"j{i}" for i in range(24)]
+    seen: list[Seen] = []
+
+    async def live(served: Served, some: list[str]) -> None:
+        for name in some:
+            await served.stub.CreateJob(create(name, random.choice((1, 2, 8))))
+            if random.random() < 0.5:
+                await served.stub.CancelJob(service_pb2.CancelJobRequest(name=name))
+            await asyncio.sleep(0)
+
+    async def follow(served: Served, last: int) -> None:
+        while not seen or seen[-1][0] < last:
+            after = seen[-1][0] if seen else 0
+            stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=after))
+            for _ in range(random.randint(1, 4)):
+                change = await anext(aiter(stream))
+                seen.append(_seen(change))
+                if seen[-1][0] >= last:
+                    break
+            stream.cancel()
+
+    for half in (names[:12], names[12:]):
+        async with serving(tmp_path) as served:
+            living = asyncio.create_task(live(served, half))
+            await asyncio.wait_for(follow(served, 2 + len(seen)), 20)
+            await living
+            mark = await served.stub.CreateJob(create(f"last-of-{half[0]}", 8))
+            await asyncio.wait_for(follow(served, mark.job.version), 20)
+    async with serving(tmp_path) as served:
+        whole = await _read(served, len(seen), after_version=0)
+    assert seen == whole
+    assert len(seen) > len(names)

@@ -126,3 +126,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_no_text_brings_it_down(text: str) -> None:
     with suppress(InputError):
         parse(text)
+
+
+def test_an_empty_key_given_twice_is_refused_with_its_line() -> None:
+    with pytest.raises(InputError, match=r"is given twice, first in line 1"):
+        parse('"": 1\n"": 2\n')

@@ -1,0 +1,169 @@
+"""Right input of every format, from which wrong input is made."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from scheduler import fabricfiles, listing
+from scheduler.core import JobState, State
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    TenantsLoaded,
+)
+from scheduler.core.lifecycle import HostMove
+from scheduler.core.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.importers.tools import Tool
+from tests.build import fabric, fabric_spec, flat, spec, two_tiers
+
+EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
+
+
+def _example(name: str) -> str:
+    return (EXAMPLES / name).read_text()
+
+
+YAML: Final = (
+    'a: 1\nb: [1, 2.5, "x"]\nc: {d: true, e: null}\n',
+    "- &x {a: 1}\n- *x\n- |\n  text\n  more\n- >\n  folded\n",
+    "? a\n: b\n",
+    "--- # one\na: !!str 1\n...\n",
+    "'k': \"v\\n\\u00e9\"\n2: 0x10\n3: .inf\n",
+)
+JOBS: Final = (
+    *map(_example, ("small.yaml", "llama3-405b.yaml", "deepseek-v3.yaml", "moe.yaml")),
+    "name: a\nparallelism: {tp: 8, dp: 4}\ntraffic: {dp: 10}\nspares: 2%\npriority: 3\n"
+    "time_limit_s: 60\ntenant: a\nlabels: {team: nlp}\nobjective: spread\nspread_alpha: 0.5\n"
+    "collectives: {dp: hierarchical}\nconstraints:\n  max_zones: 1\n  same: rack\n"
+    "  hosts: {gpu: h100}\n  avoid: {zone: [b, 'eval-*']}\n  near: c\n",
+)
+FABRICS: Final = (
+    *map(_example, ("fabric-irregular.yaml", "fabric-128-hosts.yaml")),
+    fabricfiles.dump(fabric()),
+    fabricfiles.dump(flat(4, 2)),
+    "name: x\nkind: infiniband\ngpus_per_host: 8\nnic_gbps: 400\nscale_up_gbps: 900\n"
+    "labels: {z0: {gpu: h100}, z0-h1: {disk: nvme}}\n"
+    "tiers: [{name: zone, count: 2, oversubscription: 7}, {name: host, count: 4}]\n",
+)
+TENANTS: Final = (
+    _example("tenants.yaml"),
+    "tenants:\n  - {name: a, guaranteed_gpus: 16, cells: [{tier: rack, count: 1}]}\n  - {name: b}\n"
+    "default: b\n",
+)
+WINDOWS: Final = (_example("windows.yaml"),)
+SERVERS: Final = (
+    "listen: 127.0.0.1:7443\nstore: sqlite:///muster.db\nfabric: roce-24k\npolicy: easy\n"
+    "assumed_limit_h: 12.5\ndrain_s: 5\nsnapshot_every: 1000\nkeep_log_days: 7\n",
+)
+BUSY: Final = (
+    "z0-r0-h0\nz0-r[0-1]-h[0-1]  # a rack\n\nz1-r0-h1\n",
+    "z[0-1]-r[0,1]-h[0-1]\n",
+)
+HOSTLISTS: Final = ("z[0-1]-r[0,1]-h[0-1]", "a,b[1-3,7],c[01-10]x[1-2]")
+OLD: Final = (
+    "z0-r0-h0 slots=8\nz0-r0-h1\n# spare\nz1-r[0-1]-h0\n",
+    '{"outcome": "placed", "hosts": ["z0-r0-h0", "z0-r0-h1"], "spares": []}\n',
+)
+OVERLAYS: Final = (
+    "name: lab\nkind: roce\ngpus_per_host: 8\nnic_gbps: 400\n"
+    "scale_up_gbps: 3600\ntiers:\n  - name: zone\n    oversubscription: 7\n    domains:\n"
+    '      zone1: {holds: "rack[1-2]"}\n      zone2: {holds: rack3, oversubscription: 4}\n'
+    "  - {name: rack}\n  - {name: host}\n",
+)
+FAILURES: Final = (
+    "time_s,host,state,cause\n10,z0-r0-h0,down,gpu-lost\n20,z0-r0-h0,up,\n30,z1-r0-h0,down,x\n",
+)
+FILTERS: Final = (
+    'state = RUNNING AND labels.team = "nlp"',
+    "NOT (name = eval-* OR priority >= 5) AND labels:team",
+    "tenant != 'a' AND attempt > 0 AND uid = uid-a",
+)
+CONDITIONS: Final = (
+    *("cordon z0", "drain z0-r0-h0", "uncordon z1-r1-h1", "fail z1", "repair z0", "cancel b"),
+    *("end a", "spares 0", "spares 0%", "spares auto", "priority -3", "limit 90m"),
+    "tenant default",
+)
+IMPORTS: Final[dict[Tool, Sequence[str]]] = {
+    Tool.MEGATRON: (
+        "--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048\n"
+        "--vocab-size 50257 --micro-batch-size 1 --global-batch-size 1536 --bf16\n"
+        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --sequence-parallel\n",
+        "#!/bin/bash\nGPUS=8\nNODES=${SLURM_NNODES:-1}\n"
+        "LAUNCH=(--nproc_per_node $GPUS --nnodes $NODES)\n"
+        "ARGS=(\n  --num-layers 4  # few\n  --hidden-size 512 --num-attention-heads 8\n)\n"
+        'MORE="--micro-batch-size 1 \\\n  --global-batch-size 8 --bf16"\n'
+        'torchrun ${LAUNCH[@]} pretrain.py "${ARGS[@]}" $MORE \\\n'
+        "  --seq-length 128 --vocab-size 1000 --swiglu --num-experts 8 --moe-router-topk 2 \\\n"
+        '  --expert-model-parallel-size 2 --moe-layer-freq "([0]*1+[1]*3)" 2>&1 | tee log\n',
+    ),
+    Tool.TORCHTITAN: (
+        '[model]\nname = "llama3"\nflavor = "8B"\n\n[training]\nlocal_batch_size = 2\n'
+        "seq_len = 8192\n\n[parallelism]\ndata_parallel_replicate_degree = 1\n"
+        "data_parallel_shard_degree = -1\ntensor_parallel_degree = 2\n"
+        "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n\n"
+        '[activation_checkpoint]\nmode = "full"\n',
+    ),
+    Tool.DEEPSPEED: (
+        '{\n  "train_batch_size": 16,\n  "train_micro_batch_size_per_gpu": 1,\n'
+        '  "bf16": {"enabled": true},\n'
+        '  "zero_optimization": {"stage": 3, "mics_shard_size": 8}\n}\n',
+    ),
+}
+
+
+def traces() -> dict[str, Sequence[str]]:
+    """By format; a format without a sample fails the test that all have one."""
+    job = '{"submit_s": 0, "run_s": 60.5, "parallelism": {"tp": 8, "dp": 2}, "traffic": {"dp": 10}}'
+    return {
+        "swf": (
+            "; Version: 2.2\n; UnixStartTime: 1000\n; MaxProcs: 128\n;\n"
+            "1 0 10 60 8 -1 -1 8 120 -1 1 1 1 -1 1 1 -1 -1\n"
+            "2 5 0 12.5 4 0.7 1024 4 86400 1 1 62 1 1 -1 1 1 1\n",
+        ),
+        "philly-csv": (
+            "timestamp,duration,num_gpus,gpu_time,cluster\n0,60,8,480,a\n5.5,100,16,1600,b\n",
+        ),
+        "muster": (f"# jobs\n{job}\n{job.replace('60.5', '9')}\n",),
+    }
+
+
+def topologies(form: str) -> Sequence[str]:
+    """Three fabrics as files of another program."""
+    known = (fabric(), two_tiers([2, 1], [3], gpus=8), fabric(zones=1, racks=2, hosts=3))
+    return [fabricfiles.write_fabric(one, form) for one in known]
+
+
+def events() -> Iterator[Event]:
+    tenants = Tenants(
+        (Tenant("a", "", 64, 128, 3, (Cell("rack", 2),)), Tenant("default")),
+        classes=(PriorityClass("spot", -1, is_preemptible=True),),
+    )
+    yield FabricLoaded(0, fabric_spec())
+    yield TenantsLoaded(0, tenants.digest, tenants)
+    yield JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60), "r1")
+    yield JobUpdated(2, "a", spec("a", 4, priority=3), "r2")
+    yield JobStarted(2, "a", 1, ("z0-r0-h0",), ("z0-r1-h0",), (), 2**53, ("a note",))
+    yield JobEnded(5, "a", JobState.CANCELLED, "typo")
+    yield HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable")
+    yield HostSignalled(7, "z0-r0-h0", "link-flap")
+
+
+def tokens(state: State) -> Sequence[str]:
+    return [listing.jobs(state, listing.Query(), size, "").next_token for size in (1, 2)]
+
+
+def inflated(body: bytes) -> bytes:
+    return zlib.decompress(body)
+
+
+def deflated(body: bytes) -> bytes:
+    return zlib.compress(body, 1)

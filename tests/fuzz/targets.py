@@ -1,0 +1,204 @@
+"""Everything that reads what people and other programs write, and how it may refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from placement import hostlist
+from placement.errors import BadInput
+from placement.fabric import from_spec, preset
+from scheduler import codec, fabricfiles, filters, listing, snapshot, strictyaml
+from scheduler.core import State
+from scheduler.core.suppose import supposed
+from scheduler.fabricfiles import overlay
+from scheduler.importers.load import Given, import_job
+from scheduler.importers.tools import Tool
+from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.jobkeys import JobKeys, parse_spares
+from scheduler.oldplacement import load_placement
+from scheduler.problems import InputError
+from scheduler.serverfile import ServerKeys, load_server_file
+from scheduler.specs import load_busy, load_fabric, load_job
+from scheduler.tenantsfile import load_tenants
+from scheduler.windowsfile import load_windows
+from simulator import failures
+from simulator.traces.load import FORMATS, Trace
+from tests.build import cordon, fabric, loaded, started, submit
+from tests.fuzz import mutate, samples
+
+SMALL, LARGE = fabric(), preset("roce-24k")
+STATE = started(loaded(SMALL), cordon("z1-r1-h1"), submit("a", 2), submit("b", 8), submit("c", 2))
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader. `read` takes a file; it may raise `refusals` and nothing else.
+
+    `weight`: its share of a long run.
+    """
+
+    name: str
+    seeds: Sequence[str]
+    read: Callable[[Path], object]
+    refusals: tuple[type[Exception], ...] = (InputError,)
+    words: Sequence[str] = field(default_factory=tuple)
+    weight: int = 1
+
+    def input(self, random: Random) -> bytes:
+        return mutate.text(random, self.seeds, self.words)
+
+    def run(self, raw: bytes, file: Path) -> bool:
+        """Whether it was taken. Raises: what no reader may."""
+        file.write_bytes(raw)
+        try:
+            self.read(file)
+        except self.refusals as error:
+            if not str(error):
+                raise AssertionError("a refusal says nothing") from error
+            return False
+        return True
+
+
+def targets() -> Iterator[Target]:
+    """All of them, in a fixed order."""
+    keys = (*JobKeys.model_fields, "tp", "pp", "dp", "layers", "hidden", "global_sequences")
+    yield Target("yaml", samples.YAML, lambda path: strictyaml.load(path), weight=3)
+    yield Target("job file", samples.JOBS, _job, words=keys, weight=3)
+    yield Target("fabric file", samples.FABRICS, lambda path: load_fabric(str(path)), weight=3)
+    yield Target("tenants file", samples.TENANTS, _tenants, weight=2)
+    yield Target("windows file", samples.WINDOWS, _windows, words=("maintenance", "reservation"))
+    yield Target("server file", samples.SERVERS, _server, words=tuple(ServerKeys.model_fields))
+    yield Target("busy file", samples.BUSY, lambda path: load_busy(str(path), SMALL), weight=2)
+    yield Target("old placement", samples.OLD, _old, weight=2)
+    yield Target("overlay", samples.OVERLAYS, lambda path: overlay.read(str(path)))
+    yield Target("failures", samples.FAILURES, _failures, weight=2)
+    for name, seeds in samples.traces().items():
+        yield Target(f"trace {name}", seeds, _trace_reader(name), weight=4)
+    for form in fabricfiles.FORMATS:
+        seeds = samples.topologies(form)
+        yield Target(f"topology {form}", seeds, _topology_reader(form))
+    for tool, seeds in samples.IMPORTS.items():
+        yield Target(f"import {tool}", seeds, _importer(tool))
+    yield from _texts()
+
+
+def _texts() -> Iterator[Target]:
+    """What comes as a short text and not as a file of its own."""
+    job_fields, host_fields = listing._JOB_FIELDS, listing._host_fields(STATE)
+    plain = (BadInput,)
+    words = (*job_fields, *host_fields, "AND", "OR", "NOT", "!=", "<=", "RUNNING", "labels.team")
+    yield Target(
+        "filter",
+        samples.FILTERS,
+        lambda path: _filtered(path.read_bytes().decode(errors="replace")),
+        (filters.BadFilter,),
+        words,
+        weight=4,
+    )
+    yield Target(
+        "page token",
+        samples.tokens(STATE),
+        lambda path: listing.jobs(STATE, listing.Query(), 1, _text(path)),
+        (listing.BadToken,),
+        weight=3,
+    )
+    yield Target("hostlist", samples.HOSTLISTS, _hostlist, plain, weight=3)
+    yield Target("spares", ("auto", "4", "2%"), _spares, plain, weight=3)
+    yield Target(
+        "condition",
+        samples.CONDITIONS,
+        lambda path: supposed(STATE, "b", [_text(path)], 0),
+        plain,
+        ("cordon", "drain", "fail", "cancel", "spares", "priority", "limit", "tenant", "class"),
+        weight=3,
+    )
+    events = [codec.encode(event) for event in samples.events()]
+    yield Target(
+        "event",
+        [f"{kind}\n{body}" for kind, body in events],
+        lambda path: codec.decode(*_text(path).partition("\n")[::2]),
+        (codec.UndecodableEvent,),
+        weight=3,
+    )
+    yield Target(
+        "snapshot",
+        [snapshot_text(STATE)],
+        lambda path: snapshot.decode(samples.deflated(path.read_bytes())),
+        (snapshot.BadSnapshot,),
+    )
+
+
+def snapshot_text(state: State) -> str:
+    return samples.inflated(snapshot.encode(state, 0)).decode()
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")
+
+
+def _hostlist(path: Path) -> object:
+    return hostlist.expand(_text(path))
+
+
+def _spares(path: Path) -> object:
+    return parse_spares(_text(path))
+
+
+def _old(path: Path) -> object:
+    return load_placement(str(path), SMALL)
+
+
+def _filtered(text: str) -> object:
+    test = filters.parse(text, listing._JOB_FIELDS)
+    return [test(job) for job in STATE.jobs.values()]
+
+
+def _job(path: Path) -> object:
+    """What is read must be written in a form that reads the same."""
+    found = load_job(str(path))
+    assert job_from_mapping(job_to_mapping(found)) == found
+    return found
+
+
+def _tenants(path: Path) -> object:
+    found = load_tenants(str(path))
+    found.check(LARGE)
+    return found
+
+
+def _windows(path: Path) -> object:
+    return load_windows(str(path))
+
+
+def _server(path: Path) -> object:
+    return load_server_file(str(path))
+
+
+def _failures(path: Path) -> object:
+    source = failures.parse(str(path))
+    return list(source(SMALL.hosts, 1))
+
+
+def _trace_reader(name: str) -> Callable[[Path], object]:
+    def read(path: Path) -> object:
+        return list(Trace(path, FORMATS[name], lambda _path, bad: str(bad)))
+
+    return read
+
+
+def _topology_reader(form: str) -> Callable[[Path], object]:
+    def read(path: Path) -> object:
+        built = fabricfiles.read_fabric(str(path), form)
+        return from_spec(built.fabric.spec)
+
+    return read
+
+
+def _importer(tool: Tool) -> Callable[[Path], object]:
+    def read(path: Path) -> object:
+        return import_job(str(path), tool, Given(gpus=8)).checked()
+
+    return read
