@@ -92,6 +92,14 @@ def _address(value: Any) -> str:
 Address = Annotated[str, BeforeValidator(_address)]
 
 
+def _endpoint(value: Any) -> str:
+    scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
+    if scheme not in ("http", "https"):
+        raise _refusal(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
+    _address(where)
+    return str(value)
+
+
 class MetricsKeys(Keys):
     """`per_job`: series for each running gang as well."""
 
@@ -145,7 +153,7 @@ class ServerKeys(Keys):
     keep_log_days: Count | None = None
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
-    traces: Text | None = None
+    traces: Annotated[str, BeforeValidator(_endpoint)] | None = None
     insecure: Flag = False
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -15,10 +15,13 @@ from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from scheduler.access.door import Access
+    from scheduler.jobkeys import Keys
     from scheduler.observe.exposition import Exposure
     from scheduler.observe.instruments import Tracer
     from scheduler.server import Ready, Settings
     from scheduler.serverfile import MetricsKeys, ServerKeys
+
+SomeKeys = TypeVar("SomeKeys", bound="Keys")
 
 
 def register(app: typer.Typer) -> None:
@@ -134,7 +137,7 @@ def serve(
         "keep_log_days": keep_log_days,
         "metrics": _metrics(keys.metrics, metrics, metrics_per_job),
         "log": keys.log.model_copy(update=_given(format=log_format, level=log_level)),
-        "traces": traces,
+        "traces": _checked(ServerKeys, _given(traces=traces), "--traces").traces,
     }
     keys = keys.model_copy(update=_given(**given))
     configure(keys.log.format, keys.log.level)
@@ -149,24 +152,28 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def _metrics(in_file: MetricsKeys | None, listen: str | None, per_job: bool) -> MetricsKeys | None:
     """The file's section with what the command line says of it. Raises: BadParameter."""
-    from pydantic import ValidationError
-
-    from scheduler.jobkeys import message_of
     from scheduler.serverfile import MetricsKeys
 
     found = in_file.model_dump() if in_file else {}
     found |= _given(listen=listen, per_job=per_job or None)
-    if "listen" not in found:
-        if per_job:
-            raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
-        return None
+    if "listen" in found:
+        return _checked(MetricsKeys, found, "--metrics")
+    if per_job:
+        raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
+    return None
+
+
+def _checked(kind: type[SomeKeys], found: dict[str, Any], option: str) -> SomeKeys:
+    """What an option says, held to the rules of the server file. Raises: BadParameter."""
+    from pydantic import ValidationError
+
+    from scheduler.jobkeys import message_of
+
     try:
-        return MetricsKeys.model_validate(
-            {**found, "per_job": per_job or found.get("per_job", False)}
-        )
+        return kind.model_validate(found)
     except ValidationError as error:
         wrong = message_of(error.errors()[0], {})
-        raise typer.BadParameter(wrong, param_hint="--metrics") from None
+        raise typer.BadParameter(wrong, param_hint=option) from None
 
 
 @contextmanager

@@ -54,6 +54,11 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
         ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
         ("\n\ndrain_s: 1.5\n", "muster.yaml:3: drain_s: must be a whole number, not 1.5"),
         ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),
+        ("metrics: {listen: 9464}\n", "muster.yaml:1: metrics.listen: must be HOST:PORT, a port"),
+        ("metrics:\n", "muster.yaml:1: metrics: is empty: give its keys, or leave it out"),
+        ("log: {level: loud}\n", "muster.yaml:1: log.level: must be 'debug', 'info', 'warning'"),
+        ("traces: here\n", "muster.yaml:1: traces: must be http://HOST:PORT or https://HOST"),
+        ("traces: http://here\n", "muster.yaml:1: traces: must be HOST:PORT, a port up to"),
         ("- listen\n", "muster.yaml: must be a mapping of keys to values, is a list"),
     ],
 )
