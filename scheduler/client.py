@@ -25,6 +25,7 @@ from grpc_status import rpc_status
 
 from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec
+from scheduler.credentials import Credentials
 from scheduler.failover import PINGS, FailoverChannel, addresses
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowclient import WindowMethods
@@ -121,11 +122,14 @@ class Client(WindowMethods):
         *,
         retries: bool = True,
         latest: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
+        """`credentials` None: those of the environment. Raises: InputError."""
         self.address = address
         self._deadline_s = deadline_s
         self._metadata = _LATEST if latest else ()
-        self._channel = _channel(address, retries=retries)
+        who = credentials or Credentials.from_environment()
+        self._channel = _channel(address, who, retries=retries)
         self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
 
     def __enter__(self) -> Client:
@@ -324,14 +328,14 @@ class Client(WindowMethods):
             raise _service_error(error, self.address) from None
 
 
-def _channel(address: str, *, retries: bool) -> grpc.Channel:
+def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:
     """A channel to one address, or to whoever of a list can answer."""
     listed = addresses(address)
     if len(listed) > 1 and retries:
         each = (*_OPTIONS, *PINGS, ("grpc.enable_retries", 0))
-        return FailoverChannel(listed, lambda one: grpc.insecure_channel(one, options=each))
+        return FailoverChannel(listed, lambda one: who.channel(one, each))
     options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
-    return grpc.insecure_channel(address, options=options)
+    return who.channel(address, options)
 
 
 def _may_resume(error: grpc.RpcError) -> bool:
@@ -353,7 +357,18 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
         elif detail.Unpack(retry):
             retry_s = retry.retry_delay.ToMilliseconds() / 1_000
     if not reason and code is grpc.StatusCode.UNAVAILABLE:
-        message = f"no server answers at {address}"
+        message = _unreachable(address, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
     return ServiceError(code.name, message, reason, tuple(violations), retry_s)
+
+
+def _unreachable(address: str, details: str) -> str:
+    """gRPC says the same of a server that is not there and of one that it does not trust."""
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return f"the certificate of {address} is not signed by whom you trust, or for another name"
+    if "handshake" in details.lower():
+        return f"no TLS with {address}: it may not speak TLS, or ask for a client certificate"
+    if "Socket closed" in details or "recvmsg" in details:
+        return f"{address} hangs up: it may ask for TLS (MUSTER_CA), or a client certificate"
+    return f"no server answers at {address}"

@@ -23,8 +23,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from placement.fabric import PRESETS
-from scheduler.access.door import Reflection
-from scheduler.access.limits import CallLimits
+from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core import Policy
 from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel

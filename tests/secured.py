@@ -18,7 +18,7 @@ import grpc
 import trustme
 
 from scheduler.access.door import Access
-from scheduler.access.limits import CallLimits
+from scheduler.access.keys import CallLimits
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import mint
 from scheduler.v1 import service_pb2_grpc

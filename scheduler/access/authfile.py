@@ -170,14 +170,14 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
     placed = [(f"tokens.{i}", entry) for i, entry in enumerate(keys.tokens)]
     ids: set[str] = set()
     for where, token in placed:
-        yield from _tenancy(where, token)
+        yield from tenancy(where, token.role, token.tenant)
         if token.id in ids:
             yield f"{where}.id", f"token {token.id} is given twice"
         ids.add(token.id)
     seen: set[tuple[str, str]] = set()
     for i, entry in enumerate(keys.certificates):
         where = f"certificates.{i}"
-        yield from _tenancy(where, entry)
+        yield from tenancy(where, entry.role, entry.tenant)
         if bool(entry.san) == bool(entry.common_name):
             yield where, "needs either san or common_name"
         if _key(entry) in seen:
@@ -185,9 +185,10 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
         seen.add(_key(entry))
 
 
-def _tenancy(where: str, entry: _Entry) -> Iterator[tuple[str, str]]:
-    role = entry.role.name.lower()
-    if entry.role in _OF_TENANTS and not entry.tenant:
-        yield f"{where}.tenant", f'is required of a {role}: a name, or "{EVERY_TENANT}" for all'
-    if entry.role not in _OF_TENANTS and entry.tenant:
-        yield f"{where}.tenant", f"role {role} is not of one tenant: leave it out"
+def tenancy(where: str, role: Role, tenant: str) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) when a role lacks its tenant, or has one."""
+    word = role.name.lower()
+    if role in _OF_TENANTS and not tenant:
+        yield f"{where}.tenant", f'is required of a {word}: a name, or "{EVERY_TENANT}" for all'
+    if role not in _OF_TENANTS and tenant:
+        yield f"{where}.tenant", f"role {word} is not of one tenant: leave it out"

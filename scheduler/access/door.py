@@ -6,12 +6,10 @@ operator insists on.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import grpc
 
@@ -19,7 +17,8 @@ from scheduler.access import tls
 from scheduler.access.authfile import load_auth
 from scheduler.access.guard import Guard
 from scheduler.access.identity import anybody, by_file
-from scheduler.access.limits import CallLimits
+from scheduler.access.keys import CallLimits, Reflection
+from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, Rule
 from scheduler.access.screen import Screen
 from scheduler.access.tls import TlsFiles
@@ -31,14 +30,6 @@ log = logging.getLogger("muster.access")
 
 class CannotListen(Exception):
     """The address is taken, is none, or is open to too many."""
-
-
-class Reflection(StrEnum):
-    """Who may ask the server for its methods and messages."""
-
-    CALLERS = "callers"  # those whom the auth file knows
-    ANYBODY = "anybody"
-    NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +110,3 @@ class Door:
                 " --insecure serves all the same"
             )
         log.warning("insecure on %s, beyond this machine: %s", listen, what)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`, a name or an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -19,7 +19,8 @@ from google.protobuf.message import Message
 
 from scheduler.access.caller import ANYBODY, Caller, act_for
 from scheduler.access.identity import Context, Identify, anybody
-from scheduler.access.limits import CallLimits, Rate, Streams, check_sizes
+from scheduler.access.keys import CallLimits
+from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, Rule
 from scheduler.access.screen import Screen
 from scheduler.refusal import Refused, denied, refusals

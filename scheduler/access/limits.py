@@ -10,30 +10,10 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from scheduler.jobkeys import Count, Keys, Number
+from scheduler.access.keys import CallLimits
 from scheduler.refusal import exhausted, invalid
 
 MOST_BUCKETS = 10_000  # callers whose rate is remembered
-
-
-class CallLimits(Keys):
-    """Bounds on requests; the section `limits` of a server file.
-
-    Per request: `message_bytes` in all, `text_bytes` of one text, `list_entries` of one
-    list; of a label map `label_count` entries with `label_bytes` in a key or a value.
-    `waiting_jobs`: of one tenant. `streams`: open watches in all, `streams_per_caller`
-    of one caller. `calls_per_s` of one caller, with as many at once; 0: any number.
-    """
-
-    message_bytes: Count = 4 << 20
-    text_bytes: Count = 4_096
-    list_entries: Count = 1_000
-    label_count: Count = 64
-    label_bytes: Count = 1_024
-    waiting_jobs: Count = 10_000
-    streams: Count = 4_000
-    streams_per_caller: Count = 500
-    calls_per_s: Number = 0
 
 
 class Streams:

@@ -53,8 +53,27 @@ def _options(
             "--version", help="Print the version.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    ca: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_CA",
+            help="TLS: who signs the server's certificate, a PEM file; `system`: the usual ones.",
+        ),
+    ] = "",
+    cert: Annotated[
+        str, typer.Option(envvar="MUSTER_CERT", help="A client certificate, a PEM file.")
+    ] = "",
+    key: Annotated[str, typer.Option(envvar="MUSTER_KEY", help="Its key, a PEM file.")] = "",
+    token_file: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_TOKEN_FILE", help="A file with a token; or MUSTER_TOKEN, the token."
+        ),
+    ] = "",
 ) -> None:
-    pass
+    # The client reads the environment, so what is given here goes there.
+    given = {"CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
+    os.environ.update({f"MUSTER_{name}": value for name, value in given.items() if value})
 
 
 register_place(app)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from scheduler.cli import capacity, hosts, jobs, quotas, status, stores, windows
+from scheduler.cli import audit, capacity, hosts, jobs, quotas, status, stores, tokens, windows
 from scheduler.cli.calls import FAILED, end, quiet_grpc
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -30,6 +30,8 @@ def register(app: typer.Typer) -> None:
     jobs.register(app)
     hosts.register(app)
     quotas.register(app)
+    tokens.register(app)
+    audit.register(app)
     capacity.register(app)
     status.register(app)
     stores.register(app)
@@ -232,7 +234,8 @@ def _exposure(keys: MetricsKeys | None) -> Exposure | None:
 
 
 def _access(keys: ServerKeys) -> Access:
-    from scheduler.access.door import Access, Reflection
+    from scheduler.access.door import Access
+    from scheduler.access.keys import Reflection
     from scheduler.access.tls import TlsFiles
 
     shown = keys.tls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler.store.base import (
+    Asked,
     Compacted,
     Deposed,
     Leader,
@@ -16,6 +17,7 @@ from scheduler.store.base import (
 from scheduler.store.sqlite import open_sqlite
 
 __all__ = [
+    "Asked",
     "Compacted",
     "Deposed",
     "Leader",

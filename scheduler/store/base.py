@@ -38,6 +38,15 @@ class Compacted(StoreError):
         self.first_version = first_version
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An event that somebody asked for. `actor`: under which name."""
+
+    version: int
+    event: Event
+    actor: str
+
+
 class Store(Protocol):
     """An open log with snapshots. Use what writes from one thread; what reads from any.
 
@@ -70,6 +79,12 @@ class Store(Protocol):
         """(version, event) in order, of everything that is durable when it is called.
 
         Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
+        """
+
+    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+        """The events that somebody asked for, in order, of those that are kept.
+
+        Raises: StoreError on a record that cannot be read.
         """
 
     def first_version(self) -> int:

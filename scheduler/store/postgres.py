@@ -26,6 +26,7 @@ import psycopg
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core.events import Event
 from scheduler.store.base import (
+    Asked,
     Compacted,
     Deposed,
     Leader,
@@ -61,6 +62,10 @@ _APPEND = f"""
 """
 
 _EVENTS = "SELECT version, type, body FROM log WHERE version > %s ORDER BY version"
+_ASKED = """
+    SELECT version, type, body, actor FROM log
+    WHERE version > %s AND actor <> '' ORDER BY version
+"""
 _FIRST = "SELECT value::bigint FROM meta WHERE key = 'first_version'"
 
 
@@ -133,6 +138,12 @@ class PostgresStore:
             self._check_kept(connection, after_version)
             with connection.cursor() as cursor:
                 yield from self._decoded(cursor.stream(_EVENTS, (after_version,)), after_version)
+
+    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+        """As Store says, row by row on a connection of its own."""
+        with self._own() as connection, connection.cursor() as cursor:
+            for version, type_name, body, actor in cursor.stream(_ASKED, (after_version,)):
+                yield Asked(version, self._event(version, type_name, body), actor)
 
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
         """As Store says, one at a time on a connection of its own."""
@@ -267,10 +278,13 @@ class PostgresStore:
         for expected, (version, type_name, body) in enumerate(rows, after_version + 1):
             if version != expected:
                 raise self._missing(expected)
-            try:
-                yield version, decode(type_name, body)
-            except UndecodableEvent as error:
-                raise StoreError(f"{self.name} is corrupt: version {version}: {error}") from None
+            yield version, self._event(version, type_name, body)
+
+    def _event(self, version: int, type_name: str, body: str) -> Event:
+        try:
+            return decode(type_name, body)
+        except UndecodableEvent as error:
+            raise StoreError(f"{self.name} is corrupt: version {version}: {error}") from None
 
     def _missing(self, version: int) -> StoreError:
         """Dropped since this read began, or lost."""

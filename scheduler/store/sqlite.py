@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core.events import Event
-from scheduler.store.base import Compacted, NotWritten, StoreError, VersionMismatch
+from scheduler.store.base import Asked, Compacted, NotWritten, StoreError, VersionMismatch
 from scheduler.store.schema import SCHEMA, migrate, schema_of
 
 PREFIX = "sqlite:///"
@@ -77,11 +77,24 @@ class SqliteStore:
                 expected += 1
                 if version != expected:
                     raise StoreError(f"{self.path} is corrupt: version {expected} is missing")
-                try:
-                    yield version, decode(type_name, body)
-                except UndecodableEvent as error:
-                    what = f"version {version}: {error}"
-                    raise StoreError(f"{self.path} is corrupt: {what}") from None
+                yield version, self._decoded(version, type_name, body)
+
+    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+        """As Store says, on a connection of its own."""
+        query = """
+            SELECT version, type, body, actor FROM log
+            WHERE version > ? AND actor <> '' ORDER BY version
+        """
+        with self._reading() as connection:
+            for version, type_name, body, actor in connection.execute(query, (after_version,)):
+                yield Asked(version, self._decoded(version, type_name, body), actor)
+
+    def _decoded(self, version: int, type_name: str, body: str) -> Event:
+        try:
+            return decode(type_name, body)
+        except UndecodableEvent as error:
+            what = f"version {version}: {error}"
+            raise StoreError(f"{self.path} is corrupt: {what}") from None
 
     def first_version(self) -> int:
         with self._reading() as connection:

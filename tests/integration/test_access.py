@@ -14,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scheduler.access.caller import Role
-from scheduler.access.door import Access, CannotListen, Reflection
+from scheduler.access.door import Access, CannotListen
+from scheduler.access.keys import Reflection
 from scheduler.access.methods import METHODS
 from scheduler.v1 import service_pb2
 from tests.secured import House

@@ -1,0 +1,147 @@
+"""Adds and removes tokens in the text of an auth file, and leaves the rest as it is.
+
+What people have written around them (comments, order, certificates) stays. The new
+text is read again before it takes the place of the old one, in one rename.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth, tenancy
+from scheduler.access.caller import Role
+from scheduler.access.tokens import Minted, mint
+from scheduler.problems import InputError, Problem
+from scheduler.strictyaml import parse, read_text
+
+_HEAD = "tokens:"
+
+
+def add_token(
+    path: str, name: str, role: Role, tenant: str, now: datetime, expires: datetime | None
+) -> Minted:
+    """Let `name` in by a new token, in a new file if there is none. Raises: InputError."""
+    if wrong := next(tenancy("token", role, tenant), None):
+        raise InputError(Problem(*wrong))
+    minted = mint()
+    fields = {
+        "id": f'"{minted.id}"',
+        "name": _quoted(name),
+        "role": role.name.lower(),
+        **({"tenant": _quoted(tenant)} if tenant else {}),
+        "sha256": f'"{minted.sha256}"',
+        "created": _time(now),
+        **({"expires": _time(expires)} if expires else {}),
+    }
+    row = "  - {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}"
+    with _locked(path):
+        if not os.path.exists(path):
+            _write(path, [_HEAD, row], [minted.id])
+        else:
+            file = load_auth(path)
+            ids = [*(token.id for token in file.tokens), minted.id]
+            _write(path, _with(read_text(path).splitlines(), file, row), ids)
+    return minted
+
+
+def revoke(path: str, which: str) -> list[TokenKeys]:
+    """Remove the token with the id `which`, or all of that name; those removed.
+
+    Raises: InputError, also when there is none.
+    """
+    with _locked(path):
+        file = load_auth(path)
+        gone = [token for token in file.tokens if which in (token.id, token.name)]
+        if not gone:
+            raise InputError(Problem("", f"has no token {which!r}", path))
+        ids = [token.id for token in file.tokens if token not in gone]
+        _write(path, _without(read_text(path).splitlines(), file, gone), ids)
+    return gone
+
+
+def _with(rows: Sequence[str], file: AuthFile, row: str) -> list[str]:
+    """`row` after the last token, or under a head of its own."""
+    lines = file.document.lines
+    if not file.tokens:
+        kept = [old for at, old in enumerate(rows, 1) if at != lines.get("tokens")]
+        return [*(kept if file.certificates else _comments(kept)), _HEAD, row]
+    last = _end(file, len(file.tokens) - 1)
+    return [*rows[:last], row, *rows[last:]]
+
+
+def _without(rows: Sequence[str], file: AuthFile, gone: Sequence[TokenKeys]) -> list[str]:
+    dropped: set[int] = set()
+    for at, token in enumerate(file.tokens):
+        if token in gone:
+            dropped |= set(range(file.document.lines[f"tokens.{at}"], _end(file, at) + 1))
+    if len(gone) == len(file.tokens):
+        dropped.add(file.document.lines["tokens"])
+    left = [row for number, row in enumerate(rows, 1) if number not in dropped]
+    return left if any(map(_holds, left)) else [*left, "{}"]
+
+
+def _comments(rows: Sequence[str]) -> list[str]:
+    """What is left of a file that holds nothing: its comments."""
+    return [row for row in rows if not _holds(row)]
+
+
+def _holds(row: str) -> bool:
+    return bool(row.strip()) and not row.lstrip().startswith("#")
+
+
+def _end(file: AuthFile, at: int) -> int:
+    """The last line of a token, as far as its keys tell."""
+    inside = f"tokens.{at}."
+    return max(line for path, line in file.document.lines.items() if path.startswith(inside))
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """One editor at a time."""
+    try:
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InputError(Problem("", f"cannot be changed: {error.strerror}", path)) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
+    """Put these rows in the place of the file, at once and for good.
+
+    Raises: InputError unless they read as the tokens `ids`, so that nothing is lost.
+    """
+    text = "\n".join(rows) + "\n"
+    try:
+        found = [token.id for token in from_document(parse(text, path)).tokens]
+    except InputError:
+        found = []
+    if found != list(ids):
+        what = "is laid out in a way that this command cannot change: edit it by hand"
+        raise InputError(Problem("", what, path))
+    beside = Path(f"{path}.new")
+    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o640
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fchmod(out.fileno(), mode)
+        os.fsync(out.fileno())
+    os.replace(beside, path)
+
+
+def _quoted(text: str) -> str:
+    """As YAML reads it back, whatever it is."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _time(time: datetime) -> str:
+    return '"' + time.isoformat(timespec="seconds").replace("+00:00", "Z") + '"'

@@ -1,0 +1,110 @@
+"""`muster audit`: who asked for what, from the log itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.calls import BAD_INPUT, Format, Output, end
+from scheduler.serverfile import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from scheduler.core.events import Event
+    from scheduler.store import Asked, Store
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(audit)
+
+
+def audit(
+    since: Annotated[
+        str, typer.Option(help="From then on: 90m, 2h or 7d ago, or a time as 2026-11-20T08:00Z.")
+    ] = "",
+    actor: Annotated[str, typer.Option(help="Only what this caller asked for.")] = "",
+    store: Annotated[
+        str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
+    ] = DEFAULT_STORE,
+    output: Output = Format.TABLE,
+) -> None:
+    """List what was done at somebody's word, and whose; a server may run meanwhile.
+
+    `server` stands for files that the server loaded, `anonymous` for callers of a server
+    that does not ask. What the scheduler does by itself is left out. JSON is a line each.
+    """
+    from scheduler.store import StoreError
+
+    since_ns = _time_ns(since) if since else 0
+    try:
+        for asked in _asked(_opened(store), since_ns):
+            if actor in ("", asked.actor):
+                typer.echo(json.dumps(_mapping(asked)) if output is Format.JSON else _text(asked))
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+
+
+def _opened(url: str) -> Store:
+    """The store to read from, whoever else has it."""
+    from scheduler.store import open_store
+    from scheduler.store.sqlite import PREFIX, look_at
+
+    return look_at(url) if url.startswith(PREFIX) else open_store(url)
+
+
+def _asked(store: Store, since_ns: int) -> Iterator[Asked]:
+    # Events of one append share their time, so the first one of that time is where to begin.
+    after = max(store.version_at(since_ns), store.first_version()) - 1
+    return (asked for asked in store.asked(max(0, after)) if asked.event.time_ns >= since_ns)
+
+
+def _time_ns(text: str) -> int:
+    number, unit = text[:-1], text[-1:]
+    if unit in _UNITS and number.isdecimal() and len(number) < 7:
+        when = datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(number)})
+        return int(when.timestamp()) * 10**9
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither 90m, 2h or 7d nor a time", param_hint="--since"
+        ) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()) * 10**9
+
+
+def _mapping(asked: Asked) -> dict[str, Any]:
+    from scheduler.codec import encode
+
+    kind, body = encode(asked.event)
+    return {
+        "version": asked.version,
+        "time": _iso(asked.event.time_ns),
+        "actor": asked.actor,
+        "event": kind,
+        "body": json.loads(body),
+    }
+
+
+def _text(asked: Asked) -> str:
+    event = asked.event
+    said = next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")
+    words = (_iso(event.time_ns), asked.actor, type(event).__name__, _subject(event), said)
+    return "  ".join(filter(None, words))
+
+
+def _subject(event: Event) -> str:
+    """The job or host that it is about."""
+    about = getattr(event, "spec", event)
+    found = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")
+    move = getattr(event, "move", None) or getattr(event, "signal", None)
+    return f"{found} {move}" if move else str(found)
+
+
+def _iso(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

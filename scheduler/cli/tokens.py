@@ -1,0 +1,93 @@
+"""`muster token`: makes, lists and revokes the tokens of an auth file, on the server's machine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from scheduler.cli.calls import Format, Output
+
+if TYPE_CHECKING:
+    from scheduler.access.authfile import TokenKeys
+
+AuthFile = Annotated[
+    str, typer.Option("--auth-file", envvar="MUSTER_AUTH_FILE", help="The server's auth file.")
+]
+DEFAULT_FILE = "auth.yaml"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens of an auth file.")
+    group.command("new")(new)
+    group.command("list")(list_tokens)
+    group.command("revoke")(revoke)
+    app.add_typer(group, name="token")
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Whose token it is; the log has it under this name.")],
+    role: Annotated[
+        Literal["viewer", "submitter", "operator", "admin"],
+        typer.Option(help="What it may do; each role may do what those before it may."),
+    ],
+    tenant: Annotated[
+        str,
+        typer.Option(help="Of viewers and submitters: whose jobs; `*` for those of all tenants."),
+    ] = "",
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Days until it expires; without it, never.")
+    ] = None,
+    auth_file: AuthFile = DEFAULT_FILE,
+) -> None:
+    """Make a token and print it, once: the file keeps only its hash."""
+    from scheduler.access.authedit import add_token
+    from scheduler.access.caller import Role
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    expires = now + timedelta(days=days) if days else None
+    minted = add_token(auth_file, name, Role[role.upper()], tenant, now, expires)
+    typer.echo(minted.text)
+    typer.echo(f"muster: token {minted.id} of {name}: {role}, in {auth_file}", err=True)
+
+
+def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
+    """List the tokens: id, name, role, tenant, when made and when they expire."""
+    import json
+
+    from scheduler.access.authfile import load_auth
+    from scheduler.cli.text import columns
+
+    rows = [_row(token) for token in load_auth(auth_file).tokens]
+    if output is Format.JSON:
+        typer.echo(json.dumps(rows, indent=2))
+    elif rows:
+        typer.echo(
+            columns([list(rows[0]), *([str(text or "-") for text in r.values()] for r in rows)])
+        )
+    else:
+        typer.echo("no tokens")
+
+
+def revoke(
+    which: Annotated[str, typer.Argument(help="The id of a token, or the name of its owner.")],
+    auth_file: AuthFile = DEFAULT_FILE,
+) -> None:
+    """Take tokens out of the file; a running server refuses them within a second."""
+    from scheduler.access.authedit import revoke as revoke_in
+
+    for token in revoke_in(auth_file, which):
+        typer.echo(f"revoked {token.id} of {token.name}")
+
+
+def _row(token: TokenKeys) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": token.role.name.lower(),
+        "tenant": token.tenant,
+        "created": token.created.isoformat() if token.created else None,
+        "expires": token.expires.isoformat() if token.expires else None,
+    }
