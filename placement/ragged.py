@@ -34,7 +34,7 @@ from placement.request import Limits, Request
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
-from placement.tiny import MOST_BLOCKS, best_partition
+from placement.tiny import MOST_BLOCKS, MOST_IN_PARTS, best_partition, least_of_parts
 from placement.traffic import axis_traffic
 from placement.zones import PROPOSALS, ZoneStep, best_grid
 
@@ -60,7 +60,7 @@ def solve_ragged(
     views = cell_views(request, gpus) if limits.rounds else []
     bound = max((_by_sizes(view, capacities) for view in views), default=0)
     if graph is not None and limits.rounds:
-        bound = max(bound, _by_circle(graph, capacities))
+        bound = max(bound, _by_parts(graph, capacities))
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in (10, 1) if grid.size <= FEW_BLOCKS else (1,):  # of the work: often enough
         if best.bound < best.cost:
@@ -195,17 +195,25 @@ def _by_sizes(view: Cells, capacities: Sequence[int]) -> int:
     return view.in_bytes(SizeBound(view.grid).least_cut(everything, room, MOST_SIZED))
 
 
-def _by_circle(graph: BlockGraph, capacities: Sequence[int]) -> int:
-    """As `_by_sizes`, where no edge reaches over more than a few hosts: no view is needed."""
+def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
+    """As `_by_sizes`, from what parts of every size cut at least, where that is known."""
+    if graph.blocks <= MOST_IN_PARTS:
+        cost, offset = least_of_parts(graph)
+    else:
+        found = _on_circle(graph, capacities)
+        if found is None:
+            return 0
+        cost, offset = found, 0
+    least = least_sum(graph.blocks, capacities, cost) - offset
+    return 2 * -(-least // (2 * graph.scale))
+
+
+def _on_circle(graph: BlockGraph, capacities: Sequence[int]) -> Ints | None:
     if len(graph.group):
-        return 0
+        return None
     weights = zip(graph.tail.tolist(), graph.head.tolist(), graph.weight.tolist(), strict=True)
     edges = {(a, b): weight for a, b, weight in weights}
-    most = min(graph.blocks, max(capacities))
-    cost = least_cuts(edges, [1] * graph.blocks, most)
-    if cost is None:
-        return 0
-    return 2 * -(-least_sum(graph.blocks, capacities, cost) // (2 * graph.scale))
+    return least_cuts(edges, [1] * graph.blocks, min(graph.blocks, max(capacities)))
 
 
 def _view_bound(

@@ -1,7 +1,8 @@
-"""A handful of blocks: every way to part them is tried.
+"""A handful of blocks: every way to part them is tried, or every part.
 
 What a layout cuts depends only on who is with whom, so set partitions are enough; parts
-go to zones by size. Eight blocks have 4,140 partitions.
+go to zones by size. Eight blocks have 4,140 partitions. Sixteen have too many, but only
+65,536 parts: what a part of n blocks pays at least then bounds every layout.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import numpy as np
 
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
+from placement.grid import MUCH
 
 MOST_BLOCKS = 8
+MOST_IN_PARTS = 16
 
 
 def best_partition(graph: BlockGraph, capacities: Sequence[int]) -> Ints:
@@ -43,6 +46,26 @@ def _costs(graph: BlockGraph, labels: Ints) -> Ints:
         touched = sum((inside == part).any(axis=1) for part in range(graph.blocks))
         cost = cost + weight * (touched - 1)
     return np.asarray(cost)
+
+
+def least_of_parts(graph: BlockGraph) -> tuple[Ints, int]:
+    """What a zone with n = 0 .. all blocks pays at least, doubled, and what all zones
+    together pay too much: 2 cut >= sum over zones of least[n] - offset.
+
+    A zone pays each of its cut edges, and twice the weight of each group that it touches.
+    For at most `MOST_IN_PARTS` blocks. Shape: (blocks + 1,).
+    """
+    every = np.arange(1 << graph.blocks)
+    held = every[:, None] >> np.arange(graph.blocks) & 1
+    paid = np.zeros(len(every), dtype=np.int64)
+    for tail, head, weight in zip(graph.tail, graph.head, graph.weight, strict=True):
+        paid += weight * (held[:, tail] != held[:, head])
+    for group, weight in enumerate(graph.group_weight):
+        members = np.bitwise_or.reduce(1 << graph.members[graph.group == group])
+        paid += 2 * weight * (every & members != 0)
+    least = np.full(graph.blocks + 1, MUCH)
+    np.minimum.at(least, held.sum(axis=1), paid)
+    return least, 2 * int(graph.group_weight.sum())
 
 
 @lru_cache

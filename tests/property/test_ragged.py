@@ -16,7 +16,7 @@ from placement.cut import cut_by_axis
 from placement.grid import block_axes
 from placement.layout import counts
 from placement.pricing import pattern_cost
-from placement.ragged import _by_circle, _orders, solve_ragged
+from placement.ragged import _by_parts, _orders, solve_ragged
 from placement.request import Collective, Limits, Request
 from tests.build import request
 
@@ -88,7 +88,7 @@ def test_no_view_of_the_cells_proves_too_much(
         assert view.grid.to_bytes(proved) <= least
     graph = block_graph(asked, gpus)
     assert graph is not None
-    assert _by_circle(graph, capacities) <= 2 * least
+    assert _by_parts(graph, capacities) <= 2 * least
 
 
 @st.composite
