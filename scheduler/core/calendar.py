@@ -7,6 +7,7 @@ alone until the window opens.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import reduce
 from operator import or_
 
@@ -21,11 +22,16 @@ from scheduler.core.windows import Booking, Leave, WindowKind
 
 
 class Calendar:
-    """The windows of one state. Cost: O(windows) each call, nothing where there are none."""
+    """The windows of one state. Cost: O(windows) for each span and kind of job, nothing where
+    there are none."""
 
     def __init__(self, state: State) -> None:
         self._bookings = tuple(state.windows.values())
         self._tenants = state.tenants
+        self._starts = sorted(b.window.start_ns for b in self._bookings)
+        self._is_by_name = any(b.window.jobs for b in self._bookings)
+        self._strange: dict[tuple[str, str], tuple[Booking, ...]] = {}
+        self._closed: dict[tuple[int, int, int], HostSet] = {}
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
     def __bool__(self) -> bool:
@@ -42,17 +48,30 @@ class Calendar:
 
     def closing(self, job: Job, start_ns: int, end_ns: int) -> list[Booking]:
         """Windows that close hosts to a gang of `job` that would run from start to end."""
-        return [
-            booking
-            for booking in self._bookings
-            if booking.overlaps(start_ns, end_ns) and not self.is_for(booking, job)
-        ]
+        return [b for b in self._not_for(job) if b.overlaps(start_ns, end_ns)]
+
+    def _not_for(self, job: Job) -> tuple[Booking, ...]:
+        """Thousands of jobs wait, and few are told apart by tenant and name."""
+        key = (job.tenant, job.name if self._is_by_name else "")
+        found = self._strange.get(key)
+        if found is None:
+            found = tuple(b for b in self._bookings if not self.is_for(b, job))
+            if len(found) == len(self._bookings):
+                found = self._bookings
+            self._strange[key] = found
+        return found
 
     def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
         """Their hosts."""
         if not self._bookings:
             return 0
-        return reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
+        # Of one decision's tuples none is dropped before the end, so their ids stay apart.
+        key = (id(self._not_for(job)), start_ns, bisect_left(self._starts, end_ns))
+        found = self._closed.get(key)
+        if found is None:
+            found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
+            self._closed[key] = found
+        return found
 
     def own(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
         """Hosts held for `job` at some time between start and end."""
