@@ -97,6 +97,8 @@ drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 
 
 lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --extra tracing --no-annotate --generate-hashes pyproject.toml \
+	  -c requirements.lock -o deploy/requirements.lock
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from scheduler.cli import audit, capacity, hosts, jobs, quotas, status, stores, tokens, windows
+from scheduler.cli import (
+    audit,
+    capacity,
+    health,
+    hosts,
+    jobs,
+    quotas,
+    status,
+    stores,
+    tokens,
+    windows,
+)
 from scheduler.cli.calls import FAILED, end, quiet_grpc
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -32,6 +43,7 @@ def register(app: typer.Typer) -> None:
     quotas.register(app)
     tokens.register(app)
     audit.register(app)
+    health.register(app)
     capacity.register(app)
     status.register(app)
     stores.register(app)

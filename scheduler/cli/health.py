@@ -1,0 +1,50 @@
+"""`muster health`: whether a server serves, for probes and scripts."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, end, quiet_grpc
+
+_PAUSE_S = 0.2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(health)
+
+
+def health(
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for it; 0: ask once.")] = 0.0,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Say whether a server has replayed its log and serves. Exit code 1: it does not.
+
+    Needs no token; a server that asks for client certificates asks here too.
+    """
+    until = time.monotonic() + wait
+    while (found := _asked(address)) != "SERVING":
+        if time.monotonic() >= until:
+            raise end(f"{address}: {found}", FAILED)
+        time.sleep(_PAUSE_S)
+    typer.echo(f"{address} serves")
+
+
+def _asked(address: str) -> str:
+    """The status, or why there is none."""
+    quiet_grpc()
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    from scheduler.credentials import Credentials
+
+    with Credentials.from_environment().channel(address, ()) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest()
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -1,0 +1,130 @@
+"""What is under deploy/ and in docs/operations.md goes with the program."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+
+from scheduler.access.authfile import load_auth
+from scheduler.access.caller import Role
+from scheduler.cli import app
+from scheduler.serverfile import ServerKeys, keys, load_server_file
+from scheduler.strictyaml import load, parse
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+FILE = DEPLOY / "muster.yaml"
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+UNIT = (DEPLOY / "muster.service").read_text(encoding="utf-8")
+CONTAINER = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace(" \\\n", " ")
+COMMANDS = typer.main.get_command(app)
+
+
+def uncommented() -> str:
+    """The server file with every key in force, as its comments say."""
+    rows = FILE.read_text(encoding="utf-8").splitlines()
+    key = re.compile(r"^(\s*)# ?(\s*[a-z_]+:( |$).*)$")
+    return "\n".join(key.sub(r"\1\2", row) for row in rows)
+
+
+def test_the_server_file_is_one() -> None:
+    found = load_server_file(str(FILE))
+    assert found.tls is not None
+    assert found.tls.key == str(DEPLOY / "server-key.pem")
+
+
+def test_the_server_file_has_every_key_and_its_default() -> None:
+    document = parse(uncommented(), "muster.yaml")
+    assert set(document.lines) == {*keys(), "tls", "auth", "limits", "metrics", "log"}
+    plain = ServerKeys()
+    for section in ("limits", "log"):
+        assert document.value[section] == getattr(plain, section).model_dump(mode="json")
+    for key in ("policy", "assumed_limit_h", "drain_s", "snapshot_every", "lease_s", "insecure"):
+        assert document.value[key] == getattr(plain, key), key
+
+
+def test_every_key_is_in_the_page() -> None:
+    assert [key for key in keys() if f"`{key}`" not in PAGE] == []
+
+
+def test_the_auth_file_is_one() -> None:
+    known = load_auth(str(DEPLOY / "auth.yaml"))
+    assert {entry.role for entry in known.certificates} == {Role.OPERATOR, Role.VIEWER}
+    assert load(DEPLOY / "auth.yaml").value
+
+
+@pytest.mark.parametrize("role", Role)
+def test_every_role_is_explained(role: Role) -> None:
+    assert f"| {role.name.lower()} |" in PAGE
+
+
+def test_commands_in_the_page_exist() -> None:
+    known: dict[str, object] = COMMANDS.commands  # type: ignore[attr-defined]
+    named = set(re.findall(r"(?:`|^    (?:\S*/)?)muster ([a-z]+)", PAGE, re.MULTILINE))
+    assert {"serve", "token", "audit", "store", "health", "jobs"} <= named <= set(known)
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    pages = re.findall(r"\]\((?!http)([^)#]+)\)", PAGE)
+    missing = {page for page in pages if not (ROOT / "docs" / page).exists()}
+    assert missing <= {"durability.md", "replicas.md"}  # pages of the store
+
+
+def test_the_unit_starts_what_is_installed() -> None:
+    assert "ExecStart=/opt/muster/bin/muster serve --config /etc/muster/muster.yaml" in UNIT
+    assert "Type=notify" in UNIT
+    assert "/opt/muster/bin/pip install" in PAGE
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    # Here nothing is installed under /opt, so that a program that is here stands in.
+    unit = tmp_path / "muster.service"
+    text = UNIT.replace("/opt/muster/bin/muster serve", f"{shutil.which('true')} serve")
+    unit.write_text(text.replace("User=muster\nGroup=muster\n", ""), encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
+    )
+    found = [line for line in done.stderr.splitlines() if "muster.service" in line]
+    assert (done.returncode, found) == (0, [])
+
+
+def steps(word: str) -> list[str]:
+    return re.findall(rf"^{word} (.+)$", CONTAINER, re.MULTILINE)
+
+
+def test_what_the_image_copies_is_there() -> None:
+    copied = [part for step in steps("COPY") if "--from" not in step for part in step.split()[:-1]]
+    assert copied
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
+def test_the_image_has_every_package() -> None:
+    listed = re.search(r"packages = \[(.+)\]", (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert listed
+    copied = {part for step in steps("COPY") for part in step.split()}
+    assert set(re.findall(r'"(\w+)"', listed[1])) <= copied
+
+
+def test_the_image_runs_commands_that_exist() -> None:
+    known: dict[str, object] = COMMANDS.commands  # type: ignore[attr-defined]
+    run = [*steps("CMD"), *(step.split("CMD ")[1] for step in steps("HEALTHCHECK"))]
+    words = [re.findall(r'"([^"]+)"', text) for text in run]
+    assert words == [["serve", "--config", "/etc/muster/muster.yaml"], ["muster", "health"]]
+    assert {"serve", "health"} <= set(known)
+
+
+def test_a_server_needs_nothing_that_tests_do_not_have() -> None:
+    """The pins of deploy/requirements.lock are pins of requirements.lock."""
+
+    def pins(path: Path) -> set[str]:
+        return set(re.findall(r"^([\w.-]+==[^\s;]+)", path.read_text("utf-8"), re.MULTILINE))
+
+    server = pins(DEPLOY / "requirements.lock")
+    assert server < pins(ROOT / "requirements.lock")
+    assert not {pin for pin in server if pin.startswith(("pytest", "mypy", "trustme"))}
