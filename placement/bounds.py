@@ -121,7 +121,8 @@ class Prover:
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
-        states = grid.rows * (grid.width + 1) * self.classes[0]
+        steps = max((len(slopes) for slopes in grid.slopes), default=1)
+        states = grid.rows * (grid.width + 1) * self.classes[0] * steps
         self.rounds_a_node = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
@@ -142,7 +143,7 @@ class Prover:
         self.made = 0
         self.incumbent = 0
         self.rounds_left = 0.0
-        self.pricing = states * len(grid.slopes[0] if grid.slopes else ()) / STATES_A_ROUND
+        self.pricing = states / STATES_A_ROUND
         self.last_prices: tuple[tuple[float, ...], Mapping[Counter, float]] = (
             (0.0,) * grid.rows,
             {},

@@ -89,9 +89,7 @@ class BlockGrid:
 
         Shape: (rows - 1, width + 1).
         """
-        known = {slopes: joint_cost(slopes, self.width) for slopes in set(self.slopes)}
-        every = [known[slopes] for slopes in self.slopes]
-        return np.array(every, dtype=np.int64).reshape(-1, self.width + 1)
+        return _joint_costs(self.slopes, self.width)
 
     def between(self, held: Ints) -> Ints:
         """What patterns pay between rows. Shapes: (patterns, rows) to (patterns,)."""
@@ -99,7 +97,7 @@ class BlockGrid:
         paid = self.joint[pairs, np.abs(np.diff(held, axis=1))].sum(axis=1)
         if self.floors:
             is_even = held[:, 1:] == held[:, :-1]
-            is_free = is_even & np.isin(held[:, 1:], (0, self.width))
+            is_free = is_even & ((held[:, 1:] == 0) | (held[:, 1:] == self.width))
             paid += (~is_free * np.array(self.floors)).sum(axis=1)
         return np.asarray(paid)
 
@@ -111,6 +109,13 @@ class BlockGrid:
 
     def to_bytes(self, doubled: int) -> Fraction:
         return doubled * self.unit / 2
+
+
+@lru_cache(maxsize=64)
+def _joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
+    known = {slopes: joint_cost(slopes, width) for slopes in set(every)}
+    costs = [known[slopes] for slopes in every]
+    return np.array(costs, dtype=np.int64).reshape(-1, width + 1)
 
 
 def joint_cost(slopes: Slopes, most: int) -> Ints:

@@ -58,9 +58,9 @@ def solve_ragged(
         cost = 2 * _bytes(request, gpus, layout)
         return grid, ZoneStep(layout[None, :], cost, cost)
     views = cell_views(request, gpus) if limits.rounds else []
-    bound = max((_by_sizes(view, capacities) for view in views), default=0)
-    if graph is not None and limits.rounds:
-        bound = max(bound, _by_parts(graph, capacities))
+    bound = _by_parts(graph, capacities) if graph is not None and limits.rounds else 0
+    if not bound:
+        bound = max((_by_sizes(view, capacities) for view in views), default=0)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in (10, 1) if grid.size <= FEW_BLOCKS else (1,):  # of the work: often enough
         if best.bound < best.cost:
