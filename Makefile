@@ -9,7 +9,7 @@ BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement drill-failover lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement drill-crash-postgres drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -91,6 +91,9 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	done
 	@command -v scotch_gmap > /dev/null || echo "skipped: Scotch (Debian: apt install scotch)"
 	@touch $@
+
+drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: 40 minutes
+	$(BIN)/python -m tests.drills.crash_postgres $(ARGS)
 
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
 	$(BIN)/python -m tests.drills.failover $(ARGS)

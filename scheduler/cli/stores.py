@@ -61,7 +61,12 @@ def restore(
 
 
 @app.command()
-def verify(store: Url = DEFAULT_STORE, output: Output = Format.TABLE) -> None:
+def verify(
+    store: Annotated[
+        str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")
+    ] = DEFAULT_STORE,
+    output: Output = Format.TABLE,
+) -> None:
     """Read every event and snapshot and make every state again. Exit code 1: damaged."""
     report = _report(store)
     _write(_rows(report), output)
@@ -110,12 +115,15 @@ def compact(
 
 
 def _report(url: str) -> Report:
-    from scheduler.store import StoreError
-    from scheduler.store.sqlite import look_at
+    from scheduler.store import StoreError, look_at
     from scheduler.store.verify import verify as check
 
     try:
-        return check(look_at(url))
+        opened = look_at(url)
+        try:
+            return check(opened)
+        finally:
+            opened.close()
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
 

@@ -14,6 +14,7 @@ from scheduler.store.base import (
     Unreachable,
     VersionMismatch,
 )
+from scheduler.store.sqlite import look_at as look_at_sqlite
 from scheduler.store.sqlite import open_sqlite
 
 __all__ = [
@@ -27,8 +28,11 @@ __all__ = [
     "StoreError",
     "Unreachable",
     "VersionMismatch",
+    "look_at",
     "open_store",
 ]
+
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str) -> Store:
@@ -38,13 +42,21 @@ def open_store(url: str) -> Store:
     is no muster log, is newer than this program, is corrupt, or is in use; likewise for
     a database, or one that does not answer.
     """
-    scheme, _, _ = url.partition("://")
-    if scheme == "sqlite":
+    if url.startswith("sqlite://"):
         return open_sqlite(url)
-    if scheme in ("postgresql", "postgres"):
+    if url.startswith(_POSTGRES):
         from scheduler.store.postgres import open_postgres  # loads libpq
 
         return open_postgres(url)
     raise StoreError(
         f"store {url!r} is not supported; give sqlite:///FILE or postgresql://HOST/DATABASE"
     )
+
+
+def look_at(url: str) -> Store:
+    """Open a log to read it, beside the servers that write it. Raises: StoreError."""
+    if url.startswith(_POSTGRES):
+        from scheduler.store.postgres import look_at_postgres  # loads libpq
+
+        return look_at_postgres(url)
+    return look_at_sqlite(url)

@@ -45,7 +45,7 @@ def prepare(name: str, connection: Connection) -> None:
     """Make or migrate the tables. Raises: StoreError when the database is not ours."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, _CREATION))
-        schema = _schema(name, connection)
+        schema = schema_of(name, connection)
         for step in MIGRATIONS[schema:]:
             connection.execute(step.encode())
         if schema < SCHEMA:
@@ -56,7 +56,11 @@ def prepare(name: str, connection: Connection) -> None:
             )
 
 
-def _schema(name: str, connection: Connection) -> int:
+def schema_of(name: str, connection: Connection) -> int:
+    """The schema of what is there, 0 for an empty database.
+
+    Raises: StoreError when it is no muster store, or a newer one.
+    """
     where = connection.execute("SELECT current_schema()").fetchone()
     if where is None or where[0] is None:
         raise StoreError(f"{name} has no such schema as its search_path names")

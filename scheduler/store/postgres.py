@@ -35,7 +35,7 @@ from scheduler.store.base import (
     VersionMismatch,
 )
 from scheduler.store.pglink import Connection, Links
-from scheduler.store.pgschema import LOCK, prepare
+from scheduler.store.pgschema import LOCK, prepare, schema_of
 
 PAGE = 500  # events of one poll at most: a few tens of milliseconds to apply
 _CHANNEL = "muster_log"
@@ -309,6 +309,22 @@ def open_postgres(url: str) -> PostgresStore:
     with links.speaking():
         try:
             prepare(links.name, connection)
+        finally:
+            connection.close()
+    return PostgresStore(links)
+
+
+def look_at_postgres(url: str) -> PostgresStore:
+    """The log in the database at `url`, to be read beside its servers.
+
+    Raises: StoreError, also when there is none.
+    """
+    links = Links(url)
+    connection = links.connect()
+    with links.speaking():
+        try:
+            if not schema_of(links.name, connection):
+                raise StoreError(f"{links.name} is empty: there is no muster store")
         finally:
             connection.close()
     return PostgresStore(links)

@@ -155,15 +155,21 @@ class Drill:
         for thread in threads:
             thread.start()
         time.sleep(self.random.uniform(0, LONGEST_S))
-        self.server.kill()
+        self.strike()
         for thread, client in zip(threads, clients, strict=True):
             thread.join()
             client.close()
-        self.start()
+        self.recover()
         with Client(self.server.address) as client:
             for worker in self.workers:
                 worker.settle(client)
             self.check(client)
+
+    def strike(self) -> None:
+        self.server.kill()
+
+    def recover(self) -> None:
+        self.start()
 
     def start(self) -> None:
         self.server.start("--snapshot-every", "50")
@@ -229,8 +235,11 @@ def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
 
 def drill(folder: Path, kills: int, seed: int, store: str = "") -> dict[str, object]:
     """The whole drill; what it saw."""
-    server = ServerProcess(folder, store)
-    crash = Drill(server, seed)
+    return run(Drill(ServerProcess(folder, store), seed), kills, seed)
+
+
+def run(crash: Drill, kills: int, seed: int) -> dict[str, object]:
+    """As many rounds, then the last check."""
     began = time.monotonic()
     crash.start()
     try:
@@ -240,7 +249,7 @@ def drill(folder: Path, kills: int, seed: int, store: str = "") -> dict[str, obj
                 print(f"{number + 1} kills, {time.monotonic() - began:.0f} s", file=sys.stderr)
         found = crash.finish()
     finally:
-        server.kill()
+        crash.server.kill()
     return {"kills": kills, "seed": seed, "seconds": round(time.monotonic() - began), **found}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -132,14 +131,6 @@ class Trio:
         with psycopg.connect(self.database) as connection:
             found = connection.execute("SELECT version, term, type, body FROM log ORDER BY version")
             return found.fetchall()
-
-    def kill_a_backend(self) -> None:
-        """kill -9 of one backend: PostgreSQL ends every session and recovers."""
-        query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'muster' LIMIT 1"
-        with psycopg.connect(self.database) as connection:
-            row = connection.execute(query).fetchone()
-        assert row is not None
-        os.kill(int(row[0]), signal.SIGKILL)
 
     def stop(self) -> list[int]:
         """End all of them in good order; their exit codes."""

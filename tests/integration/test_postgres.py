@@ -10,7 +10,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from scheduler.core.events import Event, HostSignalled
+from scheduler.core.events import Event, FabricLoaded, HostSignalled
 from scheduler.store import (
     Compacted,
     Deposed,
@@ -18,9 +18,12 @@ from scheduler.store import (
     StoreError,
     Unreachable,
     VersionMismatch,
+    look_at,
     open_store,
 )
 from scheduler.store.postgres import PostgresStore, open_postgres
+from scheduler.store.verify import verify
+from tests.build import fabric_spec
 from tests.ports import free_port
 from tests.postgres import Cluster
 
@@ -290,3 +293,20 @@ def test_schemas_of_one_database_have_leaders_of_their_own(database: str) -> Non
 
 def test_a_url_that_cannot_be_read_is_refused() -> None:
     assert "URL cannot be read" in refusal("postgresql://host/db?nonsense=1")
+
+
+def test_a_log_is_verified_beside_the_server_that_writes_it(
+    database: str, store: PostgresStore
+) -> None:
+    store.append(0, [FabricLoaded(1, fabric_spec())], 1)
+    copy = look_at(database)
+    report = verify(copy)
+    copy.close()
+    assert (report.last_version, report.problems) == (1, ())
+    assert store.append(1, [HostSignalled(2, "z0-r0-h0", "link-flap")], 1) == 2
+
+
+def test_a_look_makes_no_store(database: str) -> None:
+    for _ in range(2):
+        with pytest.raises(StoreError, match="there is no muster store"):
+            look_at(database)
