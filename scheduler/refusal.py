@@ -20,7 +20,7 @@ from grpc_status import rpc_status
 from scheduler.core import Code, Rejected
 from scheduler.feed import Closed, FellBehind
 from scheduler.problems import InputError
-from scheduler.store import Compacted, Deposed, NotWritten, StoreError
+from scheduler.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
 from scheduler.v1 import error_pb2
 from scheduler.writer import NotLeading, Stopped
 
@@ -224,6 +224,8 @@ def _refused(error: Exception) -> Refused:
             return Refused(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case NotWritten():
             return Refused(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
+        case Unreachable():  # said once by the replica, not for every call
+            return _STORE_FAILED
         case StoreError():
             log.error("the store failed: %s", error)
             return _STORE_FAILED

@@ -25,7 +25,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.ports import free_port
 
-_SETTINGS = ("max_connections=200", "shared_buffers=32MB", "max_wal_size=128MB")
+_SETTINGS = (
+    *("max_connections=200", "shared_buffers=32MB", "max_wal_size=128MB"),
+    "recovery_init_sync_method=syncfs",  # else a crash costs an fsync of every file
+)
 _ADMIN = "postgres"
 
 

@@ -83,7 +83,7 @@ def until_led(address: str, patience_s: float = 60.0) -> None:
                     return
             except grpc.RpcError:
                 pass
-            time.sleep(0.02)
+            time.sleep(0.1)
     raise AssertionError(f"{address} does not lead again")
 
 
