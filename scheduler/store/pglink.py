@@ -17,7 +17,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from scheduler.store.base import StoreError, Unreachable
+from scheduler.store.base import NotWritten, StoreError, Unreachable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -66,6 +66,8 @@ class Links:
         """Turn the errors of psycopg into ours."""
         try:
             yield
+        except (psycopg.errors.DiskFull, psycopg.errors.ReadOnlySqlTransaction) as error:
+            raise NotWritten(f"cannot write to {self.name}: {_one_line(error)}") from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise Unreachable(f"{self.name} fails: {_one_line(error)}") from error
         except psycopg.Error as error:

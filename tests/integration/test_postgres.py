@@ -14,6 +14,7 @@ from scheduler.core.events import Event, FabricLoaded, HostSignalled
 from scheduler.store import (
     Compacted,
     Deposed,
+    NotWritten,
     SharedStore,
     StoreError,
     Unreachable,
@@ -78,6 +79,15 @@ def test_events_come_back_with_their_versions(store: PostgresStore) -> None:
     assert store.last_version() == 3
     assert store.version_at(2) == 2
     assert store.version_at(99) == 4
+
+
+def test_a_database_that_takes_no_writes_leaves_no_trace(store: PostgresStore) -> None:
+    assert store._session is not None
+    store._session.execute("SET default_transaction_read_only = on")
+    with pytest.raises(NotWritten, match="cannot write to"):
+        store.append(0, [note(1)], 1)
+    store._session.execute("SET default_transaction_read_only = off")
+    assert store.append(0, [note(1)], 1) == 1
 
 
 def test_it_is_a_store_that_servers_share(store: PostgresStore) -> None:
