@@ -1,0 +1,137 @@
+"""The auth file and its editor: faults by line, comments kept, nothing lost, no secret at rest."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from scheduler.access import tokens
+from scheduler.access.authedit import add_token, revoke
+from scheduler.access.authfile import load_auth
+from scheduler.access.caller import Caller, Role
+from scheduler.core.tenants import Tenant, Tenants
+from scheduler.credentials import Credentials
+from scheduler.problems import InputError
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+NOW_NS = int(NOW.timestamp()) * 10**9
+HASH = "ab" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "auth.yaml"
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_auth(str(path))
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tokens: [{id: x}]", "auth.yaml:1: tokens.0.role: is required"),
+        (
+            "certificates:\n  - {san: a, role: boss}",
+            "auth.yaml:2: certificates.0.role: must be one",
+        ),
+        (
+            "certificates:\n  - {san: a, role: viewer}",
+            "auth.yaml:2: certificates.0.tenant: is requ",
+        ),
+        ("certificates:\n  - {san: a, role: admin, tenant: x}", "role admin is not of one tenant"),
+        ("certificates:\n  - {role: admin}", "needs either san or common_name"),
+        ("certificates: [{san: a, role: admin}, {san: a, role: admin}]", "a is given twice"),
+        ("certificate: []", "unknown key 'certificate', did you mean certificates?"),
+        (
+            f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}", expires: soon}}]',
+            "tokens.0.expires: must be a time such as",
+        ),
+    ],
+)
+def test_a_fault_is_named_with_its_line(path: Path, text: str, expected: str) -> None:
+    assert expected in refusal(path, text)
+
+
+def test_a_file_that_anybody_may_write_is_refused(path: Path) -> None:
+    path.write_text("{}\n", encoding="utf-8")
+    path.chmod(0o666)
+    with pytest.raises(InputError, match="may be written by anybody"):
+        load_auth(str(path))
+
+
+def test_a_new_token_lets_its_owner_in_and_is_not_in_the_file(path: Path) -> None:
+    made = add_token(str(path), "ada", Role.SUBMITTER, "vision", NOW, None)
+    found = load_auth(str(path)).by_token(made.text, NOW_NS)
+    assert found == Caller("ada", Role.SUBMITTER, "vision")
+    assert made.text.rpartition("_")[2] not in path.read_text(encoding="utf-8")
+    assert path.stat().st_mode & 0o007 == 0
+
+
+def test_no_two_tokens_are_alike() -> None:
+    texts = {tokens.mint().text for _ in range(100)}
+    assert len(texts) == 100
+    assert all(re.fullmatch(r"muster_[0-9a-f]{8}_[\w-]{43}", text) for text in texts)
+
+
+def test_comments_and_certificates_stay(path: Path) -> None:
+    path.write_text(
+        "# ours\ncertificates:\n  - {san: a, role: admin}  # the launcher\n", encoding="utf-8"
+    )
+    first = add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    add_token(str(path), 'eve "x": {y}', Role.VIEWER, "*", NOW, NOW)
+    assert [gone.id for gone in revoke(str(path), first.id)] == [first.id]
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ours\ncertificates:\n  - {san: a, role: admin}  # the launcher\n")
+    assert [token.name for token in load_auth(str(path)).tokens] == ['eve "x": {y}']
+
+
+def test_tokens_over_several_lines_go_whole(path: Path) -> None:
+    one = add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    rows = path.read_text(encoding="utf-8")
+    rows += f'  - id: "00000002"\n    name: bob\n    role: admin\n    sha256: "{HASH}"\n'
+    path.write_text(rows + "certificates:\n  - {san: a, role: admin}\n", encoding="utf-8")
+    revoke(str(path), "bob")
+    left = load_auth(str(path))
+    assert ([t.id for t in left.tokens], len(left.certificates)) == ([one.id], 1)
+    revoke(str(path), "ada")
+    assert len(load_auth(str(path)).certificates) == 1
+
+
+def test_a_layout_that_cannot_be_changed_is_left_alone(path: Path) -> None:
+    text = f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}"}},\n'
+    text += f'  {{id: "00000002", name: b, role: admin, sha256: "{HASH}"}}]\n'
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="edit it by hand"):
+        revoke(str(path), "a")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
+    add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    with pytest.raises(InputError, match="has no token 'eve'"):
+        revoke(str(path), "eve")
+
+
+def test_a_caller_sees_its_tenant_and_those_below_it() -> None:
+    known = Tenants((Tenant("a"), Tenant("b", "a"), Tenant("c", "b"), Tenant("ab")))
+    middle = Caller("ada", Role.VIEWER, "b")
+    assert [t for t in ("a", "b", "c", "ab", "gone") if middle.sees(known, t)] == ["b", "c"]
+    assert [t for t in ("a", "b", "c", "ab", "gone") if middle.knows(known, t)] == ["a", "b", "c"]
+    assert all(Caller("root", Role.ADMIN).sees(known, t) for t in ("a", "gone"))
+
+
+def test_a_token_does_not_travel_in_the_clear() -> None:
+    with pytest.raises(InputError, match=r"is not sent to far\.example\.org:7443"):
+        Credentials(token="t").channel("far.example.org:7443", ())
+
+
+def test_a_certificate_takes_tls() -> None:
+    with pytest.raises(InputError, match="takes TLS"):
+        Credentials(certificate="c.pem", key="k.pem").channel("127.0.0.1:1", ())
