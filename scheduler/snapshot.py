@@ -57,7 +57,15 @@ def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
         return _read(_paused(lines, pause))
     except ValidationError as error:
         raise BadSnapshot(str(error.errors()[0]["msg"])) from None
-    except (zlib.error, UnicodeError, ValueError, KeyError, TypeError, BadInput) as error:
+    except (
+        zlib.error,
+        UnicodeError,
+        ValueError,
+        KeyError,
+        TypeError,
+        BadInput,
+        RecursionError,
+    ) as error:
         raise BadSnapshot(str(error)) from None
 
 

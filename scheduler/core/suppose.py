@@ -36,6 +36,7 @@ from scheduler.core.overlay import Overlay
 from scheduler.core.state import State
 from scheduler.core.windowhosts import domain
 
+_MOST_SPARES = 1_000_000
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 _HOST_COMMANDS: dict[str, Callable[[str], Command]] = {
@@ -127,6 +128,8 @@ def _with_spares(spec: JobSpec, what: str) -> JobSpec:
         if not match[2] and "." in what:
             raise BadInput("", "is not a number of hosts, a share such as 5%, or auto")
         number = float(match[1])
+        if number > _MOST_SPARES:
+            raise BadInput("", f"is more than {_MOST_SPARES:,}")
         rule = SpareRule(share=number / 100) if match[2] else SpareRule(hosts=int(number))
     else:
         raise BadInput("", "is not a number of hosts, a share such as 5%, or auto")

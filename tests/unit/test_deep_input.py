@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
 
+from placement.errors import BadInput
+from scheduler import snapshot
+from scheduler.core.suppose import supposed
 from scheduler.importers.load import Given, import_job
 from scheduler.importers.tools import Tool
 from scheduler.oldplacement import load_placement
@@ -14,7 +18,7 @@ from scheduler.serverfile import load_server_file
 from scheduler.store import StoreError, open_store
 from simulator.traces.load import FORMATS, Trace
 from simulator.traces.record import BadRecord
-from tests.build import fabric
+from tests.build import fabric, loaded, started, submit
 
 DEEP = "[" * 100_000
 
@@ -65,3 +69,15 @@ def test_a_home_of_nobody_is_refused(tmp_path: Path) -> None:
         load_server_file(str(file))
     with pytest.raises(StoreError, match="home"):
         open_store("sqlite:///~nobody-has-this-name/muster.db")
+
+
+def test_a_condition_with_endless_spares_is_refused() -> None:
+    state = started(loaded(), submit("a", 8), submit("b", 8))
+    with pytest.raises(BadInput, match="more than 1,000,000"):
+        supposed(state, "b", ["spares " + "9" * 400], 0)
+
+
+def test_a_snapshot_nested_too_deep_is_refused() -> None:
+    first = zlib.decompress(snapshot.encode(loaded(), 0)).partition(b"\n")[0]
+    with pytest.raises(snapshot.BadSnapshot):
+        snapshot.decode(zlib.compress(first + b"\nfabric\t\t" + DEEP.encode() + b"\n"))
