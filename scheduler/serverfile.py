@@ -25,12 +25,11 @@ from pydantic_core import PydanticCustomError
 from placement.fabric import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core import Policy
+from scheduler.defaults import LISTEN, STORE
 from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel
 from scheduler.strictyaml import load
 
-DEFAULT_LISTEN = "127.0.0.1:7443"
-DEFAULT_STORE = "sqlite:///muster.db"
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 _MOST_PORT = 65_535
@@ -57,7 +56,7 @@ def _fabric(value: Any, info: ValidationInfo) -> str:
 
 def _store(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or "://" not in value:
-        raise _refusal(f"must be a URL such as {DEFAULT_STORE}, not {short(value)}")
+        raise _refusal(f"must be a URL such as {STORE}, not {short(value)}")
     if not value.startswith(_FILE_URL) or value == _FILE_URL:
         return value
     return _FILE_URL + _beside(value.removeprefix(_FILE_URL), info)
@@ -139,8 +138,8 @@ class ServerKeys(Keys):
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
-    listen: Text = DEFAULT_LISTEN
-    store: Annotated[str, BeforeValidator(_store)] = DEFAULT_STORE
+    listen: Text = LISTEN
+    store: Annotated[str, BeforeValidator(_store)] = STORE
     fabric: Annotated[str, BeforeValidator(_fabric)] | None = None
     tenants: FilePath | None = None
     policy: Policy = Policy.PRODUCTION

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, Format, Output, end
-from scheduler.serverfile import DEFAULT_STORE
+from scheduler.defaults import STORE
 
 if TYPE_CHECKING:
     from scheduler.core.events import Event
@@ -31,7 +31,7 @@ def audit(
     actor: Annotated[str, typer.Option(help="Only what this caller asked for.")] = "",
     store: Annotated[
         str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
-    ] = DEFAULT_STORE,
+    ] = STORE,
     output: Output = Format.TABLE,
 ) -> None:
     """List what was done at somebody's word, and whose; a server may run meanwhile.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
-from scheduler.serverfile import DEFAULT_STORE
+from scheduler.defaults import STORE
 
 if TYPE_CHECKING:
     from scheduler.store.verify import Report
@@ -29,7 +29,7 @@ def register(parent: typer.Typer) -> None:
 @app.command()
 def backup(
     target: Annotated[Path, typer.Argument(help="Where the copy goes.")],
-    store: Url = DEFAULT_STORE,
+    store: Url = STORE,
     force: Force = False,
 ) -> None:
     """Copy the store as it is at one moment; a server may run meanwhile."""
@@ -46,7 +46,7 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[Path, typer.Argument(help="A backup.")],
-    store: Url = DEFAULT_STORE,
+    store: Url = STORE,
     force: Force = False,
 ) -> None:
     """Make a backup the store; no server may run on it. What was there is kept beside it."""
@@ -64,7 +64,7 @@ def restore(
 def verify(
     store: Annotated[
         str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")
-    ] = DEFAULT_STORE,
+    ] = STORE,
     output: Output = Format.TABLE,
 ) -> None:
     """Read every event and snapshot and make every state again. Exit code 1: damaged."""
@@ -75,7 +75,7 @@ def verify(
 
 
 @app.command()
-def info(store: Url = DEFAULT_STORE, output: Output = Format.TABLE) -> None:
+def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
     """What the store holds; a server may run meanwhile."""
     from scheduler.store import StoreError
     from scheduler.store.sqlite import look_at
@@ -93,7 +93,7 @@ def info(store: Url = DEFAULT_STORE, output: Output = Format.TABLE) -> None:
 @app.command()
 def compact(
     keep_days: Annotated[int, typer.Option(min=0, help="Keep the events of so many days.")],
-    store: Url = DEFAULT_STORE,
+    store: Url = STORE,
 ) -> None:
     """Drop older events and give their room back; no server may run on the store."""
     from time import time_ns
