@@ -92,7 +92,7 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	@command -v scotch_gmap > /dev/null || echo "skipped: Scotch (Debian: apt install scotch)"
 	@touch $@
 
-drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: 40 minutes
+drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: an hour
 	$(BIN)/python -m tests.drills.crash_postgres $(ARGS)
 
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
