@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from placement.errors import BadInput
-from scheduler import advice, convert, listing, lists
+from scheduler import advice, convert, lists
 from scheduler.access.caller import caller, own_jobs
-from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State, admit, dry_run, replay
-from scheduler.core.admit import Code
+from scheduler.asking import (
+    checked,
+    counted_slots,
+    described,
+    host_message,
+    job_of,
+    listed_jobs,
+    proposed,
+    status_now,
+    supposed,
+    tried,
+)
+from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State
 from scheduler.core.commands import (
     CancelJob,
     Command,
@@ -24,27 +34,20 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.defrag import Proposal, propose
-from scheduler.core.grow import is_smaller, size_text
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.slots import Asker, slots
 from scheduler.core.standing import standings
-from scheduler.core.whatif import what_if
-from scheduler.observe import census
-from scheduler.observe.incidents import KEPT
-from scheduler.observe.status import Server, status
+from scheduler.observe.status import Server
 from scheduler.problems import InputError
 from scheduler.refusal import (
     conflict,
     invalid,
     invalid_input,
-    not_found,
     refusals,
     rejected,
     starting,
 )
 from scheduler.updates import update_from_proto
-from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowcalls import WindowCalls
 from scheduler.writer import Writer
 
@@ -53,8 +56,6 @@ JobChange = UpdateJob | CancelJob | EndJob
 HostRequest = (
     service_pb2.CordonHostRequest | service_pb2.UncordonHostRequest | service_pb2.DrainHostRequest
 )
-
-GANGS, INCIDENTS = 20, 10
 
 # Finding out why a job waits walks the queue: not for every one of many submits.
 _SHORT_QUEUE = 100
@@ -95,11 +96,11 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
                 raise invalid_input(error, "spec.") from None
             command = SubmitJob(spec, self._new_uid(), request.request_id)
             if request.validate_only:
-                answer = await asyncio.to_thread(_dry_run, writer, command)
+                answer = await asyncio.to_thread(tried, writer, command)
                 return service_pb2.CreateJobResponse(answer=answer)
             state = await self._done(command, "spec.")
             made = state.by_request(request.request_id) if request.request_id else None
-            job = made or _job(state, spec.name)
+            job = made or job_of(state, spec.name)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
                 fresh = convert.job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
@@ -111,14 +112,14 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetJobResponse:
         async with refusals(context):
             state = self._writer.state
-            job = await self._message(state, _job(state, request.name))
+            job = await self._message(state, job_of(state, request.name))
             return service_pb2.GetJobResponse(job=job)
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(_list_jobs, self._writer, self._reasons, request)
+            return await asyncio.to_thread(listed_jobs, self._writer, self._reasons, request)
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
@@ -158,11 +159,11 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.ExplainJobResponse:
         async with refusals(context):
             writer, state = self._writer, self._writer.state
-            job = _job(state, request.name)
+            job = job_of(state, request.name)
             reason = await asyncio.to_thread(self._reason, writer, state, job.name)
             answer = advice.explained(reason, job, state.version)
             if request.suppose:
-                found = await asyncio.to_thread(_what_if, writer, state, request)
+                found = await asyncio.to_thread(supposed, writer, state, request)
                 answer.what_if.CopyFrom(found)
             return answer
 
@@ -170,14 +171,14 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.ListSlotsRequest, context: Context
     ) -> service_pb2.ListSlotsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(_list_slots, self._writer, request)
+            return await asyncio.to_thread(counted_slots, self._writer, request)
 
     async def Defragment(
         self, request: service_pb2.DefragmentRequest, context: Context
     ) -> service_pb2.DefragmentResponse:
         async with refusals(context):
             writer, state = self._writer, self._writer.state
-            found = await asyncio.to_thread(_proposal, writer, state, request)
+            found = await asyncio.to_thread(proposed, writer, state, request)
             if request.apply and found.moves:
                 answer = await writer.carry_out(found.plan)
                 if isinstance(answer, Conflict):
@@ -249,7 +250,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             command = ReportHost(request.name, request.signal, request.detail, request.request_id)
             state = await self._done(command, only_checked=request.validate_only)
-            host = _host_message(state, request.name)
+            host = host_message(state, request.name)
             return service_pb2.ReportHostResponse(host=host)
 
     async def GetStatus(
@@ -258,7 +259,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             writer = self._writer
             server = Server(self._started_ns, writer.last_ns, writer.now_ns(), writer.is_leading)
-            return await asyncio.to_thread(_status, writer, self._reasons, request, server)
+            return await asyncio.to_thread(status_now, writer, self._reasons, request, server)
 
     def _reason(self, writer: Writer, state: State, name: str) -> Reason:
         return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
@@ -268,7 +269,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         # A state that only might be must not be taken for the one of its version.
         reasons = self._reasons if state is self._writer.state else advice.ReasonCache()
         found = await asyncio.to_thread(
-            _described, self._writer, reasons, state, [job], with_hosts=True
+            described, self._writer, reasons, state, [job], with_hosts=True
         )
         return found[0]
 
@@ -277,7 +278,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> job_pb2.Job:
         """The job after `command`."""
         state = await self._done(command, prefix, only_checked=only_checked)
-        job = _job(state, command.name)
+        job = job_of(state, command.name)
         if isinstance(command, CancelJob | EndJob):  # another may have the name by now
             job = state.last_ended(command.name) or job
         return await self._message(state, job)
@@ -285,7 +286,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     async def _moved(self, request: HostRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
         state = await self._done(command, only_checked=request.validate_only)
-        return _host_message(state, request.name)
+        return host_message(state, request.name)
 
     async def _done(
         self, command: Command, prefix: str = "", *, only_checked: bool = False
@@ -295,130 +296,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         `prefix`: where the command's fields lie in the request. Raises: Refused.
         """
         writer = self._writer
-        after = _checked(writer, command) if only_checked else await writer.submit(command)
+        after = checked(writer, command) if only_checked else await writer.submit(command)
         if isinstance(after, Rejected):
             raise rejected(after, prefix)
         return after
-
-
-def _checked(writer: Writer, command: Command) -> State | Rejected:
-    """The state that `command` would leave."""
-    state = writer.state
-    answer = admit(state, command, writer.now_ns())
-    return answer if isinstance(answer, Rejected) else replay(answer, state)
-
-
-def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
-    """Check as for real, then say what the job would get."""
-    state = writer.state
-    refusal = admit(state, command, writer.now_ns())
-    if isinstance(refusal, Rejected) and refusal.code is not Code.INFEASIBLE:
-        raise rejected(refusal, "spec.")
-    answer = dry_run(state, command.spec, writer.limits, writer.now_ns())
-    return convert.answer_to_proto(state.loaded_fabric, answer)
-
-
-def _what_if(
-    writer: Writer, state: State, request: service_pb2.ExplainJobRequest
-) -> advice_pb2.WhatIf:
-    try:
-        answer = what_if(state, request.name, request.suppose, writer.now_ns(), writer.limits)
-    except BadInput as error:
-        raise invalid(error.field, error.message) from None
-    return advice.what_if_to_proto(state.loaded_fabric, answer)
-
-
-def _proposal(writer: Writer, state: State, request: service_pb2.DefragmentRequest) -> Proposal:
-    wanted = _job(state, request.job).needed if request.HasField("job") else request.hosts
-    if wanted < 1:
-        raise invalid("hosts", "must be at least 1")
-    kept = {
-        name: getattr(request, name)
-        for name in ("checkpoint_s", "restart_s")
-        if request.HasField(name)
-    }
-    for name, seconds in kept.items():
-        if seconds < 0:
-            raise invalid(name, "must not be negative")
-    costs = replace(state.tenants.preemption.costs, **kept)
-    return propose(state, wanted, writer.now_ns(), writer.limits, costs)
-
-
-def _list_slots(
-    writer: Writer, request: service_pb2.ListSlotsRequest
-) -> service_pb2.ListSlotsResponse:
-    state = writer.state
-    limit_s = request.time_limit_s if request.HasField("time_limit_s") else None
-    asker = Asker(request.tenant, request.priority_class, limit_s)
-    try:
-        found = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
-    except BadInput as error:
-        raise invalid(error.field, error.message) from None
-    return advice.slots_to_proto(found, state.loaded_fabric.gpus_per_host, state.version)
-
-
-def _job(state: State, name: str) -> Job:
-    job = state.find(name)
-    if job is None:
-        raise not_found("job", name)
-    return job
-
-
-def _described(
-    writer: Writer,
-    reasons: advice.ReasonCache,
-    state: State,
-    jobs: Sequence[Job],
-    *,
-    with_hosts: bool,
-) -> list[job_pb2.Job]:
-    """A waiting job says why it waits, and what put it back into the queue."""
-    queued = {job.name for job in jobs if job.state is JobState.QUEUED}
-    why = reasons.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
-
-    def reason(job: Job) -> str:
-        if job.state is JobState.RUNNING and is_smaller(job):
-            told = f"runs {size_text(job, writer.limits)}"
-            return f"{told}; was resized: {job.reason}" if job.reason else told
-        if job.state is not JobState.QUEUED:
-            return job.reason
-        sentence = why[job.name].sentence
-        return f"{sentence}; was requeued: {job.reason}" if job.reason else sentence
-
-    fabric, version = state.loaded_fabric, state.version
-    return [
-        convert.job_to_proto(fabric, job, version, reason(job), with_hosts=with_hosts)
-        for job in jobs
-    ]
-
-
-def _host_message(state: State, name: str) -> host_pb2.Host:
-    index = state.loaded_fabric.index_by_name[name]
-    held = listing.holders(state).get(index, listing.HeldHost(index, None, None))
-    return convert.host_to_proto(state, index, held.holder, held.block)
-
-
-def _list_jobs(
-    writer: Writer, reasons: advice.ReasonCache, request: service_pb2.ListJobsRequest
-) -> service_pb2.ListJobsResponse:
-    state = writer.state
-    page = lists.jobs_page(state, request)
-    return service_pb2.ListJobsResponse(
-        jobs=_described(writer, reasons, state, page.items, with_hosts=False),
-        next_page_token=page.next_token,
-        version=state.version,
-    )
-
-
-def _status(
-    writer: Writer,
-    reasons: advice.ReasonCache,
-    request: service_pb2.GetStatusRequest,
-    server: Server,
-) -> service_pb2.GetStatusResponse:
-    state = writer.state
-    gangs = lists.size(request.gangs, GANGS, lists.MOST_JOBS, "gangs")
-    incidents = lists.size(request.incidents, INCIDENTS, KEPT, "incidents")
-    oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
-    why = reasons.explain(state, oldest, writer.now_ns(), writer.limits)
-    return status(state, server, why, writer.instruments.incidents.newest(incidents), gangs)
