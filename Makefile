@@ -99,7 +99,7 @@ drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 
 	$(BIN)/python -m tests.drills.failover $(ARGS)
 
 lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --extra tracing --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements.lock
 
