@@ -224,6 +224,7 @@ async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_aga
         before = served.stub.CreateJob(create("b"))
         await asyncio.sleep(0.01)
         cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        await asyncio.sleep(0.01)  # calls made at once may arrive in any order
         again = served.stub.CreateJob(create("a", 2))
         ended, made = (await cancel).job, (await again).job
         await before
