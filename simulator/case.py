@@ -33,7 +33,7 @@ from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 class Case:
     """A trace, what it is replayed on, and how.
 
-    `failures`: a model text or a file, see failures.py. `since`: a day, or seconds
+    `failures`: models, presets or files, see failures/. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
     """
@@ -170,7 +170,7 @@ def _windows(case: Case) -> Callable[[int], Sequence[Window]] | None:
 def _outages(case: Case) -> Iterable[failures.Outage]:
     if case.failures is None:
         return ()
-    return failures.parse(case.failures)(case.fabric.hosts, case.seed)
+    return failures.parse(case.failures)(case.fabric, case.seed)
 
 
 def _selected(case: Case, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:

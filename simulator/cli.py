@@ -66,8 +66,9 @@ def replay_command(
     failures: Annotated[
         str | None,
         typer.Option(
-            help="poisson:rate=6.5,repair_h=24 (per 1,000 host-days), or a CSV file"
-            " time_s,host,state,cause."
+            help="poisson:rate=6.5,repair_h=24 (per 1,000 host-days), weibull:, llama3, rsc1,"
+            " rsc2, ft-hsdp, infinitehbd:FILE, lanl:FILE, a YAML file of causes, or host"
+            " events (CSV, JSON); several with `;`."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,

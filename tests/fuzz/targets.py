@@ -179,7 +179,7 @@ def _server(path: Path) -> object:
 
 def _failures(path: Path) -> object:
     source = failures.parse(str(path))
-    return list(source(SMALL.hosts, 1))
+    return list(source(SMALL, 1))
 
 
 def _trace_reader(name: str) -> Callable[[Path], object]:

@@ -10,13 +10,15 @@ import pytest
 from scheduler.problems import InputError
 from simulator.failures import Outage, merged, parse
 from simulator.traces.record import SECOND_NS
+from tests.replays import machine
 
-HOSTS = tuple(f"z0-h{i}" for i in range(10))
+FABRIC = machine(10)
+HOSTS = FABRIC.hosts
 DAY_NS = 86_400 * SECOND_NS
 
 
 def outages(text: str, seed: int = 0, count: int = 200) -> list[Outage]:
-    return list(islice(parse(text)(HOSTS, seed), count))
+    return list(islice(parse(text)(FABRIC, seed), count))
 
 
 def test_the_same_seed_gives_the_same_outages() -> None:
@@ -36,7 +38,7 @@ def test_outages_come_in_time_order_and_each_host_alternates() -> None:
 
 
 def test_the_rate_is_per_thousand_host_days() -> None:
-    stream = parse("poisson:rate=50,repair_h=0.001")(HOSTS, 1)
+    stream = parse("poisson:rate=50,repair_h=0.001")(FABRIC, 1)
     days = 4_000
     downs = [o for o in takewhile(lambda o: o.time_ns < days * DAY_NS, stream) if o.is_down]
 
@@ -135,9 +137,15 @@ def test_a_file_without_its_header_is_refused(tmp_path: Path) -> None:
         ("poisson:rate=0,repair_h=1", "rate must be more than 0, not 0"),
         ("poisson:rate=fast,repair_h=1", "rate must be a number, not 'fast'"),
         ("poisson:rate=1,repair_h=nan", "repair_h must be a finite number below 1e15, not 'nan'"),
-        ("poisson:rate=1,repair_h=1,color=2", "'color=2' is not one of rate=, repair_h="),
-        ("poisson:rate=1,repair_h=1,repair=slow", "repair must be exponential or fixed"),
-        ("poisson:rate=1,repair_h=1;weibull:x=1", "unknown model 'weibull'; there is poisson"),
+        ("poisson:rate=1,repair_h=1,color=2", "'color=2' is not one of rate=, repair_h=, repair="),
+        (
+            "poisson:rate=1,repair_h=1,repair=slow",
+            "repair must be exponential, fixed or lognormal, not 'slow'",
+        ),
+        (
+            "poisson:rate=1,repair_h=1;pareto:x=1",
+            "unknown model 'pareto'; there are poisson, weibull",
+        ),
         ("poisson:rate=1,repair_h=1;poisson:rate=2,repair_h=1", "'host-down' is named twice"),
         ("nowhere.csv", "'nowhere.csv' is neither a file nor a model like poisson:"),
     ],

@@ -1,0 +1,109 @@
+"""A cause of failures: what it hits, how often, how its units age, how long repairs take.
+
+Rates are failures per 1,000 days of one unit. A unit is a host, or a domain of a tier
+(rack, zone, ...) whose hosts all go down at once; `group` consecutive domains below one
+parent make one unit where they share a power feed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from random import Random
+
+import numpy as np
+
+from placement.errors import BadInput
+from placement.fabric import Fabric
+
+DAY_S = 86_400
+HOST = "host"
+REPAIRS = ("exponential", "fixed", "lognormal")
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Time out of service. `mean_h` of 0: the host is back at once (a crashed process).
+
+    `kind`: exponential, fixed or lognormal; `sigma`: of the logarithm, for lognormal.
+    """
+
+    mean_h: float
+    kind: str = "exponential"
+    sigma: float = 1.0
+
+    def draw_s(self, random: Random) -> float:
+        mean_s = self.mean_h * 3600
+        if not mean_s or self.kind == "fixed":
+            return mean_s
+        if self.kind == "exponential":
+            return random.expovariate(1 / mean_s)
+        return random.lognormvariate(math.log(mean_s) - self.sigma**2 / 2, self.sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class Lemons:
+    """A share of the hosts that fails `factor` times as often as the others."""
+
+    share: float
+    factor: float
+
+    def choose(self, hosts: Sequence[str], seed: int) -> tuple[str, ...]:
+        """The same hosts for every cause under one seed."""
+        count = round(self.share * len(hosts))
+        return tuple(sorted(Random(f"{seed}/lemons").sample(list(hosts), count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """`rate`: per 1,000 unit-days, in the long run. `shape`: of the Weibull time between
+    two failures of a unit; 1 is exponential, less than 1 fails most when new (early life),
+    more than 1 wears out. `age_days`: how long units have run when the replay begins.
+    """
+
+    name: str
+    rate: float
+    repair: Repair
+    shape: float = 1.0
+    age_days: float = 0.0
+    scope: str = HOST
+    group: int = 1
+    lemons: Lemons | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The hosts of each unit of a scope."""
+
+    hosts: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def of(fabric: Fabric, scope: str, group: int = 1) -> Units:
+        """Raises: BadInput on a scope that this fabric does not have."""
+        if scope == HOST:
+            singles = tuple((host,) for host in fabric.hosts)
+            return Units(singles if group == 1 else tuple(_grouped(fabric, singles, group)))
+        names = [tier.name for tier in fabric.tiers]
+        if scope not in names:
+            known = ", ".join([*names, HOST])
+            raise BadInput("scope", f"{scope!r} is no tier of {fabric.name}; there are {known}")
+        return Units(tuple(_grouped(fabric, _domains(fabric, scope), group)))
+
+
+def _domains(fabric: Fabric, scope: str) -> tuple[tuple[str, ...], ...]:
+    tier = next(tier for tier in fabric.tiers if tier.name == scope)
+    members = [np.flatnonzero(tier.domain_by_host == i) for i in range(len(tier.domains))]
+    return tuple(fabric.names(hosts.tolist()) for hosts in members)
+
+
+def _grouped(
+    fabric: Fabric, units: Sequence[tuple[str, ...]], group: int
+) -> Iterator[tuple[str, ...]]:
+    """So many neighbours at a time, never across an outermost domain."""
+    index = fabric.index_by_name
+    for _, near in groupby(units, key=lambda hosts: fabric.domain(index[hosts[0]])):
+        inside = list(near)
+        for at in range(0, len(inside), group):
+            yield tuple(host for hosts in inside[at : at + group] for host in hosts)

@@ -1,0 +1,66 @@
+"""InfiniteHBD's fault log (SIGCOMM 2025): 400 servers of an LLM cluster, 174 days.
+
+A JSON list of events, `event_time` in days; a start pairs with the next end of the same
+server and type. Servers that never fail are not named: they fill the fleet up to 400.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scheduler.problems import InputError, Problem
+from simulator.failures.cause import DAY_S
+from simulator.failures.fleetlog import FleetLog, Interval
+from simulator.failures.hostevents import json_records
+from simulator.traces.record import FieldError, number
+
+FLEET = 400
+SPAN_S = 174 * DAY_S
+STATES = ("fault_start", "fault_end")
+
+
+def read(path: Path, options: Mapping[str, str]) -> FleetLog:
+    """Raises: InputError with file, line and field."""
+    starts: dict[tuple[str, str], deque[float]] = defaultdict(deque)
+    number_by_id: dict[str, int] = {}
+    intervals = []
+    for line, record in json_records(path):
+        try:
+            node, kind, time_s, cause = _event(record)
+            server = number_by_id.setdefault(node, len(number_by_id))
+            if kind == "fault_start":
+                starts[node, cause].append(time_s)
+            elif not starts[node, cause]:
+                raise FieldError("event_type", "ends what did not start", kind)
+            else:
+                began_s = starts[node, cause].popleft()
+                intervals.append(Interval(server, began_s, max(0.0, time_s - began_s), cause))
+        except FieldError as error:
+            raise InputError(Problem(error.field, error.told, str(path), line)) from None
+    for (node, cause), open_s in starts.items():  # down when the log ended, and stays so
+        intervals += [Interval(number_by_id[node], s, SPAN_S, cause) for s in open_s]
+    span_s = max([SPAN_S, *(interval.start_s + 1 for interval in intervals)])
+    return FleetLog(max(FLEET, len(number_by_id)), span_s, tuple(intervals))
+
+
+def _event(record: Any) -> tuple[str, str, float, str]:
+    if not isinstance(record, dict):
+        raise FieldError("event", "must be a JSON object", str(record)[:40])
+    for key in ("node_id", "event_time", "event_type", "fault_type"):
+        if key not in record:
+            raise FieldError(key, "is required")
+    days = record["event_time"]
+    if isinstance(days, bool) or not isinstance(days, int | float):
+        raise FieldError("event_time", "must be a number of days", str(days))
+    if number(str(days), "event_time") < 0:
+        raise FieldError("event_time", "must not be negative", str(days))
+    if record["event_type"] not in STATES:
+        raise FieldError("event_type", f"must be {' or '.join(STATES)}", str(record["event_type"]))
+    fault = record["fault_type"]
+    if not isinstance(fault, dict) or not isinstance(fault.get("Class"), str):
+        raise FieldError("fault_type.Class", "must be a text")
+    detail = ": ".join(str(fault[key]) for key in ("Class", "Desc") if fault.get(key))
+    return str(record["node_id"]), record["event_type"], days * DAY_S, detail or "unknown"

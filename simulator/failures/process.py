@@ -1,0 +1,91 @@
+"""Outages of one cause, in time order, from random streams of its own.
+
+Exponential causes are a Poisson process over all units; lemons are a second one over the
+bad hosts, which adds what they fail more. Others are renewals unit by unit: a repaired
+unit is as good as new. Streams are named by seed and cause, failures apart from repairs,
+so that adding or changing a cause, its repairs or its lemons shifts nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace, merge
+from random import Random
+
+from placement.fabric import Fabric
+from simulator.failures.cause import DAY_S, HOST, Cause, Units
+from simulator.failures.outage import Outage
+from simulator.traces.record import SECOND_NS
+
+Hosts = tuple[str, ...]
+Failure = tuple[int, Hosts]
+
+
+def outages(cause: Cause, fabric: Fabric, seed: int) -> Iterator[Outage]:
+    """Endless: what ends first is the trace. Raises: BadInput on an unknown scope."""
+    units = Units.of(fabric, cause.scope, cause.group).hosts
+    name = f"{seed}/failures/{cause.name}"
+    lemons = cause.lemons if cause.scope == HOST else None
+    bad = lemons.choose(fabric.hosts, seed) if lemons else ()
+    if cause.shape != 1:
+        failures = _renewals(cause, units, frozenset(bad), name)
+        return _with_repairs(cause, failures, seed)
+    streams = [_poisson(units, cause.rate, name)]
+    if lemons and bad:
+        extra = cause.rate * (lemons.factor - 1)
+        streams.append(_poisson([(host,) for host in bad], extra, f"{name}/lemons"))
+    return _with_repairs(cause, merge(*streams), seed)
+
+
+def _poisson(units: Sequence[Hosts], rate: float, name: str) -> Iterator[Failure]:
+    random = Random(name)
+    per_s = rate * len(units) / 1000 / DAY_S
+    time_s = 0.0
+    while True:
+        time_s += random.expovariate(per_s)
+        yield round(time_s * SECOND_NS), random.choice(units)
+
+
+def _renewals(
+    cause: Cause, units: Sequence[Hosts], bad: frozenset[str], name: str
+) -> Iterator[Failure]:
+    """Each unit with a stream of its own, begun `age_days` before the replay.
+
+    Units: ns. Cost: O(log units) a failure.
+    """
+    mean_s = 1000 * DAY_S / cause.rate
+    scale_s = mean_s / math.gamma(1 + 1 / cause.shape)
+    heap: list[tuple[float, int]] = []
+    draws = []
+    for at, hosts in enumerate(units):
+        worse = cause.lemons.factor if cause.lemons and not bad.isdisjoint(hosts) else 1.0
+        draws.append((Random(f"{name}/{hosts[0]}"), scale_s / worse))
+        heap.append((_first_s(*draws[at], cause), at))
+    heapify(heap)
+    while True:
+        time_s, at = heap[0]
+        random, scale = draws[at]
+        heapreplace(heap, (time_s + random.weibullvariate(scale, cause.shape), at))
+        yield round(time_s * SECOND_NS), units[at]
+
+
+def _first_s(random: Random, scale_s: float, cause: Cause) -> float:
+    time_s = -cause.age_days * DAY_S
+    while True:
+        time_s += random.weibullvariate(scale_s, cause.shape)
+        if time_s >= 0:
+            return time_s
+
+
+def _with_repairs(cause: Cause, failures: Iterator[Failure], seed: int) -> Iterator[Outage]:
+    """Each failure's hosts go down together and come back together."""
+    repairs = Random(f"{seed}/repairs/{cause.name}")
+    ups: list[Outage] = []
+    for down_ns, hosts in failures:
+        while ups and ups[0].time_ns <= down_ns:
+            yield heappop(ups)
+        up_ns = down_ns + round(cause.repair.draw_s(repairs) * SECOND_NS)
+        for host in hosts:
+            yield Outage(down_ns, host, True, cause.name)
+            heappush(ups, Outage(up_ns, host, False, cause.name))

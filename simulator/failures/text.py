@@ -1,0 +1,175 @@
+"""The text of `--failures`: models, presets and files, joined with `;`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from placement.errors import BadInput
+from placement.fabric import Fabric
+from scheduler.problems import InputError, Problem
+from simulator.failures import infinitehbd, lanl
+from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
+from simulator.failures.fleetlog import FleetLog, laid_out
+from simulator.failures.hostevents import read_csv, read_json
+from simulator.failures.outage import Outage, Source, merged
+from simulator.failures.presets import PRESETS, preset
+from simulator.failures.process import outages
+from simulator.failures.yamlfile import load_causes
+from simulator.traces.record import FieldError, number
+
+MODELS = ("poisson", "weibull")
+_COMMON = ("rate", "repair_h", "repair", "sigma", "cause", "scope", "group", "lemons")
+_KEYS = {"poisson": _COMMON, "weibull": (*_COMMON, "shape", "age_days")}
+LOGS: dict[str, Callable[[Path, Mapping[str, str]], FleetLog]] = {
+    "infinitehbd": infinitehbd.read,
+    "lanl": lanl.read,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one part of the text stands for: causes, or a stream of its own."""
+
+    causes: tuple[Cause, ...] = ()
+    stream: Source | None = None
+
+
+def parse(text: str) -> Source:
+    """Outages of what the text says, for (fabric, seed).
+
+    Raises: InputError naming what is wrong, for a file with its line.
+    """
+    parts = [_file(Path(text))] if Path(text).is_file() else [*map(_part, text.split(";"))]
+    causes = [cause for part in parts for cause in part.causes]
+    names = Counter(cause.name for cause in causes)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise _bad(f"cause {twice[0]!r} is named twice; give each model its own cause=")
+    return partial(_all, parts)
+
+
+def _all(parts: Sequence[_Part], fabric: Fabric, seed: int) -> Iterator[Outage]:
+    streams: list[Iterable[Outage]] = []
+    try:
+        for part in parts:
+            streams += [outages(cause, fabric, seed) for cause in part.causes]
+            streams += [part.stream(fabric, seed)] if part.stream else []
+    except BadInput as error:
+        raise _bad(f"{error.field}: {error.message}") from None
+    return merged(streams)
+
+
+def _part(text: str) -> _Part:
+    text = text.strip()
+    kind, colon, body = text.partition(":")
+    if kind in MODELS and colon:
+        return _Part((_model(kind, body),))
+    if kind in PRESETS:
+        return _Part(_preset(kind, body))
+    if kind in LOGS and colon:
+        path, _, options = body.partition(",")
+        log = LOGS[kind](Path(path), _values(options, ("system",) if kind == "lanl" else ()))
+        return _Part(stream=partial(laid_out, log))
+    if colon and not Path(text).is_file():
+        known = ", ".join([*MODELS, *PRESETS, *LOGS])
+        raise _bad(f"unknown model {kind!r}; there are {known}")
+    return _file(Path(text))
+
+
+def _file(path: Path) -> _Part:
+    if not path.is_file():
+        raise _bad(
+            f"{str(path)!r} is neither a file nor a model like poisson:rate=6.5,repair_h=24"
+            f" nor one of {', '.join(PRESETS)}"
+        )
+    if path.suffix in (".yaml", ".yml"):
+        return _Part(load_causes(path))
+    read = read_json if path.suffix in (".json", ".jsonl") else read_csv
+    return _Part(stream=lambda fabric, seed: read(path, set(fabric.hosts)))
+
+
+def _preset(name: str, body: str) -> tuple[Cause, ...]:
+    values = _values(body, ("scale", "lemons"))
+    found = preset(name, _positive(values, "scale") if "scale" in values else 1.0)
+    bad = _lemons(values["lemons"]) if "lemons" in values else None
+    return tuple(replace(cause, lemons=bad) for cause in found)
+
+
+def _model(kind: str, body: str) -> Cause:
+    values = _values(body, _KEYS[kind])
+    rate = _positive(values, "rate")
+    shape = _positive(values, "shape") if kind == "weibull" else 1.0
+    scope = values.get("scope", HOST)
+    if "lemons" in values and scope != HOST:
+        raise _bad("lemons are hosts; leave scope out")
+    return Cause(
+        values.get("cause", "host-down"),
+        rate,
+        _repair(values),
+        shape,
+        _positive(values, "age_days") if "age_days" in values else 0.0,
+        scope,
+        _whole(values, "group") if "group" in values else 1,
+        _lemons(values["lemons"]) if "lemons" in values else None,
+    )
+
+
+def _repair(values: Mapping[str, str]) -> Repair:
+    kind = values.get("repair", "exponential")
+    if kind not in REPAIRS:
+        raise _bad(f"repair must be {', '.join(REPAIRS[:-1])} or {REPAIRS[-1]}, not {kind!r}")
+    if "sigma" in values and kind != "lognormal":
+        raise _bad("sigma= is of repair=lognormal")
+    sigma = _positive(values, "sigma") if "sigma" in values else 1.0
+    if values.get("repair_h") == "0":
+        return Repair(0, "fixed")
+    return Repair(_positive(values, "repair_h"), kind, sigma)
+
+
+def _lemons(text: str) -> Lemons:
+    """`1.2%x20`: a share of the hosts, and how many times as often they fail."""
+    share, sign, factor = text.partition("x")
+    if not sign or not share.endswith("%"):
+        raise _bad(f"lemons must be like 1.2%x20, not {text!r}")
+    values = {"lemons": share.removesuffix("%"), "factor": factor}
+    lemons = Lemons(_positive(values, "lemons") / 100, _positive(values, "factor"))
+    if lemons.share > 1 or lemons.factor <= 1:
+        raise _bad(f"lemons are at most 100 % and fail more than 1 x as often, not {text!r}")
+    return lemons
+
+
+def _values(body: str, known: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in body.split(",") if body.strip() else ():
+        key, equals, value = item.strip().partition("=")
+        if key not in known or not equals:
+            choice = ", ".join(f"{name}=" for name in known) or "nothing here"
+            raise _bad(f"{item.strip()!r} is not one of {choice}")
+        values[key] = value
+    return values
+
+
+def _positive(values: Mapping[str, str], key: str) -> float:
+    if key not in values:
+        raise _bad(f"{key}= is missing")
+    try:
+        value = number(values[key], key)
+    except FieldError as error:
+        raise _bad(f"{key} {error.told}") from None
+    if value <= 0:
+        raise _bad(f"{key} must be more than 0, not {values[key]}")
+    return value
+
+
+def _whole(values: Mapping[str, str], key: str) -> int:
+    value = _positive(values, key)
+    if not value.is_integer():
+        raise _bad(f"{key} must be a whole number, not {values[key]}")
+    return int(value)
+
+
+def _bad(message: str) -> InputError:
+    return InputError(Problem("--failures", message))

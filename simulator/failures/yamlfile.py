@@ -1,0 +1,122 @@
+"""A file of causes, for `--failures model.yaml`.
+
+    preset: llama3            # start from its causes; leave out to start from none
+    scale: 1.5                # all of the preset's rates times this
+    lemons: {share: 0.012, factor: 20}      # for every cause of single hosts
+    causes:
+      - name: gpu
+        rate: 1.3                           # failures per 1,000 unit-days
+        repair: {mean_h: 190, kind: lognormal, sigma: 1.8}
+      - name: tor
+        rate: 0.2
+        scope: rack                         # all hosts of a rack at once
+        repair: {mean_h: 4}
+      - name: power
+        rate: 0.05
+        scope: rack
+        group: 12                           # racks on one feed
+        repair: {mean_h: 2, kind: fixed}
+      - name: infant
+        rate: 2
+        life: {shape: 0.6, age_days: 30}    # Weibull; shape 1, the default, is exponential
+        repair: {mean_h: 24}
+
+A cause of the preset's that is named again is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
+from scheduler.strictyaml import Document, load
+from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
+from simulator.failures.presets import PRESETS, preset
+from simulator.knobs import Amount, Positive, one_of
+
+
+class _RepairKeys(Keys):
+    mean_h: Amount
+    kind: Annotated[str, one_of(*REPAIRS)] = REPAIRS[0]
+    sigma: Positive = 1.0
+
+
+class _LifeKeys(Keys):
+    shape: Positive = 1.0
+    age_days: Amount = 0.0
+
+
+class _CauseKeys(Keys):
+    name: Text
+    rate: Positive
+    repair: _RepairKeys
+    life: _LifeKeys = Field(default_factory=_LifeKeys)
+    scope: Text = HOST
+    group: Count = 1
+
+
+class _LemonKeys(Keys):
+    share: Positive
+    factor: Positive
+
+
+class _FileKeys(Keys):
+    preset: Text | None = None
+    scale: Positive = 1.0
+    lemons: _LemonKeys | None = None
+    causes: list[_CauseKeys] = Field(default_factory=list)
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": _FileKeys,
+    "lemons": _LemonKeys,
+    "causes": _CauseKeys,
+    "repair": _RepairKeys,
+    "life": _LifeKeys,
+}
+
+
+def load_causes(path: Path) -> tuple[Cause, ...]:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    try:
+        keys = _FileKeys.model_validate(document.mapping())
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    _check(document, keys)
+    lemons = Lemons(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
+    causes = {c.name: c for c in preset(keys.preset, keys.scale)} if keys.preset else {}
+    causes |= {entry.name: _cause(entry) for entry in keys.causes}
+    hit = [c for c in causes.values() if c.scope == HOST] if lemons else []
+    causes |= {c.name: replace(c, lemons=lemons) for c in hit}
+    return tuple(causes.values())
+
+
+def _check(document: Document, keys: _FileKeys) -> None:
+    """What is wrong between the keys."""
+    wrong: list[tuple[str, str]] = []
+    if keys.preset is not None and keys.preset not in PRESETS:
+        wrong.append(("preset", f"must be one of {', '.join(PRESETS)}, not {keys.preset!r}"))
+    if keys.preset is None and not keys.causes:
+        wrong.append(("", "names neither a preset nor causes"))
+    if keys.lemons and keys.lemons.share > 1:
+        wrong.append(("lemons.share", "must be at most 1"))
+    if keys.lemons and keys.lemons.factor <= 1:
+        wrong.append(("lemons.factor", "must be more than 1"))
+    names = [entry.name for entry in keys.causes]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            wrong.append((f"causes.{at}.name", f"cause {name} is given twice"))
+    if wrong:
+        raise document.error(*wrong)
+
+
+def _cause(keys: _CauseKeys) -> Cause:
+    repair = Repair(keys.repair.mean_h, keys.repair.kind, keys.repair.sigma)
+    life = keys.life
+    return Cause(keys.name, keys.rate, repair, life.shape, life.age_days, keys.scope, keys.group)

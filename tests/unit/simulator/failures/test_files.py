@@ -1,0 +1,224 @@
+"""Files of causes and logs of other clusters: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.problems import InputError
+from simulator.failures import Outage, parse
+from simulator.failures.fleetlog import FleetLog, Interval, laid_out
+from simulator.failures.yamlfile import load_causes
+from simulator.traces.record import SECOND_NS
+from tests.replays import machine
+
+FABRIC = machine(10)
+LANL = (
+    "System,nodes,nodenumz,Prob Started,Prob Fixed,Down Time,"
+    "Facilities,Hardware,Human Error,Network,Undetermined,Software\n"
+)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as raised:
+        list(islice(parse(text)(FABRIC, 0), 10))
+    return str(raised.value)
+
+
+def fault(day: float, kind: str, node: str = "a", cause: str = "GPU") -> dict[str, Any]:
+    return {
+        "node_id": node,
+        "event_time": day,
+        "event_type": f"fault_{kind}",
+        "fault_type": {"Level": "Hardware Failure", "Class": cause, "Desc": "xid"},
+    }
+
+
+def test_a_file_of_causes(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "model.yaml",
+        """
+        preset: rsc1
+        scale: 2
+        lemons: {share: 0.1, factor: 5}
+        causes:
+          - {name: tor, rate: 0.2, scope: zone, group: 3, repair: {mean_h: 4, kind: fixed}}
+          - {name: new, rate: 1, life: {shape: 0.6, age_days: 30}, repair: {mean_h: 0}}
+        """,
+    )
+    host, tor, new = load_causes(path)
+
+    assert (host.name, host.rate) == ("rsc1-host", 13.0)
+    assert host.lemons is not None
+    assert host.lemons.factor == 5
+    assert (tor.scope, tor.group, tor.repair.kind, tor.lemons) == ("zone", 3, "fixed", None)
+    assert (new.shape, new.age_days, new.repair.mean_h) == (0.6, 30, 0)
+
+
+def test_a_cause_named_again_replaces_the_presets(tmp_path: Path) -> None:
+    text = "preset: rsc1\ncauses: [{name: rsc1-host, rate: 1, repair: {mean_h: 1}}]\n"
+    (cause,) = load_causes(write(tmp_path / "model.yaml", text))
+
+    assert cause.rate == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("preset: rsc9\n", ":1: preset: must be one of llama3, ft-hsdp, rsc1, rsc2, not 'rsc9'"),
+        ("scale: 2\n", "names neither a preset nor causes"),
+        ("causes:\n- {name: a, rate: 0, repair: {mean_h: 1}}\n", ":2: causes.0.rate: must be more"),
+        ("causes:\n- {name: a, rate: 1}\n", ":2: causes.0.repair: is required"),
+        (
+            "causes:\n- {name: a, rate: 1, repair: {mean_h: 1, kind: slow}}\n",
+            ":2: causes.0.repair.kind: must be one of exponential, fixed, lognormal, not 'slow'",
+        ),
+        ("causes:\n- {name: a, rat: 1, repair: {mean_h: 1}}\n", "did you mean rate?"),
+        ("preset: rsc1\nlemons: {share: 2, factor: 3}\n", ":2: lemons.share: must be at most 1"),
+        ("preset: rsc1\nlemons: {share: 0.1, factor: 1}\n", "lemons.factor: must be more than 1"),
+        ("preset: rsc1\nscale: .inf\n", ":2: scale: must be from 0 to 1e+12"),
+    ],
+)
+def test_a_bad_file_of_causes_is_named(tmp_path: Path, text: str, told: str) -> None:
+    path = write(tmp_path / "model.yaml", text)
+
+    assert told in refusal(str(path))
+    assert str(path) in refusal(str(path))
+
+
+def test_host_events_as_json_in_both_forms(tmp_path: Path) -> None:
+    rows = [
+        {"time_s": 90, "host": "z0-h1", "state": "up"},
+        {"time_s": 1.5, "host": "z0-h1", "state": "down", "cause": "gpu-lost"},
+    ]
+    listed = write(tmp_path / "a.json", json.dumps(rows, indent=1))
+    lines = write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, rows)))
+    expected = [
+        Outage(1_500_000_000, "z0-h1", True, "gpu-lost"),
+        Outage(90 * SECOND_NS, "z0-h1", False, "host-down"),
+    ]
+
+    assert list(parse(str(listed))(FABRIC, 0)) == expected
+    assert list(parse(str(lines))(FABRIC, 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[\n{"time_s": 1},\n{"host": 2}]', ":2: host: is required"),
+        ('[{"time_s": 1, "host": "z0-h0", "state": "off"}]', ":1: state: must be down or up"),
+        ('[{"time_s": 1, "host": "x", "state": "up"}]', ":1: host: must be a host of this fabric"),
+        ('[{"time": 1}]', ":1: time: is not one of time_s, host, state, cause"),
+        ("[1]", ":1: record: must be a JSON object"),
+        ('[\n{"time_s": 1,,}]', ":2: must be JSON"),
+    ],
+)
+def test_bad_host_events_are_named(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(str(write(tmp_path / "bad.json", text)))
+
+
+def test_infinitehbd_pairs_starts_and_ends_of_a_server(tmp_path: Path) -> None:
+    events = [fault(1, "start"), fault(1, "start", "b"), fault(2, "end"), fault(4, "end", "b")]
+    path = write(tmp_path / "faults.json", json.dumps(events))
+    stream = list(parse(f"infinitehbd:{path}")(machine(400), 0))
+
+    assert [(o.time_ns // SECOND_NS / 86_400, o.is_down) for o in stream] == [
+        (1, True),
+        (1, True),
+        (2, False),
+        (4, False),
+    ]
+    assert len({o.host for o in stream}) == 2
+    assert {o.cause for o in stream} == {"GPU: xid"}
+
+
+def test_a_small_fabric_takes_its_share_of_the_fleet(tmp_path: Path) -> None:
+    events = [
+        fault(day, kind, f"s{server}")
+        for server in range(200)
+        for day, kind in ((1.0, "start"), (2.0, "end"))
+    ]
+    path = write(tmp_path / "faults.json", json.dumps(events))
+    hit = {o.host for o in parse(f"infinitehbd:{path}")(machine(100), 0)}
+
+    assert 30 < len(hit) < 70  # 200 of 400 servers fail: half of the hosts
+
+
+def test_further_copies_of_a_fleet_fail_at_other_times() -> None:
+    log = FleetLog(4, 1000.0, (Interval(0, 10, 5, "x"), Interval(1, 10, 5, "x")))
+    stream = [o for o in laid_out(log, machine(12), 1) if o.is_down]
+    times = [o.time_ns for o in stream]
+
+    assert len(stream) == 6
+    assert len(set(times)) == 3  # what failed together still does
+    assert all(0 <= time_ns < 1000 * SECOND_NS for time_ns in times)
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([fault(1, "end")], ":1: event_type: ends what did not start, not 'fault_end'"),
+        ([fault(-1, "start")], ":1: event_time: must not be negative"),
+        ([{"node_id": "a"}], ":1: event_time: is required"),
+        ([fault(1, "start") | {"fault_type": 3}], ":1: fault_type.Class: must be a text"),
+        ([fault(1, "pause")], ":1: event_type: must be fault_start or fault_end"),
+    ],
+)
+def test_bad_infinitehbd_events_are_named(tmp_path: Path, events: Any, told: str) -> None:
+    path = write(tmp_path / "faults.json", json.dumps(events))
+
+    assert told in refusal(f"infinitehbd:{path}")
+
+
+def test_lanl_takes_one_system_and_counts_from_its_first_outage(tmp_path: Path) -> None:
+    text = LANL + (
+        "8,10,3,5/1/2001 11:30,5/1/2001 12:30,60,UPS,,,,,\n"
+        "2,49,0,5/1/2000 11:30,5/1/2000 12:30,60,,,,,,X\n"
+        "8,10,4,5/2/2001 11:30,5/2/2001 11:40,10,,,,,,\n"
+    )
+    path = tmp_path / "lanl.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    stream = list(parse(f"lanl:{path},system=8")(FABRIC, 0))
+
+    assert [(o.time_ns // SECOND_NS, o.is_down, o.cause) for o in stream] == [
+        (0, True, "Facilities: UPS"),
+        (3_600, False, "Facilities: UPS"),
+        (86_400, True, "unknown"),
+        (87_000, False, "unknown"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("8,10,x,5/1/2001 11:30,,60,,,,,,", ":2: nodenumz: must be a whole number, not 'x'"),
+        ("8,10,3,2001-05-01,,60,,,,,,", ":2: Prob Started: must be M/D/YYYY H:MM"),
+        ("8,10,3,5/1/2001 11:30,,-6,,,,,,", ":2: Down Time: must not be negative, not '-6'"),
+        ("9,10,3,5/1/2001 11:30,,6,,,,,,", "System: no outage of system '8'"),
+    ],
+)
+def test_bad_lanl_rows_are_named(tmp_path: Path, row: str, told: str) -> None:
+    path = write(tmp_path / "lanl.csv", f"{LANL}{row}\n")
+
+    assert told in refusal(f"lanl:{path}")
+
+
+def test_a_lanl_file_lacking_a_column_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "lanl.csv", "System,nodes\n")
+
+    assert refusal(f"lanl:{path}") == f"{path}:1: header: lacks 'nodenumz'"
+
+
+def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "no such file" in refusal(f"infinitehbd:{tmp_path}/x.json")
+    assert "cannot be read" in refusal(f"lanl:{tmp_path}/x.csv")

@@ -1,0 +1,221 @@
+"""Failure models: rates, ages, scopes, lemons and repairs, each against its distribution.
+
+Seeds are fixed. A count of n is held to four standard deviations of a Poisson count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import islice, takewhile
+from random import Random
+from statistics import fmean, median
+
+import pytest
+
+from placement.fabric import Fabric, from_spec
+from scheduler.problems import InputError
+from simulator.failures import Outage, parse
+from simulator.failures.cause import Lemons, Repair, Units
+from simulator.failures.presets import LLAMA3, PRESETS
+from simulator.traces.record import SECOND_NS
+
+DAY_NS = 86_400 * SECOND_NS
+FABRIC = from_spec(
+    {
+        "name": "racks",
+        "gpus_per_host": 8,
+        "tiers": [
+            {"name": "zone", "count": 2},
+            {"name": "rack", "count": 10},
+            {"name": "host", "count": 2},
+        ],
+    }
+)
+
+
+def downs(text: str, days: float, seed: int = 3, fabric: Fabric = FABRIC) -> list[Outage]:
+    stream = takewhile(lambda o: o.time_ns < days * DAY_NS, parse(text)(fabric, seed))
+    return [o for o in stream if o.is_down]
+
+
+def assert_poisson(count: int, mean: float) -> None:
+    assert abs(count - mean) < 4 * math.sqrt(mean), f"{count} where {mean:.0f} are due"
+
+
+def test_weibull_fails_at_its_rate_in_the_long_run() -> None:
+    """Renewal theorem: after many lives the rate is one over the mean life."""
+    count = len(downs("weibull:rate=100,shape=0.7,age_days=1000,repair_h=0", 1_000))
+
+    assert_poisson(count, 100 / 1000 * 40 * 1_000)
+
+
+def test_early_life_fails_most_when_new() -> None:
+    text = "weibull:rate=2,shape=0.5,repair_h=0"
+    new = downs(text, 20)
+    aged = downs(f"{text},age_days=2000", 20)
+
+    # H(t) = (t / scale)^shape, scale = mean / Gamma(1 + 1/shape): 20 of 500 days, 40 hosts
+    first_failures = 40 * (1 - math.exp(-((20 / (500 / 2)) ** 0.5)))
+    assert len({o.host for o in new}) == pytest.approx(first_failures, abs=4 * math.sqrt(10))
+    assert len(new) > 3 * len(aged)
+
+
+def test_the_first_life_of_a_new_host_is_weibull() -> None:
+    first: dict[str, float] = {}
+    for seed in range(20):
+        for outage in downs("weibull:rate=100,shape=2,repair_h=0", 60, seed):
+            first.setdefault(f"{seed}{outage.host}", outage.time_ns / DAY_NS)
+
+    # median = scale ln(2)^(1/2), mean 10 days = scale Gamma(1.5); 800 lives
+    expected = 10 / math.gamma(1.5) * math.sqrt(math.log(2))
+    assert len(first) == 800
+    assert median(first.values()) == pytest.approx(expected, rel=0.07)
+
+
+def test_a_rack_takes_all_its_hosts_at_once_and_brings_them_back_at_once() -> None:
+    stream = list(islice(parse("poisson:rate=5,repair_h=3,scope=rack,cause=tor")(FABRIC, 1), 400))
+    by_time: dict[tuple[int, bool], set[str]] = {}
+    for outage in stream:
+        by_time.setdefault((outage.time_ns, outage.is_down), set()).add(outage.host)
+
+    racks = {frozenset(hosts) for hosts in Units.of(FABRIC, "rack").hosts}
+    assert {frozenset(hosts) for hosts in by_time.values()} <= racks
+    assert len(by_time) > 150
+
+
+def test_rates_of_a_scope_are_per_domain() -> None:
+    hits = {o.time_ns for o in downs("poisson:rate=50,repair_h=0,scope=rack", 1_000)}
+
+    assert_poisson(len(hits), 50 / 1000 * 20 * 1_000)
+
+
+def test_a_power_feed_is_a_group_of_racks_of_one_zone() -> None:
+    units = Units.of(FABRIC, "rack", 4).hosts
+
+    assert [len(hosts) for hosts in units] == [8, 8, 4, 8, 8, 4]
+    assert all(len({host[:2] for host in hosts}) == 1 for hosts in units)
+
+
+def test_lemons_fail_so_many_times_as_often() -> None:
+    text = "poisson:rate=20,repair_h=0,lemons=5%x30"
+    lemons = set(Lemons(0.05, 30).choose(FABRIC.hosts, 3))
+    hit = Counter(o.host in lemons for o in downs(text, 2_000))
+
+    assert len(lemons) == 2
+    assert_poisson(hit[True], 20 * 30 / 1000 * 2 * 2_000)
+    assert_poisson(hit[False], 20 / 1000 * 38 * 2_000)
+
+
+def test_lemons_leave_the_failures_of_others_where_they_were() -> None:
+    plain = downs("poisson:rate=20,repair_h=0", 300)
+    rotten = downs("poisson:rate=20,repair_h=0,lemons=5%x30", 300)
+
+    assert set(plain) < set(rotten)
+
+
+def test_lemons_of_weibull_live_shorter() -> None:
+    lemons = set(Lemons(0.05, 30).choose(FABRIC.hosts, 3))
+    text = "weibull:rate=20,shape=0.8,age_days=500,repair_h=0,lemons=5%x30"
+    hit = Counter(o.host in lemons for o in downs(text, 1_000))
+
+    assert hit[True] == pytest.approx(20 * 30 / 1000 * 2 * 1_000, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("repair", "mean_h", "median_h"),
+    [
+        (Repair(5, "exponential"), 5, 5 * math.log(2)),
+        (Repair(5, "fixed"), 5, 5),
+        (Repair(5, "lognormal", 1.2), 5, 5 * math.exp(-(1.2**2) / 2)),
+        (Repair(0, "exponential"), 0, 0),
+    ],
+)
+def test_repairs_have_their_mean_and_median(repair: Repair, mean_h: float, median_h: float) -> None:
+    random = Random(5)
+    drawn = [repair.draw_s(random) / 3600 for _ in range(20_000)]
+
+    assert fmean(drawn) == pytest.approx(mean_h, rel=0.05)
+    assert median(drawn) == pytest.approx(median_h, rel=0.05)
+
+
+def test_a_crash_without_repair_goes_down_and_up_at_one_moment() -> None:
+    first, second = islice(parse("poisson:rate=5,repair_h=0")(FABRIC, 1), 2)
+
+    assert (first.is_down, second.is_down) == (True, False)
+    assert (first.time_ns, first.host) == (second.time_ns, second.host)
+
+
+def test_the_llama3_preset_has_the_counts_of_table_5() -> None:
+    host_days = 2_048 * 54
+    expected = {name: count for name, count, _ in LLAMA3}
+
+    assert sum(expected.values()) == 419
+    assert {c.name: c.rate * host_days / 1000 for c in PRESETS["llama3"]} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("llama3", 3.79), ("rsc1", 6.5), ("rsc2", 2.34), ("ft-hsdp", 2.3)]
+)
+def test_presets_have_the_published_rate(name: str, rate: float) -> None:
+    assert sum(cause.rate for cause in PRESETS[name]) == pytest.approx(rate, abs=0.005)
+
+
+def test_causes_of_a_preset_are_drawn_by_their_counts() -> None:
+    """Chi-square of 18 causes at 0.1 %: 40.8 at 17 degrees of freedom."""
+    found = Counter(o.cause for o in downs("llama3:scale=20", 4_000))
+    total = found.total()
+    chi = sum(
+        (found[name] - total * count / 419) ** 2 / (total * count / 419)
+        for name, count, _ in LLAMA3
+    )
+
+    assert total > 5_000
+    assert chi < 40.8
+
+
+def test_adding_a_cause_shifts_no_other() -> None:
+    alone = downs("llama3", 3_000)
+    more = downs("llama3; poisson:rate=1,repair_h=0,scope=rack,cause=tor", 3_000)
+
+    # a host that is down for another reason already does not go down again
+    kept = [o for o in more if o.cause != "tor"]
+    assert set(kept) <= set(alone)
+    assert len(kept) > 0.97 * len(alone)
+
+
+def test_scaling_one_preset_leaves_a_model_beside_it_alone() -> None:
+    def tor(scale: float) -> list[tuple[int, str]]:
+        text = f"poisson:rate=1,repair_h=0,scope=rack,cause=tor; rsc1:scale={scale}"
+        return [(o.time_ns, o.host) for o in downs(text, 2_000) if o.cause == "tor"]
+
+    few, many = tor(0.001), tor(0.01)
+    assert set(many) <= set(few)
+    assert len(few) > 30
+
+
+def test_an_unknown_scope_names_the_tiers() -> None:
+    with pytest.raises(InputError, match=r"scope: 'pod' is no tier of racks; there are zone, rack"):
+        parse("poisson:rate=1,repair_h=1,scope=pod")(FABRIC, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("weibull:rate=1,repair_h=1", "shape= is missing"),
+        ("poisson:rate=1,repair_h=1,shape=2", "'shape=2' is not one of rate="),
+        ("poisson:rate=1,repair_h=1,lemons=5", "lemons must be like 1.2%x20, not '5'"),
+        ("poisson:rate=1,repair_h=1,lemons=5%x1", "more than 1 x as often, not '5%x1'"),
+        ("poisson:rate=1,repair_h=1,lemons=5%x2,scope=rack", "lemons are hosts"),
+        ("poisson:rate=1,repair_h=1,group=1.5", "group must be a whole number, not 1.5"),
+        ("poisson:rate=1,repair_h=1,sigma=2", "sigma= is of repair=lognormal"),
+        ("llama3:rate=2", "'rate=2' is not one of scale=, lemons="),
+        ("llama3:scale=0", "scale must be more than 0, not 0"),
+        ("llama3;llama3", "cause 'faulty-gpu' is named twice"),
+    ],
+)
+def test_a_bad_model_is_named(text: str, told: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse(text)
+
+    assert told in str(raised.value)
