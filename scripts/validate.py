@@ -1,4 +1,4 @@
-"""Published values against ours, then the real traces under every policy.
+"""Published values against ours, the readers on the real traces, then those under every policy.
 
     make validate [TRACES=folder]
 
@@ -24,7 +24,7 @@ from typing import Any
 from placement.fabric import Fabric, from_spec, preset
 from scheduler.core import Policy
 from scheduler.problems import InputError
-from scripts import published
+from scripts import published, readings
 from scripts.starts import differences
 from simulator.case import Case, run_case
 from simulator.report import Report
@@ -93,12 +93,13 @@ def _traces(folder: Path) -> int:
         for name in missing:
             print(f"validate: {folder / name} is not there", file=sys.stderr)
         return 2
+    misread = readings.run(folder)
     broken = 0
     for trial in TRIALS:
         for policy in trial.policies:
             broken += not _passes(trial, folder, policy)
     print(f"{broken} replays break an invariant" if broken else "every invariant holds")
-    return 1 if broken else 0
+    return 1 if broken or misread else 0
 
 
 def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:

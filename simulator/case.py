@@ -75,7 +75,7 @@ def run_case(
 ) -> dict[str, Any]:
     """Replay, and return the totals with everything that they depend on.
 
-    `warn` gets a line for each record that is skipped and each job that is rejected.
+    `warn` gets a line for each record that is wrong and each job that is rejected.
 
     Raises: InputError on a trace, a failure model or an option that cannot be used.
     """
@@ -125,7 +125,7 @@ def run_case(
 
 
 class _Skipped:
-    """Counts bad records by what is wrong with them, or refuses the first."""
+    """Counts records left out by the reason, or refuses the first that is wrong."""
 
     def __init__(self, strict: bool, warn: Warn | None) -> None:
         self.kinds: Counter[str] = Counter()
@@ -134,10 +134,10 @@ class _Skipped:
 
     def __call__(self, path: Path, bad: BadRecord) -> None:
         problem = Problem(bad.field, bad.told, str(path), bad.line)
-        if self._strict:
+        if self._strict and bad.is_fault:
             raise InputError(problem)
         self.kinds[bad.kind] += 1
-        if self._warn:
+        if self._warn and bad.is_fault:
             self._warn(f"{problem}; skipped")
 
 
@@ -227,6 +227,8 @@ def _record(case: Case) -> dict[str, Any]:
 def _assumptions(case: Case) -> Iterator[str]:
     costs = case.costs
     yield mapping.MAPPING
+    if note := find_format(case.trace_format).note:
+        yield note
     if case.assumed_limit_s is None:
         yield mapping.TIME_LIMITS
     else:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from simulator.case import Case, Progress
 
 MOST_WARNINGS = 20
+# Spelt out, for the readers are imported only when a command runs; a test compares.
+TRACE_FORMATS = "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster."
 STEPS = 2_000  # kernel steps between two looks at the progress bar
 
 
@@ -34,9 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def replay_command(
     trace: Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)],
-    trace_format: Annotated[
-        str, typer.Option(help="swf, philly-csv or muster.", show_default=False)
-    ],
+    trace_format: Annotated[str, typer.Option(help=TRACE_FORMATS, show_default=False)],
     fabric: Annotated[
         str,
         typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),

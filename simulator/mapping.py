@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 
 from placement.parallelism import Parallelism
 from placement.request import Request, SpareRule
 from scheduler.core import Tenants
+from scheduler.core.admit import is_name
 from scheduler.core.job import JobSpec
 from simulator.traces.record import SECOND_NS, TraceJob
 
+ODD = re.compile(r"[^A-Za-z0-9._-]")
 MAPPING = (
     "a job of g GPUs (SWF: processors) is a gang of ceil(g / GPUs per host) whole hosts, pure data"
     " parallel, 1 byte per ring edge and step; jobs of a muster trace keep their own shape"
@@ -22,7 +25,7 @@ ASSUMED_LIMITS = (
     "a job without a time limit is taken to run {:g} h; one that outruns its limit runs on"
 )
 TENANTS = (
-    "a job belongs to the tenant named like its queue, else like its user, else to the default"
+    "a job belongs to the tenant named like its account, queue or user, else to the default"
     " one; jobs of a muster trace say it themselves"
 )
 
@@ -39,7 +42,13 @@ def job_spec(
     if job.spec is not None:
         return replace(job.spec, time_limit_s=limit_s)
     request = _gang(-(-job.gpus // gpus_per_host), gpus_per_host, spares)
-    return JobSpec(job.id, request, job.priority, limit_s)
+    return JobSpec(_name(job), request, job.priority, limit_s)
+
+
+def _name(job: TraceJob) -> str:
+    """The trace's own id, as far as it can name a job; else its line."""
+    name = ODD.sub("-", job.id).strip("._-")
+    return name if is_name(name) else f"line-{job.line}"
 
 
 def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpec:
@@ -47,7 +56,7 @@ def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpe
     if tenants is None or spec.tenant:
         return spec
     leaves = tenants.by_name.keys() - tenants.inner
-    tenant = next((name for name in (job.queue, job.user) if name in leaves), "")
+    tenant = next((name for name in (job.account, job.queue, job.user) if name in leaves), "")
     return replace(spec, tenant=tenant)
 
 

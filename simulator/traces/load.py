@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -11,24 +12,35 @@ from pathlib import Path
 from typing import IO, cast
 
 from scheduler.problems import InputError, Problem
-from simulator.traces import muster, philly_csv, swf
+from simulator.traces import gavel, helios, muster, pai, philly_csv, philly_json, sacct, swf
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
+from simulator.traces.sorting import by_submit, order
 
 WINDOW = 10_000  # records that may be out of place in a file that is sorted on the whole
+MOST_BYTES = 2**20  # of a line
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """A reader. `is_sorted`: files are in submit order, give or take WINDOW records;
-    the others are read whole before the first job leaves."""
+    the others are sorted on disk before the first job leaves. `is_lines`: a record is a
+    line, which has an end. `note`: what is assumed beyond what the file says."""
 
     read: Read
-    is_sorted: bool
+    is_sorted: bool = False
+    is_lines: bool = True
+    note: str = ""
 
 
 FORMATS: dict[str, Format] = {
     "swf": Format(swf.read, is_sorted=True),
-    "philly-csv": Format(philly_csv.read, is_sorted=False),
+    "philly-csv": Format(philly_csv.read),
+    "philly-json": Format(philly_json.read, is_lines=False),
+    "helios": Format(helios.read),
+    "acme": Format(helios.read_acme),
+    "pai": Format(pai.read, note=pai.NOTE),
+    "gavel": Format(gavel.read, note=gavel.NOTE),
+    "slurm-sacct": Format(sacct.read),
     "muster": Format(muster.read, is_sorted=True),
 }
 
@@ -61,7 +73,7 @@ class Trace:
         Raises: InputError when the file cannot be read.
         """
         try:
-            yield from self._in_window() if self.format.is_sorted else self._sorted()
+            yield from self._in_window() if self.format.is_sorted else by_submit(self._good())
         except FieldError as error:
             raise self._error(self._line, error.field, error.told) from None
         except OSError as error:
@@ -72,9 +84,6 @@ class Trace:
     def _error(self, line: int, field: str, message: str) -> InputError:
         return InputError(Problem(field, message, str(self.path), line))
 
-    def _sorted(self) -> Iterator[TraceJob]:
-        yield from sorted(self._good(), key=_order)
-
     def _in_window(self) -> Iterator[TraceJob]:
         """Sort through a heap of WINDOW jobs, so that no file has to fit in memory."""
         heap: list[tuple[tuple[int, int], TraceJob]] = []
@@ -84,7 +93,7 @@ class Trace:
                 late = f"is more than {WINDOW:,} records out of order"
                 self.on_bad(self.path, BadRecord(job.line, "submit", late, late))
                 continue
-            heappush(heap, (_order(job), job))
+            heappush(heap, (order(job), job))
             if len(heap) > WINDOW:
                 _, oldest = heappop(heap)
                 newest_ns = oldest.submit_ns
@@ -101,13 +110,18 @@ class Trace:
                 self.on_bad(self.path, record)
 
     def _lines(self) -> Iterable[tuple[int, str]]:
+        """Lines, those longer than MOST_BYTES in pieces, each with the number of its line."""
+        decode = getincrementaldecoder("utf-8")().decode
         with _open(self.path) as file:
-            for self._line, raw in enumerate(file, start=1):
-                yield self._line, raw.decode("utf-8")
-
-
-def _order(job: TraceJob) -> tuple[int, int]:
-    return job.submit_ns, job.line
+            self._line = 1
+            while raw := file.readline(MOST_BYTES):
+                is_whole = raw.endswith(b"\n")
+                if self.format.is_lines and not is_whole and len(raw) == MOST_BYTES:
+                    raise FieldError("line", f"is longer than {MOST_BYTES:,} bytes")
+                text = decode(raw)
+                yield self._line, text.removeprefix("\ufeff") if self._line == 1 else text
+                self._line += is_whole
+            decode(b"", final=True)
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from scheduler.core.job import JobSpec
 
 SECOND_NS = 1_000_000_000
+
+
+class Outcome(StrEnum):
+    """How a job of a trace ended, as far as the trace knows."""
+
+    UNKNOWN = ""
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +26,8 @@ class TraceJob:
 
     Its size is `gpus`, unless `spec` says more than a number can. `time_limit_ns`:
     what its owner asked for, None where the trace does not know. `line`: where it
-    stands in the file.
+    stands in the file. `outcome`: how it ended; told in summaries, of no effect on a
+    replay.
     """
 
     id: str
@@ -29,6 +40,8 @@ class TraceJob:
     queue: str = ""
     priority: int = 0
     spec: JobSpec | None = None
+    account: str = ""
+    outcome: Outcome = Outcome.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +49,16 @@ class BadRecord:
     """A record that cannot be replayed, and why.
 
     `message` is the same for every record with this fault, so that it can be counted;
-    `told` adds what stood there.
+    `told` adds what stood there. `is_fault`: the file is wrong here; else the record is
+    as it should be and only holds nothing to replay (a job without GPUs, one that never
+    ran): counted, and no reason to refuse the file.
     """
 
     line: int
     field: str
     message: str
     told: str
+    is_fault: bool = True
 
     @property
     def kind(self) -> str:
@@ -56,6 +72,8 @@ Read = Callable[[Lines], Iterator[TraceJob | BadRecord]]
 class FieldError(ValueError):
     """A field is not what the format says; readers turn it into a BadRecord."""
 
+    is_fault = True
+
     def __init__(self, field: str, message: str, value: str = "") -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
@@ -68,7 +86,13 @@ class FieldError(ValueError):
         return f"{self.message}, not {self.value!r}" if self.value else self.message
 
     def at(self, line: int) -> BadRecord:
-        return BadRecord(line, self.field, self.message, self.told)
+        return BadRecord(line, self.field, self.message, self.told, self.is_fault)
+
+
+class LeftOut(FieldError):
+    """The record is right and holds nothing to replay."""
+
+    is_fault = False
 
 
 def seconds_ns(text: str, field: str) -> int:
@@ -79,23 +103,31 @@ def seconds_ns(text: str, field: str) -> int:
     return round(number(text, field) * SECOND_NS)
 
 
-def number(text: str, field: str) -> float:
+def number(text: str, field: str, message: str = "must be a number") -> float:
     """Raises: FieldError on anything but a finite number."""
     try:
         value = float(text)
     except ValueError:
-        raise FieldError(field, "must be a number", text) from None
+        raise FieldError(field, message, text) from None
     if not abs(value) < 1e15:  # also false for nan
         raise FieldError(field, "must be a finite number below 1e15", text)
     return value
 
 
 def count(text: str, field: str) -> int:
-    """Raises: FieldError on anything but a whole number."""
+    """A whole number below 1e15; `8.0` is one too, as tools write it that know only decimals.
+
+    Raises: FieldError on anything else.
+    """
     try:
-        return int(text)
+        value: int | float = int(text)
     except ValueError:
-        raise FieldError(field, "must be a whole number", text) from None
+        value = number(text, field, "must be a whole number")
+    if not abs(value) < 1e15:
+        raise FieldError(field, "must be below 1e15", text[:40])
+    if value % 1:
+        raise FieldError(field, "must be a whole number", text)
+    return int(value)
 
 
 def usable(job: TraceJob, run: str, size: str) -> TraceJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,6 +121,22 @@ IMPORTS: Final[dict[Tool, Sequence[str]]] = {
 }
 
 
+PHILLY: Final = {
+    "status": "Pass",
+    "vc": "a",
+    "jobid": "application_1_2",
+    "user": "b",
+    "submitted_time": "2017-10-09 07:01:55",
+    "attempts": [
+        {
+            "start_time": "2017-10-09 07:02:00",
+            "end_time": "2017-10-09 08:02:00",
+            "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}],
+        }
+    ],
+}
+
+
 def traces() -> dict[str, Sequence[str]]:
     """By format; a format without a sample fails the test that all have one."""
     job = '{"submit_s": 0, "run_s": 60.5, "parallelism": {"tp": 8, "dp": 2}, "traffic": {"dp": 10}}'
@@ -131,6 +148,31 @@ def traces() -> dict[str, Sequence[str]]:
         ),
         "philly-csv": (
             "timestamp,duration,num_gpus,gpu_time,cluster\n0,60,8,480,a\n5.5,100,16,1600,b\n",
+        ),
+        "philly-json": (json.dumps([PHILLY, PHILLY | {"attempts": []}], indent=1),),
+        "helios": (
+            "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,"
+            "duration,queue\n7,u1,vc1,16,64,2,COMPLETED,2020-04-01 10:00:00,2020-04-01 10:01:00,"
+            "2020-04-01 11:01:00,3600,60\n8,u1,vc1,0,4,1,FAILED,2020-04-01 10:00:00,,,,\n",
+        ),
+        "acme": (
+            "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,"
+            "duration,queue,gpu_time\n5,u1,2,16,64,Pretrain,COMPLETED,2023-03-01 08:00:00+08:00,"
+            "2023-03-01 08:00:10+08:00,2023-03-01 08:00:18+08:00,8,10,128\n",
+        ),
+        "pai": (
+            "j1,worker,4,Terminated,100.0,160.5,600.0,29.3,25.0,V100\n"
+            "j1,ps,1,Running,100.0,,600.0,29.3,,\n",
+        ),
+        "gavel": (
+            "A3C\tpython3 a.py\t-n\t1\t1168\t30.5\t4\n"
+            "CycleGAN\tpython3 a.py\tdata\t-n\t1\t1168\t4\t1\t-1.0\t30\n",
+        ),
+        "slurm-sacct": (
+            "JobID|User|Account|Partition|State|Submit|Start|End|Elapsed|Timelimit|AllocTRES\n"
+            "123_4|ann|nlp|gpu|CANCELLED by 7|2026-03-01T10:00:00|2026-03-01T10:05:00|"
+            "2026-03-01T12:05:00|02:00:00|1-02:00:00|cpu=64,gres/gpu=16,gres/gpu:a100=16\n"
+            "123_4.batch||||COMPLETED|2026-03-01T10:00:00|2026-03-01T10:05:00|Unknown|1:0||\n",
         ),
         "muster": (f"# jobs\n{job}\n{job.replace('60.5', '9')}\n",),
     }

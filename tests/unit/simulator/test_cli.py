@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from scheduler.problems import InputError
-from simulator.cli import register
+from simulator.cli import TRACE_FORMATS, register
 
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
 FABRIC = """\
@@ -139,7 +139,8 @@ class TestMessages:
     def test_an_unknown_format_names_those_there_are(self) -> None:
         told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))
 
-        assert told == "--trace-format: no reader for 'pbs'; there are swf, philly-csv, muster"
+        known = TRACE_FORMATS.replace(" or", ",").rstrip(".")
+        assert told == f"--trace-format: no reader for 'pbs'; there are {known}"
 
     def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:
         (folder / "t.swf").write_text("; nothing\n\n")

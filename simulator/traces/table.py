@@ -1,0 +1,59 @@
+"""Tables of text: a record a line, cells between commas, bars or tabs.
+
+Columns are found by the names of a header, so that their order and further ones do not
+matter. A line is a record: a cell may be quoted, and may not go over lines.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from simulator.traces.record import BadRecord, FieldError, Lines, TraceJob
+
+Row = Mapping[str, str]
+
+
+def read_table(
+    lines: Lines, make: Callable[[int, Row], TraceJob], needed: Sequence[str], separator: str = ","
+) -> Iterator[TraceJob | BadRecord]:
+    """Jobs in the order of the file. `make`: (line, row by column) to a job.
+
+    Raises: FieldError when the header lacks a column that is needed.
+    """
+    names: list[str] = []
+    for line, text in lines:
+        cells = split(text, separator)
+        if cells == [""]:
+            continue
+        if not names:
+            names = _header(cells, needed)
+            continue
+        try:
+            yield make(line, _row(names, cells))
+        except FieldError as error:
+            yield error.at(line)
+
+
+def split(text: str, separator: str) -> list[str]:
+    """The cells of a line, without the blanks around them."""
+    text = text.rstrip("\r\n")
+    if separator == "," and '"' in text:
+        try:
+            return [cell.strip() for cell in next(csv.reader([text], strict=True), [""])]
+        except csv.Error:
+            pass  # quotes that do not pair stand for themselves
+    return [cell.strip() for cell in text.split(separator)]
+
+
+def _header(names: list[str], needed: Sequence[str]) -> list[str]:
+    for name in needed:
+        if name not in names:
+            raise FieldError("header", f"must name the column {name}", ",".join(names)[:200])
+    return names
+
+
+def _row(names: list[str], cells: list[str]) -> dict[str, str]:
+    if len(cells) != len(names):
+        raise FieldError("columns", "must be as many as in the header", str(len(cells)))
+    return dict(zip(names, cells, strict=True))

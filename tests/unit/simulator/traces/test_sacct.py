@@ -1,0 +1,139 @@
+"""Slurm's accounting: columns by name, ways to write GPUs and times, rows that are no jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.problems import InputError
+from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from tests.tracefiles import read_text
+
+ROW = {
+    "JobID": "123_4",
+    "User": "ann",
+    "Account": "nlp",
+    "Partition": "gpu",
+    "State": "COMPLETED",
+    "Submit": "2026-03-01T10:00:00",
+    "Start": "2026-03-01T10:05:00",
+    "End": "2026-03-01T12:05:00",
+    "ElapsedRaw": "7200",
+    "Timelimit": "1-02:00:00",
+    "NNodes": "2",
+    "AllocTRES": "billing=64,cpu=64,gres/gpu=16,mem=1T,node=2",
+}
+
+
+def read(tmp_path: Path, *rows: dict[str, str]) -> tuple[list[TraceJob], list[str]]:
+    lines = ["|".join(rows[0]), *("|".join(row.values()) for row in rows)]
+    return read_text(tmp_path, "slurm-sacct", "\n".join(lines) + "\n")
+
+
+def only(tmp_path: Path, **changed: str) -> TraceJob:
+    (job,), told = read(tmp_path, {**ROW, **changed})
+    assert told == []
+    return job
+
+
+def test_fields(tmp_path: Path) -> None:
+    assert only(tmp_path) == TraceJob(
+        id="123_4",
+        submit_ns=1_772_359_200 * SECOND_NS,
+        run_ns=7200 * SECOND_NS,
+        line=2,
+        gpus=16,
+        time_limit_ns=26 * 3600 * SECOND_NS,
+        user="ann",
+        queue="gpu",
+        account="nlp",
+        outcome=Outcome.COMPLETED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "gpus"),
+    [
+        ({"AllocTRES": "gres/gpu=16,gres/gpu:a100=16"}, 16),
+        ({"AllocTRES": "gres/gpu:a100=8,gres/gpu:h100=4,gres/gpumem=80G"}, 12),
+        ({"AllocTRES": "", "ReqTRES": "gres/gpu=8"}, 8),
+        ({"AllocTRES": "", "AllocGRES": "gpu:16"}, 16),
+        ({"AllocTRES": "", "AllocGRES": "craynetwork:1,gpu:a100:16(IDX:0-7)"}, 16),
+        ({"AllocTRES": "", "ReqGRES": "gpu:v100:4"}, 8),  # each of two nodes
+        ({"AllocTRES": "", "ReqGRES": "gpu"}, 2),
+    ],
+)
+def test_gpus_in_every_notation(tmp_path: Path, columns: dict[str, str], gpus: int) -> None:
+    assert only(tmp_path, **columns).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("columns", "run_s"),
+    [
+        ({"ElapsedRaw": "", "Elapsed": "1-00:00:01"}, 86_401),
+        ({"ElapsedRaw": "", "Elapsed": "05:07"}, 307),
+        ({"ElapsedRaw": ""}, 7200),  # End - Start
+    ],
+)
+def test_run_times_in_every_notation(tmp_path: Path, columns: dict[str, str], run_s: int) -> None:
+    assert only(tmp_path, **columns).run_ns == run_s * SECOND_NS
+
+
+@pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", "", "Unknown"])
+def test_no_time_limit(tmp_path: Path, limit: str) -> None:
+    assert only(tmp_path, Timelimit=limit).time_limit_ns is None
+
+
+def test_seconds_since_1970_are_a_time(tmp_path: Path) -> None:
+    assert only(tmp_path, Submit="1772359200").submit_ns == 1_772_359_200 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ("CANCELLED by 1001", Outcome.CANCELLED),
+        ("CANCELLED+", Outcome.CANCELLED),
+        ("TIMEOUT", Outcome.FAILED),
+        ("NODE_FAIL", Outcome.FAILED),
+    ],
+)
+def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: Outcome) -> None:
+    assert only(tmp_path, State=state).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"JobID": "123.batch"}, "left out 2: JobID: is a step of a job"),
+        ({"State": "RUNNING", "End": "Unknown"}, "left out 2: State: says that it never ran or"),
+        ({"State": "CANCELLED", "Start": "None"}, "left out 2: State: says that it never ran or"),
+        ({"AllocTRES": "cpu=4"}, "left out 2: AllocTRES: names no GPU"),
+        ({"ElapsedRaw": "", "End": "Unknown"}, "left out 2: End: is unknown"),
+        ({"JobID": ""}, "2: JobID: is empty"),
+        ({"Submit": "Sunday"}, "2: Submit: must be YYYY-MM-DD HH:MM:SS, not 'Sunday'"),
+        ({"ElapsedRaw": "-1"}, "2: Elapsed: must not be negative, not '-1'"),
+        ({"Timelimit": "2 hours"}, "2: Timelimit: must be [D-]HH:MM:SS, not '2 hours'"),
+        ({"User": "a|b"}, "2: columns: must be as many as in the header, not '13'"),
+    ],
+)
+def test_rows_that_are_not_replayed(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    jobs, (fault, *_) = read(tmp_path, {**ROW, **changed})
+
+    assert jobs == []
+    assert fault.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("without", "told"),
+    [
+        (("Submit",), "must name the column Submit"),
+        (("AllocTRES",), "must name AllocTRES or ReqTRES or AllocGRES or ReqGRES"),
+        (("ElapsedRaw", "End"), "must name ElapsedRaw or Elapsed or End"),
+    ],
+)
+def test_a_header_without_what_a_job_needs(
+    tmp_path: Path, without: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(InputError, match=f"trace:1: header: {told}"):
+        read(tmp_path, {name: cell for name, cell in ROW.items() if name not in without})
