@@ -221,7 +221,9 @@ def test_tenants_bound_what_their_jobs_hold(folder: Path) -> None:
     (folder / "tenants.yaml").write_text(TENANTS)
     found = totals("--tenants", "tenants.yaml")
     assert found["rejected_by_reason"] == {"infeasible": 2}
-    assert any("tenant named like its queue" in sentence for sentence in found["assumptions"])
+    assert any(
+        "tenant named like its account, queue" in sentence for sentence in found["assumptions"]
+    )
     assert found["tenants"] != totals()["tenants"]
 
 
