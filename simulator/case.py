@@ -22,9 +22,10 @@ from scheduler.tenantsfile import TenantsFile
 from scheduler.windowsfile import WindowsFile
 from simulator import failures, mapping
 from simulator.log import Log
-from simulator.metrics import Metrics
+from simulator.metrics import JobRow, Metrics
 from simulator.report import Report
 from simulator.run import Refused, Replay, Setting
+from simulator.story import Story
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 
@@ -82,12 +83,22 @@ def run_case(
     begin = time.perf_counter()
     skipped = _Skipped(case.strict, warn)
     trace = Trace(case.trace, find_format(case.trace_format), skipped)
-    metrics = Metrics(case.costs, report.job if report else None)
+    story = Story(case.fabric, case.costs) if report else None
+
+    def ended(row: JobRow) -> None:
+        if report and story:
+            report.job(row)
+            story.ended(row)
+
+    metrics = Metrics(case.costs, ended)
     log = Log(report.events if report else None)
 
     def sink(event: Event) -> None:
         metrics.feed(event)
         log.feed(event)
+        if report and story:
+            report.event(event)
+            story.feed(event)
 
     def refused(job: Refused) -> None:
         if warn:
@@ -119,8 +130,8 @@ def run_case(
         **_record(case),
         "log_sha256": log.digest,
     }
-    if report:
-        report.finish(totals)
+    if report and story:
+        report.finish(totals, story.told())
     return totals
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from scheduler.problems import InputError, Problem
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -81,8 +83,13 @@ def replay_command(
     ] = "0",
     report: Annotated[
         Path | None,
-        typer.Option(help="Folder for totals.json, jobs.csv, events.jsonl and summary.md."),
+        typer.Option(
+            help="Folder for a page (index.html), its figures, and tables of jobs and events."
+        ),
     ] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Tables of --report as Parquet too; needs pyarrow.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a trace with a record that cannot be used.")
     ] = False,
@@ -135,21 +142,28 @@ def replay_command(
         load_windows(windows) if windows is not None else None,
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
     )
-    totals = _run(case, report)
+    totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
 
 
-def _run(case: Case, folder: Path | None) -> dict[str, Any]:
+def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
     """The replay, with warnings and a progress bar on stderr."""
     from rich.console import Console
 
     from simulator.case import run_case
     from simulator.report import Report
+    from simulator.report.tables import need_parquet
 
+    if has_parquet:
+        if folder is None:
+            raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
+        need_parquet()
     console = Console(stderr=True)
     warnings = _Warnings()
     with ExitStack() as stack:
-        report = stack.enter_context(Report(folder)) if folder else None
+        report = None
+        if folder:
+            report = stack.enter_context(Report(folder, has_parquet=has_parquet))
         progress = stack.enter_context(_progress(console, case)) if console.is_terminal else None
         totals = run_case(case, report, warnings.add, progress)
     warnings.close()

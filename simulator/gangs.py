@@ -60,14 +60,19 @@ Change = Began | Stopped | Left
 class Gangs:
     """The attempts that hold hosts now.
 
-    `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and spares.
+    `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
     """
 
     def __init__(self) -> None:
         self.running = 0
         self.held = 0
+        self.spares = 0
         self._runs: dict[str, Run] = {}
         self._holder: dict[str, str] = {}
+
+    def holds(self, host: str) -> bool:
+        """Whether a gang holds this host, as one of its own or as a spare."""
+        return host in self._holder
 
     def feed(self, event: Event) -> tuple[Change, ...]:
         """What this event does to attempts, in order. Cost: O(hosts of the gang)."""
@@ -97,6 +102,7 @@ class Gangs:
         self._runs[run.name] = run
         self.running += len(run.hosts)
         self.held += len(run.hosts) + len(run.spares)
+        self.spares += len(run.spares)
         return (Began(run),)
 
     def _leave(self, name: str, now_ns: int, complete: bool = False) -> tuple[Change, ...]:
@@ -106,6 +112,7 @@ class Gangs:
         for host in run.hosts + run.spares:
             del self._holder[host]
         self.held -= len(run.hosts) + len(run.spares)
+        self.spares -= len(run.spares)
         stop_ns = run.stop_ns
         if stop_ns is None:
             stop_ns = now_ns
@@ -132,6 +139,7 @@ class Gangs:
             self._runs[name] = replace(run, spares=tuple(s for s in run.spares if s != event.host))
             del self._holder[event.host]
             self.held -= 1
+            self.spares -= 1
             return ()
         if run.stop_ns is not None:
             return ()

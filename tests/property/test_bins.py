@@ -1,0 +1,44 @@
+"""Bins keep the integral of any step function, to the nanosecond."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.story.bins import MOST, Bins
+
+Changes = list[tuple[int, int]]
+changes = st.lists(st.tuples(st.integers(0, 10**13), st.integers(-50, 50)), max_size=40)
+
+
+def area(found: Changes, since: int, until: int) -> int:
+    """Value x time between two moments, change by change."""
+    return sum(change * (until - max(at, since)) for at, change in found if at < until)
+
+
+@given(changes, st.integers(1, 10**13))
+def test_every_bin_has_its_share(found: Changes, beyond: int) -> None:
+    zero_ns = 77
+    bins = Bins(1, zero_ns)
+    ordered = sorted(found)
+    for at, change in ordered:
+        bins.add(0, change, zero_ns + at)
+    end = (ordered[-1][0] if ordered else 0) + beyond
+    assert bins.integral(0, zero_ns + end) == area(ordered, 0, end)
+    means = bins.means(0, zero_ns + end)
+    assert len(means) == len(bins.starts_s(zero_ns + end)) <= MOST
+    for i, mean in enumerate(means):
+        since, until = i * bins.width_ns, min(end, (i + 1) * bins.width_ns)
+        exact = area(ordered, since, until) / (until - since)
+        assert abs(mean - exact) <= 1e-9 * max(1.0, abs(exact))
+
+
+@given(changes)
+def test_setting_is_adding_the_difference(found: Changes) -> None:
+    added, fixed = Bins(1, 0), Bins(1, 0)
+    value = 0
+    for at, change in sorted(found):
+        value += change
+        added.add(0, change, at)
+        fixed.set(0, value, at)
+    assert added.means(0, 2 * 10**13) == fixed.means(0, 2 * 10**13)

@@ -1,0 +1,160 @@
+"""The story of a run, against what the run itself says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from placement.fabric import Fabric, from_spec
+from placement.request import NO_SPARES, SpareRule
+from scheduler.core import Limits
+from scheduler.core.costs import Costs
+from scheduler.core.events import Event
+from simulator import failures
+from simulator.failures import Outage
+from simulator.metrics import Metrics
+from simulator.run import Replay, Setting
+from simulator.story import Story
+from simulator.story.sizes import LARGEST, label
+from simulator.story.timeline import MOST_ROWS, rows
+from simulator.traces.record import TraceJob
+from tests.replays import down, machine, trace_job, up
+
+COSTS = Costs(checkpoint_s=600, restart_s=60)
+SPEC = {
+    "name": "small",
+    "gpus_per_host": 8,
+    "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
+}
+
+
+def told(
+    fabric: Fabric,
+    jobs: Sequence[TraceJob],
+    outages: Iterable[Outage] = (),
+    spares: SpareRule = NO_SPARES,
+) -> tuple[dict[str, Any], Metrics]:
+    story = Story(fabric, COSTS)
+    metrics = Metrics(COSTS, story.ended)
+
+    def sink(event: Event) -> None:
+        metrics.feed(event)
+        story.feed(event)
+
+    Replay(Setting(fabric, Limits(), COSTS, spares), jobs, sink, outages).run()
+    return story.told(), metrics
+
+
+@pytest.fixture(scope="module")
+def run() -> tuple[dict[str, Any], Metrics]:
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
+    model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
+    outages = failures.parse(model)(fabric.hosts, 5)
+    return told(fabric, jobs, outages, SpareRule(hosts=1))
+
+
+class TestManyFailures:
+    def test_parts_of_host_time_add_up_to_all_of_it(
+        self, run: tuple[dict[str, Any], Metrics]
+    ) -> None:
+        story, _ = run
+        assert sum(story["host_s"].values()) == pytest.approx(16 * story["span_s"], rel=1e-12)
+        assert all(part >= 0 for part in story["host_s"].values())
+        assert story["host_s"]["repeated"] > 0
+        assert story["host_s"]["spare"] > 0
+
+    def test_it_agrees_with_the_totals(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        story, metrics = run
+        parts = story["host_s"]
+        assert parts["kept"] * 1e9 == pytest.approx(metrics.productive_host_ns)
+        ran = parts["kept"] + parts["repeated"] + parts["restarting"]
+        assert ran * 1e9 == pytest.approx(metrics.running_host_ns)
+        held = ran + parts["stopped"] + parts["spare"]
+        assert held * 1e9 == pytest.approx(metrics.held_host_ns)
+        assert sum(c["failures"] for c in story["faults"]["causes"]) == metrics.host_failures
+        assert sum(found["jobs"] for found in story["sizes"]) == 90
+
+    def test_causes_are_apart(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        story, _ = run
+        assert {found["cause"] for found in story["faults"]["causes"]} == {"gpu", "switch"}
+
+    def test_the_map_has_what_the_timeline_has(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        story, _ = run
+        line = story["timeline"]
+        assert line["map"]["rows"] == ["z0", "z1", "z2", "z3"]
+        for i, running in enumerate(line["series"]["running"]):
+            assert sum(4 * row[i] for row in line["map"]["busy"]) == pytest.approx(
+                running, abs=0.01
+            )
+
+    def test_it_is_plain_values(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        story, _ = run
+        assert json.loads(json.dumps(story)) == story
+
+
+def test_what_waits_and_what_idles() -> None:
+    """One host of two: b wants both and waits 100 s while one idles; none idles after."""
+    story, _ = told(machine(2), [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2)])
+
+    assert story["host_s"]["idle_wanted"] == 100
+    assert story["host_s"]["idle_unwanted"] == 0
+    assert story["timeline"]["series"]["queued_jobs"][:101] == [1.0] * 100 + [0.0]
+    assert story["timeline"]["series"]["queued_hosts"][0] == 2
+    assert [found["job"] for found in story["longest_waits"]] == ["b", "a"]
+
+
+def test_a_host_that_fails_is_out_of_service_until_repaired() -> None:
+    jobs = [trace_job("a", 0, 1000)]
+    story, _ = told(machine(3), jobs, [down(100, "z0-h2"), up(300, "z0-h2")])
+
+    assert story["host_s"]["down"] == 200
+    (cause,) = story["faults"]["causes"]
+    assert cause == {"cause": "test", "failures": 1, "stopped_gangs": 0, "down_host_s": 200.0}
+
+
+def test_a_failure_that_is_never_repaired_counts_to_the_end() -> None:
+    story, _ = told(machine(3), [trace_job("a", 0, 1000)], [down(100, "z0-h2")])
+
+    assert story["faults"]["causes"][0]["down_host_s"] == 900
+
+
+def test_a_spare_that_steps_in_is_counted() -> None:
+    fabric = machine(3)
+    story, _ = told(
+        fabric, [trace_job("a", 0, 1000, gpus=2)], [down(700, "z0-h0")], SpareRule(hosts=1)
+    )
+
+    assert story["faults"]["spares_used"] == 1
+    assert story["faults"]["answers"] == [
+        {"answer": "swapped to a spare", "gangs": 1, "stood_s": 0.0}
+    ]
+    # 700 s run, 600 of them saved; 60 s to restart, then 400 s
+    assert story["host_s"]["repeated"] == 2 * 100
+    assert story["host_s"]["restarting"] == 2 * 60
+    assert story["span_s"] == 700 + 60 + 400
+
+
+@pytest.mark.parametrize(("hosts", "most"), [(40, 40), (1000, MOST_ROWS)])
+def test_one_domain_is_shown_host_by_host(hosts: int, most: int) -> None:
+    tier, names, row = rows(machine(hosts))
+
+    assert len(names) <= most
+    assert tier.endswith("host") or tier.endswith("hosts")
+    assert row.tolist() == sorted(row.tolist())
+    assert set(row.tolist()) == set(range(len(names)))
+
+
+def test_size_classes_have_names() -> None:
+    names = [label(at) for at in range(len(LARGEST) + 1)]
+    assert names[0] == "1 GPU"
+    assert names[1:3] == ["2-8 GPUs", "9-64 GPUs"]
+    assert names[-1] == "over 4,096 GPUs"
+
+
+def test_an_empty_log_has_no_story() -> None:
+    with pytest.raises(ValueError, match="begins with its fabric"):
+        Story(machine(1), COSTS).told()
