@@ -53,7 +53,7 @@ def run() -> tuple[dict[str, Any], Metrics]:
     fabric = from_spec(SPEC)
     jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
     model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
-    outages = failures.parse(model)(fabric.hosts, 5)
+    outages = failures.parse(model)(fabric, 5)
     return told(fabric, jobs, outages, SpareRule(hosts=1))
 
 
