@@ -25,6 +25,7 @@ from simulator.log import Log
 from simulator.metrics import JobRow, Metrics
 from simulator.report import Report
 from simulator.run import Refused, Replay, Setting
+from simulator.shapes import Attach, Rule
 from simulator.story import Story
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
@@ -37,6 +38,7 @@ class Case:
     `failures`: models, presets or files, see failures/. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
+    `attach`: how jobs that are no more than a size get a shape.
     """
 
     trace: Path
@@ -54,6 +56,7 @@ class Case:
     tenants: TenantsFile | None = None
     windows: WindowsFile | None = None
     assumed_limit_s: int | None = None
+    attach: Rule = Rule.RING
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def _setting(case: Case) -> Setting:
         case.tenants.tenants if case.tenants else None,
         _windows(case),
         case.assumed_limit_s is not None,
+        Attach(case.attach, case.seed),
     )
 
 
@@ -230,6 +234,7 @@ def _record(case: Case) -> dict[str, Any]:
             "format": case.trace_format,
             "since": case.since,
             "limit": case.limit,
+            "attach": case.attach.value,
         },
         "assumptions": list(_assumptions(case)),
     }
@@ -237,7 +242,7 @@ def _record(case: Case) -> dict[str, Any]:
 
 def _assumptions(case: Case) -> Iterator[str]:
     costs = case.costs
-    yield mapping.MAPPING
+    yield mapping.mapping(case.attach)
     if note := find_format(case.trace_format).note:
         yield note
     if case.assumed_limit_s is None:

@@ -81,6 +81,10 @@ def replay_command(
             " know nothing of spares. Jobs of a muster trace say it themselves."
         ),
     ] = "0",
+    attach: Annotated[
+        Literal["ring", "llm", "llm-elastic"],
+        typer.Option(help="What jobs train of which the trace knows only the size."),
+    ] = "ring",
     report: Annotated[
         Path | None,
         typer.Option(
@@ -124,6 +128,7 @@ def replay_command(
     from scheduler.tenantsfile import load_tenants
     from scheduler.windowsfile import load_windows
     from simulator.case import Case
+    from simulator.shapes import Rule
 
     case = Case(
         trace,
@@ -141,6 +146,7 @@ def replay_command(
         load_tenants(tenants) if tenants is not None else None,
         load_windows(windows) if windows is not None else None,
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
+        Rule(attach),
     )
     totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))

@@ -19,7 +19,8 @@ from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel
 from simulator.launcher import Launcher
-from simulator.mapping import job_spec, with_tenant
+from simulator.mapping import AS_RING, job_spec, with_tenant
+from simulator.shapes import Attach
 from simulator.traces.record import TraceJob
 
 
@@ -29,6 +30,7 @@ class Setting:
 
     `windows`: those of a replay whose first submit is at that time.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
+    `attach`: the shape of jobs of which the trace knows only the size.
     """
 
     fabric: Fabric
@@ -39,6 +41,7 @@ class Setting:
     tenants: Tenants | None = None
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
+    attach: Attach = AS_RING
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class Replay:
 
     def _arrive(self, job: TraceJob) -> None:
         setting = self._setting
-        spec = job_spec(job, setting.fabric.gpus_per_host, setting.spares, setting.assume_limits)
+        gpus_per_host = setting.fabric.gpus_per_host
+        spec = job_spec(job, gpus_per_host, setting.spares, setting.assume_limits, setting.attach)
         spec = with_tenant(spec, job, setting.tenants)
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))

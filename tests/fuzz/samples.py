@@ -174,7 +174,10 @@ def traces() -> dict[str, Sequence[str]]:
             "2026-03-01T12:05:00|02:00:00|1-02:00:00|cpu=64,gres/gpu=16,gres/gpu:a100=16\n"
             "123_4.batch||||COMPLETED|2026-03-01T10:00:00|2026-03-01T10:05:00|Unknown|1:0||\n",
         ),
-        "muster": (f"# jobs\n{job}\n{job.replace('60.5', '9')}\n",),
+        "muster": (
+            f"# jobs\n{job}\n{job.replace('60.5', '9')}\n"
+            '{"submit_s": 5, "run_s": 9, "gpus": 24, "user": "a", "outcome": "failed"}\n',
+        ),
     }
 
 

@@ -247,3 +247,12 @@ def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
 
 def test_conservative_is_a_policy(folder: Path) -> None:
     assert totals("--policy", "conservative")["completed"] == totals()["completed"]
+
+
+def test_what_jobs_train_is_an_option_and_recorded(folder: Path) -> None:
+    (folder / "t.jsonl").write_text('{"submit_s": 0, "run_s": 5, "gpus": 7, "name": "a"}\n')
+    arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml", "--format", "json")
+    found = json.loads(muster(*arguments, "--attach", "llm").stdout)
+
+    assert (found["completed"], found["trace"]["attach"]) == (1, "llm")
+    assert any("with a model" in sentence for sentence in found["assumptions"])

@@ -10,7 +10,7 @@ import pytest
 from scheduler.problems import InputError
 from simulator.traces import load
 from simulator.traces.load import Trace, find_format
-from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
+from simulator.traces.record import SECOND_NS, BadRecord, Outcome, TraceJob
 
 SWF_HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxProcs: 128\n;\n"
 PHILLY_HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -283,3 +283,51 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"binary:2: cannot be read"):
         read(path, "swf")
+
+
+# --- jobs of a known size alone -------------------------------------------------
+
+
+def test_a_muster_job_may_be_a_size(tmp_path: Path) -> None:
+    (job,), told = muster(
+        tmp_path,
+        '{"submit_s": 1, "run_s": 60, "gpus": 24, "name": "a", "user": "ann", "queue": "q",'
+        ' "account": "nlp", "outcome": "failed", "priority": 3, "time_limit_s": 90}',
+    )
+
+    assert told == []
+    assert job == TraceJob(
+        id="a",
+        submit_ns=SECOND_NS,
+        run_ns=60 * SECOND_NS,
+        line=1,
+        gpus=24,
+        time_limit_ns=90 * SECOND_NS,
+        user="ann",
+        queue="q",
+        priority=3,
+        account="nlp",
+        outcome=Outcome.FAILED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('"gpus": 0', "1: gpus: must be a whole number from 1, not '0'"),
+        ('"gpus": true', "1: gpus: must be a whole number from 1, not 'True'"),
+        ('"gpus": 1.5', "1: gpus: must be a whole number from 1, not '1.5'"),
+        (f'"gpus": 8, {GANG}', "1: parallelism: does not go with gpus"),
+        ('"gpus": 8, "spares": 1', "1: spares: does not go with gpus"),
+        ('"gpus": 8, "color": 1', "1: color: does not go with gpus"),
+        ('"gpus": 8, "priority": "high"', "1: priority: "),
+        (f'{GANG}, "outcome": "fine"', "1: outcome: must be completed, cancelled or failed"),
+        (f'{GANG}, "outcome": []', "1: outcome: must be completed, cancelled or failed"),
+        (f'{GANG}, "user": 5', "1: user: must be a text, not '5'"),
+    ],
+)
+def test_muster_sizes_that_cannot_be_replayed(tmp_path: Path, more: str, told: str) -> None:
+    jobs, (fault,) = muster(tmp_path, f'{{"submit_s": 0, "run_s": 1, {more}}}')
+
+    assert jobs == []
+    assert fault.startswith(told)

@@ -1,0 +1,72 @@
+"""Jobs as lines of muster's trace format."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, TextIO, cast
+
+from scheduler.core.job import JobSpec
+from scheduler.problems import InputError, Problem
+from scheduler.specs import job_to_mapping
+from simulator.traces.record import SECOND_NS, TraceJob
+
+
+def line(job: TraceJob, zero_ns: int, spec: JobSpec | None = None) -> str:
+    """One job. `zero_ns`: the time from which submits count; `spec`: its shape, where it
+    has one that the trace does not know."""
+    record: dict[str, Any] = {
+        "submit_s": _seconds(job.submit_ns - zero_ns),
+        "run_s": _seconds(job.run_ns),
+    }
+    spec = spec or job.spec
+    record |= _of_size(job) if spec is None else job_to_mapping(spec)
+    for key in ("user", "queue", "account", "outcome"):
+        if value := getattr(job, key):
+            record[key] = str(value)
+    return json.dumps(record, ensure_ascii=False, separators=(", ", ": ")) + "\n"
+
+
+def _of_size(job: TraceJob) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": job.id, "gpus": job.gpus}
+    if job.priority:
+        record["priority"] = job.priority
+    if job.time_limit_ns is not None:
+        record["time_limit_s"] = max(1, -(-job.time_limit_ns // SECOND_NS))
+    return record
+
+
+def _seconds(time_ns: int) -> int | float:
+    whole, odd = divmod(time_ns, SECOND_NS)
+    return time_ns / SECOND_NS if odd else whole
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """A text file to write, gzip if its name ends so; the same text gives the same bytes.
+
+    Raises: InputError when it cannot be written.
+    """
+    try:
+        with ExitStack() as stack:
+            raw: IO[bytes] = stack.enter_context(path.open("wb"))
+            if path.suffix == ".gz":  # without its name and time
+                packed = gzip.GzipFile("", "wb", mtime=0, fileobj=raw)
+                raw = cast(IO[bytes], stack.enter_context(packed))
+            yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+    except OSError as error:
+        raise InputError(Problem("--out", f"cannot be written: {error}", str(path))) from None
+
+
+def write(lines: Iterable[str], path: Path) -> int:
+    """How many lines were written."""
+    count = 0
+    with opened(path) as file:
+        for text in lines:
+            file.write(text)
+            count += 1
+    return count
