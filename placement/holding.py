@@ -9,7 +9,7 @@ import numpy as np
 from placement.fabric import Fabric, Ints
 from placement.hostset import Mask
 from placement.request import Request
-from placement.spares import size_spares
+from placement.spares import BY_DEFAULT, Sizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +22,63 @@ class Holding:
 
 
 def reserve_by_zone(
-    request: Request, capacities: list[int], gang: int, most_spares: int
+    request: Request,
+    capacities: list[int],
+    gang: int,
+    most_spares: int,
+    sizing: Sizing = BY_DEFAULT,
+    rack_hosts: int = 0,
 ) -> list[int]:
-    """Spares that each zone should keep if the gang fills it, before it is placed."""
+    """Spares that each zone should keep if the gang fills it, before it is placed.
+
+    `rack_hosts`: of a whole rack that the sizing may ask for. `capacities`: of every zone,
+    or of one that may be any.
+    """
+    is_any = len(capacities) == 1
     return [
-        min(capacity, most_spares, _wish(request, min(capacity, gang), gang))
-        for capacity in capacities
+        min(
+            capacity,
+            most_spares,
+            _wish(request, min(capacity, gang), gang, sizing, None if is_any else zone)
+            + (sizing.racks * rack_hosts if request.spares.is_auto else 0),
+        )
+        for zone, capacity in enumerate(capacities)
     ]
 
 
-def _wish(request: Request, hosts: int, gang: int) -> int:
-    """Spares for `hosts` hosts of the gang in one zone."""
+def _wish(request: Request, hosts: int, gang: int, sizing: Sizing, zone: int | None) -> int:
+    """Spares for `hosts` hosts of the gang in one zone, whole racks aside."""
     rule = request.spares
     if rule.is_auto:
-        return size_spares(hosts)
+        return sizing.wish(hosts, zone)
     return -(-rule.required(gang) * hosts // gang)
 
 
 def hold_spares(
-    fabric: Fabric, request: Request, free: Ints, hosts: tuple[int, ...], most_spares: int
+    fabric: Fabric,
+    request: Request,
+    free: Ints,
+    hosts: tuple[int, ...],
+    most_spares: int,
+    sizing: Sizing = BY_DEFAULT,
 ) -> Holding:
     """Spares for a gang on `hosts`, out of the `free` hosts it leaves.
 
     Each zone of the gang holds its own; what a zone lacks is held in the gang's other
     zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
-    then by host.
+    whole racks that are asked for first.
     """
     gang = np.asarray(hosts, dtype=np.int64)
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     zones = len(fabric.tiers[0].domains) if fabric.tiers else 1
     used = np.bincount(zone_of[gang], minlength=zones)
-    wishes = _wishes(request, used, len(hosts))
+    wishes = _wishes(request, used, len(hosts), sizing)
+    left = np.setdiff1d(free, gang, assume_unique=True)
+    racks = _whole_racks(fabric, left, zone_of, used, sizing) if request.spares.is_auto else {}
+    for zone, found in racks.items():
+        wishes[zone] += len(found)
     if not sum(wishes):
         return Holding((), 0, 0)
-    left = np.setdiff1d(free, gang, assume_unique=True)
     total = min(sum(wishes), most_spares)
     left_in = np.bincount(zone_of[left], minlength=zones)
     is_whole = left_in == np.bincount(zone_of, minlength=zones)
@@ -63,21 +86,41 @@ def hold_spares(
     queue = _by_preference(fabric, left)
     spares: list[int] = []
     for zone in range(zones):
-        spares += queue[zone_of[queue] == zone][: held[zone]].tolist()
+        first = racks.get(zone, [])
+        rest = queue[(zone_of[queue] == zone) & ~np.isin(queue, first)].tolist()
+        spares += [*first, *rest][: held[zone]]
     elsewhere = sum(held[zone] for zone in range(zones) if not used[zone])
     return Holding(tuple(spares), sum(wishes), elsewhere)
 
 
-def _wishes(request: Request, used: Ints, gang: int) -> list[int]:
+def _wishes(request: Request, used: Ints, gang: int, sizing: Sizing) -> list[int]:
     """Spares wished for in each zone; an exact number is shared out by hosts used."""
     if request.spares.is_auto:
-        return [size_spares(int(n)) if n else 0 for n in used]
+        return [sizing.wish(int(n), zone) if n else 0 for zone, n in enumerate(used)]
     total = request.spares.required(gang)
     shares = [total * int(n) // gang for n in used]
     by_remainder = sorted(range(len(used)), key=lambda z: (-(total * int(used[z]) % gang), z))
     for zone in by_remainder[: total - sum(shares)]:
         shares[zone] += 1
     return shares
+
+
+def _whole_racks(
+    fabric: Fabric, left: Ints, zone_of: Ints, used: Ints, sizing: Sizing
+) -> dict[int, list[int]]:
+    """By zone of the gang, the hosts of wholly free racks that the sizing asks for, as many
+    as there are."""
+    if not sizing.racks or len(fabric.tiers) < 2:
+        return {}
+    rack_of = fabric.tiers[-1].domain_by_host
+    size, free = np.bincount(rack_of), np.bincount(rack_of[left], minlength=rack_of.max() + 1)
+    whole = left[(free == size)[rack_of[left]]]
+    found = {}
+    for zone in np.flatnonzero(used).tolist():
+        here = whole[zone_of[whole] == zone]
+        racks = np.unique(rack_of[here])[: sizing.racks]
+        found[zone] = here[np.isin(rack_of[here], racks)].tolist()
+    return found
 
 
 def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: Mask) -> list[int]:

@@ -28,7 +28,7 @@ from placement.descend import Descent
 from placement.errors import BadInput
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockAxis, BlockGrid, block_axes, block_grids
-from placement.hostset import Mask
+from placement.hostset import HostSet, Mask
 from placement.layout import Layout, layout_cost
 from placement.milp import assign
 from placement.objective import like_zones, measure
@@ -247,6 +247,17 @@ class Near:
         fresh = np.empty_like(hosts)
         fresh[grid.block] = descent.host
         return tuple(np.where(stays, hosts, fresh).tolist())
+
+
+def placed_near(
+    fabric: Fabric, request: Request, room: HostSet, hint: Hint, limits: Limits
+) -> Hosts | None:
+    """The gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
+    zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None
+    when too few hosts can be had for a swap."""
+    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
+    near = Near(fabric, request, free, hint)
+    return None if near.swapped is None else near.options((), 0, limits)[0]
 
 
 def _by_block(grid: BlockGrid, layout: Layout) -> Ints:

@@ -44,6 +44,7 @@ from placement.request import (
 )
 from placement.seating import Hosts, Seating, Way
 from placement.shaped import shaped
+from placement.spares import BY_DEFAULT, Sizing
 from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
@@ -75,11 +76,12 @@ def place(
     hint: Hint | None = None,
     *,
     most_spares: int | None = None,
+    sizing: Sizing = BY_DEFAULT,
 ) -> Answer:
     """Hosts in block order and spares, with the cut and how far from optimal it can be.
 
     `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
-    what an *auto* rule may hold.
+    what an *auto* rule may hold, `sizing` is what it asks for.
 
     Raises: BadInput as `impossible`, or when the hint is of another size.
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
@@ -101,7 +103,8 @@ def place(
     def solve(inside: HostSet) -> Placement:
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
-        return _Placer(fabric, request, limits, hosts, max(required, most), hint).place()
+        most = max(required, most)
+        return _Placer(fabric, request, limits, hosts, most, hint, sizing).place()
 
     if request.where.is_shape:
         return shaped(fabric, room, request, gang + required, solve)
@@ -128,6 +131,7 @@ class _Placer:
         free: Ints,
         most_spares: int,
         hint: Hint | None,
+        sizing: Sizing,
     ) -> None:
         self.fabric = fabric
         self.request = request
@@ -136,6 +140,7 @@ class _Placer:
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares
         self.hint = hint
+        self.sizing = sizing
         self.notes: list[str] = []
 
     @cached_property
@@ -177,7 +182,9 @@ class _Placer:
         if self.request.objective is not Objective.BOTTLENECK:
             return []
         by_cut = replace(self.request, objective=Objective.CUT)
-        placer = _Placer(self.fabric, by_cut, self.limits, self.free, self.most_spares, None)
+        placer = _Placer(
+            *(self.fabric, by_cut, self.limits, self.free, self.most_spares, None, self.sizing)
+        )
         seating, ways, _ = placer._ways()
         return seating.seated(ways)
 
@@ -190,7 +197,9 @@ class _Placer:
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
-        held = hold_spares(self.fabric, self.request, self.free, hosts, self.most_spares)
+        held = hold_spares(
+            self.fabric, self.request, self.free, hosts, self.most_spares, self.sizing
+        )
         return _Option(hosts, held, cuts)
 
     def _best(self, options: list[_Option]) -> _Option:
@@ -208,7 +217,7 @@ class _Placer:
     def _ways(self) -> tuple[Seating, list[Way], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
         grids = self.grids
-        spares = reserve_by_zone(self.request, [self.gang], self.gang, self.most_spares)[0]
+        spares = self._reserved([self.gang])[0]
         inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
         if inside:
             seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang))
@@ -218,12 +227,20 @@ class _Placer:
         if np.count_nonzero(free_by_zone) > MOST_ZONES:
             return self._everywhere(free_by_zone.tolist())
         capacities = [int(n) for n in free_by_zone]
-        wanted = reserve_by_zone(self.request, capacities, self.gang, self.most_spares)
+        wanted = self._reserved(capacities)
         grid, step = self._zones(grids, capacities, wanted)
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         return seating, ways, grid.to_bytes(step.bound)
+
+    def _reserved(self, capacities: list[int]) -> list[int]:
+        """Spares that zones of these capacities should keep."""
+        rack = self.fabric.tiers[-1] if len(self.fabric.tiers) > 1 else None
+        rack_hosts = -(-self.fabric.host_count // len(rack.domains)) if rack else 0
+        return reserve_by_zone(
+            self.request, capacities, self.gang, self.most_spares, self.sizing, rack_hosts
+        )
 
     def _everywhere(self, capacities: list[int]) -> tuple[Seating, list[Way], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""

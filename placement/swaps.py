@@ -6,6 +6,7 @@ with the block there. Domains without a partner of the block all cost the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,16 +44,19 @@ def choose_swaps(
     the constraints of the request.
 
     Order: the least cut over the outermost tier, then a spare of one's own before a
-    free host, then the least cut over the inner tiers, then the lowest host number.
+    free host, then the least cut over the inner tiers, then a spare that leaves spare
+    racks whole, unless a whole rack was lost, then the lowest host number.
     Blocks are served one after the other. Cost: under a millisecond a block.
     """
     now = np.array(hosts, dtype=np.int64)
     joined = []
     leaving = set(blocks)
     kept = own | hostset.of(host for block, host in enumerate(hosts) if block not in leaving)
+    together = _together(fabric, [hosts[block] for block in blocks])
     for block in blocks:
         may = joinable(fabric, request.where, kept)
-        best = _best_host(fabric, request, now, block, own & may, free & may)
+        is_whole = hosts[block] in together
+        best = _best_host(fabric, request, now, block, (own & may, free & may), is_whole)
         if best is None:
             return None
         now[block] = best
@@ -63,10 +67,28 @@ def choose_swaps(
     return Swaps(tuple(joined), cut(fabric, request, now.tolist()))
 
 
+def _together(fabric: Fabric, left: Sequence[int]) -> set[int]:
+    """Those of the hosts that are left which share their rack with another one."""
+    if len(left) < 2 or len(fabric.tiers) < 2:
+        return set()
+    rack_of = fabric.tiers[-1].domain_by_host
+    racks = Counter(int(rack_of[host]) for host in left)
+    return {host for host in left if racks[int(rack_of[host])] > 1}
+
+
 def _best_host(
-    fabric: Fabric, request: Request, hosts: Ints, block: int, own: HostSet, free: HostSet
+    fabric: Fabric,
+    request: Request,
+    hosts: Ints,
+    block: int,
+    may: tuple[HostSet, HostSet],
+    is_whole: bool,
 ) -> int | None:
-    """Walk down the tree: on each tier keep the hosts in domains of the least cut."""
+    """Walk down the tree: on each tier keep the hosts in domains of the least cut.
+
+    `may`: hosts of one's own, and others. `is_whole`: its whole rack was lost.
+    """
+    own, free = may
     is_own = hostset.to_mask(own, fabric.host_count)
     candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
     if not len(candidates):
@@ -78,7 +100,12 @@ def _best_host(
             request, fabric.gpus_per_host, tier.domain_by_host[hosts], block, len(tier.domains)
         )[tier.domain_by_host[candidates]]
         candidates = candidates[cost <= cost.min()]
-    return int(_owned_first(candidates, is_own)[0])
+    candidates = _owned_first(candidates, is_own)
+    if len(fabric.tiers) < 2 or len(candidates) < 2 or not is_own[candidates[0]]:
+        return int(candidates[0])
+    rack = fabric.tiers[-1].domain_by_host[candidates]
+    left_in_rack = np.bincount(rack)[rack]
+    return int(candidates[np.argmax(left_in_rack) if is_whole else np.argmin(left_in_rack)])
 
 
 def _owned_first(candidates: Ints, is_own: npt.NDArray[np.bool_]) -> Ints:

@@ -20,6 +20,7 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    SparesChanged,
 )
 from scheduler.core.lifecycle import HostMove
 
@@ -32,6 +33,7 @@ class ChangeKind(StrEnum):
     STARTED = "started"
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
+    SPARES_CHANGED = "spares_changed"
     SWAPPED = "swapped"
     RESIZED = "resized"
     REQUEUED = "requeued"
@@ -55,6 +57,7 @@ _KINDS: dict[type[Event], ChangeKind] = {
     JobStarted: ChangeKind.STARTED,
     GangSwapped: ChangeKind.SWAPPED,
     GangResized: ChangeKind.RESIZED,
+    SparesChanged: ChangeKind.SPARES_CHANGED,
     JobRequeued: ChangeKind.REQUEUED,
     JobPreempted: ChangeKind.REQUEUED,
     JobEnded: ChangeKind.ENDED,
@@ -72,6 +75,7 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
             | JobStarted()
             | GangSwapped()
             | GangResized()
+            | SparesChanged()
             | JobRequeued()
             | JobPreempted()
             | JobEnded()

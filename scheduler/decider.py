@@ -18,8 +18,8 @@ from placement.hostset import HostSet
 from placement.request import Placement
 from scheduler import snapshot
 from scheduler.core import Job, Limits, Plan, State, decide, replay
-from scheduler.core.decide import placing
 from scheduler.core.events import Event
+from scheduler.core.finding import placing
 
 Spans = list[tuple[int, int]]
 

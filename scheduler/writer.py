@@ -25,8 +25,8 @@ from scheduler.access.caller import actor
 from scheduler.changes import Change
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
-from scheduler.core.decide import placing
 from scheduler.core.events import Event
+from scheduler.core.finding import placing
 from scheduler.entry import Answer, Entry, followed, whole
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention

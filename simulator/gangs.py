@@ -17,6 +17,7 @@ from scheduler.core.events import (
     JobPreempted,
     JobRequeued,
     JobStarted,
+    SparesChanged,
 )
 from scheduler.core.lifecycle import HostMove, JobState
 
@@ -83,6 +84,8 @@ class Gangs:
                 return self._swap(event)
             case GangResized():
                 return self._leave(event.name, event.time_ns) + self._begin(event)
+            case SparesChanged():
+                return self._hold(event)
             case JobRequeued() | JobPreempted():
                 return self._leave(event.name, event.time_ns)
             case JobEnded():
@@ -129,6 +132,17 @@ class Gangs:
         return left + self._enter(
             Run(event.name, event.attempt, tuple(hosts), spares, event.time_ns)
         )
+
+    def _hold(self, event: SparesChanged) -> tuple[Change, ...]:
+        """Other spares from here on; the ranks run on."""
+        run = self._runs[event.name]
+        for host in run.spares:
+            del self._holder[host]
+        for host in event.spares:
+            self._holder[host] = run.name
+        self.held += len(event.spares) - len(run.spares)
+        self._runs[event.name] = replace(run, spares=event.spares)
+        return ()
 
     def _fail(self, event: HostMoved) -> tuple[Change, ...]:
         name = self._holder.get(event.host)

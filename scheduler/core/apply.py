@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from placement import hostset
 from placement.fabric import from_spec
@@ -27,6 +27,7 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    SparesChanged,
     TenantsLoaded,
     WindowClosed,
     WindowOpened,
@@ -44,12 +45,12 @@ from scheduler.core.lifecycle import (
     JobState,
     after,
 )
-from scheduler.core.overlay import Overlay
+from scheduler.core.overlay import with_entry as _with
+from scheduler.core.overlay import without_entry as _without
 from scheduler.core.requests import remembered
+from scheduler.core.spares import faults
 from scheduler.core.state import RETAINED, Host, State
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+from scheduler.core.storm import struck
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:
@@ -80,6 +81,8 @@ def apply(state: State, event: Event) -> State:
             after_event = _swapped(state, event)
         case GangResized():
             after_event = _resized(state, event)
+        case SparesChanged():
+            after_event = _spares_changed(state, event)
         case JobRequeued():
             after_event = _requeued(state, event, JobMove.REQUEUE)
         case JobPreempted():
@@ -97,14 +100,16 @@ def apply(state: State, event: Event) -> State:
         case _:
             assert_never(event)
     requests = remembered(state.requests, event)
-    return replace(after_event, version=state.version + 1, requests=requests)
+    seen_ns = max(state.seen_ns, event.time_ns)
+    return replace(after_event, version=state.version + 1, requests=requests, seen_ns=seen_ns)
 
 
 def _loaded(state: State, event: FabricLoaded) -> State:
     """Jobs hold hosts by number, and another fabric numbers them differently."""
     if state.fabric is not None:
         raise KeyError("a log has one fabric; this is the second")
-    return replace(state, fabric=from_spec(event.spec))
+    seen = faults.loaded(event.time_ns)
+    return replace(state, fabric=from_spec(event.spec), faults=seen)
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:
@@ -166,6 +171,7 @@ def _started(state: State, event: JobStarted) -> State:
         lower_bound=event.lower_bound,
         notes=event.notes,
         reason="",
+        stop_ns=None,
     )
     return replace(
         state,
@@ -196,6 +202,8 @@ def _swapped(state: State, event: GangSwapped) -> State:
         cuts=event.cuts,
         lower_bound=job.lower_bound if is_bounded else 0,
         reason="",
+        stop_ns=None,
+        ladder=event.ladder,
     )
     held = (state.held & ~job.held) | running.held
     swapped = replace(
@@ -223,6 +231,8 @@ def _resized(state: State, event: GangResized) -> State:
         lower_bound=event.lower_bound,
         notes=event.notes,
         reason=event.reason,
+        stop_ns=None,
+        ladder=event.ladder,
     )
     resized = replace(
         state,
@@ -232,6 +242,17 @@ def _resized(state: State, event: GangResized) -> State:
         accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
     return _emptied(resized, job, event.time_ns)
+
+
+def _spares_changed(state: State, event: SparesChanged) -> State:
+    job = state.jobs[event.name]
+    changed = replace(job, spares=state.loaded_fabric.indices(event.spares))
+    return replace(
+        state,
+        jobs=_with(state.jobs, job.name, changed),
+        held=(state.held & ~job.held) | changed.held,
+        accounts=charged(state, job.tenant, _size(changed) - _size(job), event.time_ns),
+    )
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
@@ -246,6 +267,8 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         lower_bound=0,
         notes=(),
         reason=event.reason,
+        stop_ns=None,
+        ladder=event.ladder if isinstance(event, JobRequeued) else (),
     )
     freed = replace(
         state,
@@ -293,14 +316,16 @@ def _ended(state: State, event: JobEnded) -> State:
 
 def _host_moved(state: State, event: HostMoved) -> State:
     index = state.loaded_fabric.index_by_name[event.host]
-    now = after(HOST_MOVES, state.host(index).state, event.move)
+    before = state.host(index).state
+    now = after(HOST_MOVES, before, event.move)
     if now is HostState.HEALTHY:
         hosts = _without(state.hosts, index)
     else:
         hosts = _with(state.hosts, index, Host(now, event.time_ns, event.reason))
     bit = 1 << index
     unhealthy = state.unhealthy & ~bit if now is HostState.HEALTHY else state.unhealthy | bit
-    moved = replace(state, hosts=hosts, unhealthy=unhealthy)
+    seen = faults.moved(state.faults, before, now, event.time_ns)
+    moved = replace(state, hosts=hosts, unhealthy=unhealthy, faults=seen)
     job = state.holder(index)
     if job is None or event.move is not HostMove.FAIL:
         return moved
@@ -317,8 +342,9 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
             held=state.held & ~(1 << index),
             accounts=charged(state, job.tenant, -1, event.time_ns),
         )
+    costs = state.tenants.preemption.costs
     hit = replace(
-        job,
+        struck(job, index, event.time_ns, costs),
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         reason=f"host {event.host} failed: {event.reason}",
@@ -365,15 +391,3 @@ def _unreserved(state: State, name: str) -> Mapping[str, int]:
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple([other for other in names if other != name])
-
-
-def _with(mapping: Mapping[_K, _V], key: _K, value: _V) -> Overlay[_K, _V]:
-    return _overlay(mapping).having(key, value)
-
-
-def _without(mapping: Mapping[_K, _V], key: _K) -> Overlay[_K, _V]:
-    return _overlay(mapping).without(key)
-
-
-def _overlay(mapping: Mapping[_K, _V]) -> Overlay[_K, _V]:
-    return mapping if isinstance(mapping, Overlay) else Overlay(mapping)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -20,15 +21,19 @@ from scheduler.core.events import (
     GangResized,
     GangSwapped,
     HostSwap,
+    JobEnded,
     JobRequeued,
     JobsReserved,
     JobStarted,
+    SparesChanged,
 )
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
 from scheduler.core.plan import (
     Action,
+    GiveUp,
     Plan,
+    Refill,
     Requeue,
     Reserve,
     Resize,
@@ -39,6 +44,7 @@ from scheduler.core.plan import (
     taken,
 )
 from scheduler.core.state import State
+from scheduler.core.storm import avoided
 from scheduler.core.victims import (
     Victim,
     candidates,
@@ -49,6 +55,7 @@ from scheduler.core.victims import (
     unneeded,
     without,
 )
+from scheduler.core.words import hosts_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
         free_then, quotas_then = free | freed(gone), without(quotas, gone) if gone else quotas
         company_then = company.without([v.name for v in gone]) if gone else company
         outcome = (
-            _unwanted(state, action, company_then)
+            _unwanted(state, action, company_then, now_ns)
             or _untimely(state, action, calendar, now_ns)
             or _check(state, action, free_then, quotas_then, now_ns)
         )
@@ -90,7 +97,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events += outcome if isinstance(outcome, tuple) else (outcome,)
         free, quotas, company = free_then & ~taken(action), quotas_then, company_then
-        if isinstance(action, Swap | Resize | Tidy):
+        if isinstance(action, Swap | Resize | Tidy | Refill):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
         if isinstance(action, Start):
@@ -119,7 +126,13 @@ def _check(
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return f"job {action.name} is no longer interrupted"
-            return JobRequeued(now_ns, action.name, action.reason)
+            return JobRequeued(now_ns, action.name, action.reason, action.ladder)
+        case GiveUp():
+            if action.name not in state.stopped:
+                return f"job {action.name} is no longer interrupted"
+            return JobEnded(now_ns, action.name, JobState.FAILED, action.reason)
+        case Refill():
+            return _refill(state, action, free, quotas, now_ns)
         case Reserve():
             return _reserve(state, action, now_ns)
         case Turn():
@@ -163,7 +176,10 @@ def _spared(
 def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:
     """Which window the action would reach into, or does not give way to any more; empty when
     none is in the way."""
-    if not isinstance(action, Start | Swap | Resize | Requeue) or action.name not in state.jobs:
+    if (
+        not isinstance(action, Start | Swap | Resize | Requeue | Refill)
+        or action.name not in state.jobs
+    ):
         return ""
     job = state.jobs[action.name]
     if isinstance(action, Requeue):
@@ -179,15 +195,19 @@ def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> 
     return ""
 
 
-def _unwanted(state: State, action: Action, company: Company) -> str:
-    """Which hosts lie beside jobs that they must not lie beside; empty when none does."""
-    if not isinstance(action, Start | Swap | Resize) or action.name not in state.jobs:
+def _unwanted(state: State, action: Action, company: Company, now_ns: int) -> str:
+    """Which hosts lie beside jobs that they must not lie beside, or stopped this job of
+    late; empty when none does."""
+    if not isinstance(action, Start | Swap | Resize | Refill) or action.name not in state.jobs:
         return ""
     job = state.jobs[action.name]
+    fabric = state.loaded_fabric
+    if shut := taken(action) & avoided(job, state.tenants.restarts, now_ns):
+        return f"job {job.name}: host {fabric.hosts[hostset.members(shut)[0]]} stopped it of late"
     closed = taken(action) & company.closed(job.name, job.spec.neighbours)
     if not closed:
         return ""
-    host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
+    host = fabric.hosts[hostset.members(closed)[0]]
     return f"job {job.name}: host {host} lies beside a job that is to be kept apart"
 
 
@@ -229,13 +249,20 @@ def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | str:
     return JobsReserved(now_ns, starts) if starts else "no job of the reservations waits still"
 
 
-def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped | str:
+def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event, ...] | str:
+    """The swap, after what those give up whose spares join."""
     if not _may(state, action.name, JobMove.SWAP):
         return f"job {action.name} is no longer running"
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
     hosts = list(job.hosts)
     usable = free | (hostset.of(job.spares) & ~state.out_of_service)
+    lent = _lent(state, action)
+    if isinstance(lent, str):
+        return lent
+    usable |= hostset.of(host for host, _ in lent)
+    # Blocks may change places: what one leaves another may take.
+    usable |= hostset.of(move.left for move in action.moves) & ~state.out_of_service
     for move in action.moves:
         if move.block >= len(hosts) or hosts[move.block] != move.left:
             return f"job {action.name}: block {move.block} moved meanwhile"
@@ -248,6 +275,9 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
         return f"job {action.name}: runs on, its hosts need not be left any more"
     if any(state.host(host).state is HostState.FAILED for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
+    shut = avoided(job, state.tenants.restarts, now_ns)
+    if shut & hostset.of(hosts) and job.state is JobState.INTERRUPTED:
+        return f"job {action.name}: another host failed meanwhile"
     if wrong := broken(fabric, job.request.where, hostset.of(hosts)):
         return f"job {action.name}: {wrong[0]}"
     if cut(fabric, job.request, hosts) != action.cuts:
@@ -255,7 +285,54 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> GangSwapped
     swaps = tuple(
         HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
     )
-    return GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts)
+    swapped = GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts, action.ladder)
+    return (*_given(state, action, lent, now_ns), swapped)
+
+
+def _lent(state: State, action: Swap) -> list[tuple[int, str]] | str:
+    """Spares of other jobs that join, each with its job, or a sentence saying which one is
+    not to be had any more."""
+    joined = {move.joined for move in action.moves}
+    found: list[tuple[int, str]] = []
+    for name in action.lenders:
+        job = state.jobs.get(name)
+        spares = job.spares if job is not None else ()
+        mine = [s for s in spares if s in joined and not hostset.has(state.out_of_service, s)]
+        if job is None or not mine or not job.spec.request.spares.is_auto:
+            return f"job {action.name}: {name} has no spare for it any more"
+        found += [(spare, name) for spare in mine]
+    return found
+
+
+def _given(
+    state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
+) -> Iterator[SparesChanged]:
+    """What each lender holds from here on."""
+    gone = {host for host, _ in lent}
+    for name in action.lenders:
+        kept = tuple(s for s in state.jobs[name].spares if s not in gone)
+        names = state.loaded_fabric.names(kept)
+        count = len(state.jobs[name].spares) - len(kept)
+        reason = f"{action.name} took {hosts_text(count)} for those that failed"
+        yield SparesChanged(now_ns, name, names, reason)
+
+
+def _refill(
+    state: State, action: Refill, free: HostSet, quotas: Quotas, now_ns: int
+) -> SparesChanged | str:
+    """A running job holds free hosts more, as a start may take them, or lets some go."""
+    job = state.jobs.get(action.name)
+    if job is None or job.state is not JobState.RUNNING:
+        return f"job {action.name} is no longer running"
+    if hostset.of(action.spares) & ~(action.joined | hostset.of(job.spares)):
+        return f"job {action.name}: its spares changed meanwhile"
+    allowed = quotas.allowance(job, free)
+    if action.joined & ~(free & allowed.reach):
+        return f"job {action.name}: a host is no longer free to be held"
+    if action.joined.bit_count() > min(allowed.limit, allowed.pool):
+        return f"job {action.name}: tenant {job.tenant} may hold no more meanwhile"
+    names = state.loaded_fabric.names(action.spares)
+    return SparesChanged(now_ns, action.name, names, action.reason)
 
 
 def _resize(
@@ -289,6 +366,7 @@ def _resize(
         placement.lower_bound,
         placement.notes,
         action.reason,
+        action.ladder,
     )
 
 

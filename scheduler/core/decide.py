@@ -16,12 +16,11 @@ When nothing starts, elastic gangs grow on what is left (grow).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from placement import hostset
 from placement.hostset import HostSet
-from placement.place import place
 from placement.request import Placement
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.apply import replay
@@ -31,6 +30,7 @@ from scheduler.core.cells import highest
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
+from scheduler.core.finding import Find, placing
 from scheduler.core.grow import growths
 from scheduler.core.job import Job
 from scheduler.core.order import Line
@@ -40,13 +40,12 @@ from scheduler.core.preempt import Gone
 from scheduler.core.preempting import Preempting, noted
 from scheduler.core.reserve import Outlook
 from scheduler.core.restart import restarts
+from scheduler.core.spares.refill import refills
 from scheduler.core.state import State
+from scheduler.core.storm import avoided, clear_ns, looks_again_ns
 from scheduler.core.tidying import tidied
 from scheduler.core.verdict import Hold, Verdict
 from scheduler.core.victims import freed, unneeded
-
-# (job, free hosts, hosts it may hold at most) -> where it would run
-Find = Callable[[Job, HostSet, int], Placement | None]
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
@@ -77,8 +76,13 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
     grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, desk)
-    actions = (*first, *starts, *grown, *desk.promises())
-    moments = (desk.preempting.look_again_ns, next_edge_ns(state), grow_ns)
+    filled = () if first or starts or grown else refills(state, now_ns, limits, desk)
+    actions = (*first, *starts, *grown, *filled, *desk.promises())
+    stopped = (state.jobs[name] for name in state.stopped)
+    moments = (
+        *(desk.preempting.look_again_ns, next_edge_ns(state), grow_ns, desk.clear_ns),
+        *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
+    )
     again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)
     return Plan(state.version, actions, desk.rule.reservations, again_ns)
 
@@ -88,18 +92,6 @@ def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:
     is promised to them, is not what it was."""
     answer = commit(state, Plan(state.version, first), now_ns) if first else ()
     return state if isinstance(answer, Conflict) else replay(answer, state)
-
-
-def placing(state: State, limits: Limits) -> Find:
-    """Placement by the cut, on at most so many hosts, spares included."""
-
-    def find(job: Job, free: HostSet, most: int) -> Placement | None:
-        spares = most - job.gang_hosts
-        fabric = state.loaded_fabric
-        answer = place(fabric, free, job.request, limits.place, most_spares=spares)
-        return answer if isinstance(answer, Placement) else None
-
-    return find
 
 
 class Desk:
@@ -127,6 +119,8 @@ class Desk:
             state, now_ns, limits, self.quotas, self._outlook, self.company, aim
         )
         self.sent: dict[str, Gone] = {}
+        self.clear_ns: int | None = None  # when somebody who waits may use a host again
+        self._restarts = state.tenants.restarts
         self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
         self._jobs = state.jobs
         self._line = Line(state, now_ns, limits, self.quotas.book)
@@ -228,8 +222,10 @@ class Desk:
             return Hold.HOSTS
         if needed > by_quota.pool:
             return Hold.PROMISES
-        if needed > self._unclosed(job, by_quota.reach).bit_count():
-            return Hold.WINDOW
+        open_to = self._unclosed(job, by_quota.reach)
+        if needed > open_to.bit_count():
+            is_shy = avoided(job, self._restarts, self._now_ns) & by_quota.reach
+            return Hold.AVOIDS if is_shy else Hold.WINDOW
         open_to = self._allowed(job, by_quota).reach
         return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
 
@@ -278,6 +274,7 @@ class Desk:
         if first is not None and end_ns > first.start_ns:
             return 0, 0
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
+        hosts &= ~avoided(job, self._restarts, self._now_ns)
         hosts &= ~self.company.closed(job.name, job.spec.neighbours)
         room = self.rule.room(replace(job, needed=1), end_ns, allowed)
         return hosts, self.caps.room(job, end_ns, min(room, allowed.limit))
@@ -295,10 +292,18 @@ class Desk:
         return _narrowed(allowed, self.company.room(job, self._unclosed(job, allowed.reach)))
 
     def _unclosed(self, job: Job, hosts: HostSet) -> HostSet:
-        """Those of `hosts` that no window closes to `job` if it starts now."""
+        """Those of `hosts` that did not stop `job` of late, and that no window closes to it
+        if it starts now."""
+        if job.strikes and (shut := avoided(job, self._restarts, self._now_ns)):
+            hosts &= ~shut
+            self._await(clear_ns(job, self._restarts, self._now_ns))
         if not self._has_windows:
             return hosts
         return hosts & ~self.calendar.closed(job, self._now_ns, self.end_ns(job))
+
+    def _await(self, at_ns: int | None) -> None:
+        moments = [at for at in (at_ns, self.clear_ns) if at is not None]
+        self.clear_ns = min(moments, default=None)
 
     def _beside_first(self, job: Job, allowed: Allowance, end_ns: int) -> Allowance:
         """Less the hosts that a reservation needs beyond their number. A job that others

@@ -12,6 +12,7 @@ from typing import Any
 from placement.request import TierCut
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.rungs import Ladder
 from scheduler.core.tenants import Tenants
 from scheduler.core.windows import Window
 
@@ -84,13 +85,15 @@ class HostSwap:
 
 @dataclass(frozen=True, slots=True)
 class GangSwapped:
-    """Some hosts were replaced, every other rank stayed where it was."""
+    """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
+    weighed, after a failure."""
 
     time_ns: int
     name: str
     attempt: int
     swaps: tuple[HostSwap, ...]
     cuts: tuple[TierCut, ...]
+    ladder: Ladder = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,18 @@ class GangResized:
     lower_bound: int = 0
     notes: tuple[str, ...] = ()
     reason: str = ""
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SparesChanged:
+    """From here on the job holds these spares: some were used by others, or let go, or
+    hosts took the place of those that were used."""
+
+    time_ns: int
+    name: str
+    spares: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +129,7 @@ class JobRequeued:
     time_ns: int
     name: str
     reason: str
+    ladder: Ladder = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +224,7 @@ Event = (
     | JobStarted
     | GangSwapped
     | GangResized
+    | SparesChanged
     | JobRequeued
     | JobPreempted
     | Defragmented

@@ -14,7 +14,8 @@ from scheduler.core.admission import Quotas
 from scheduler.core.calendar import Calendar
 from scheduler.core.cells import highest
 from scheduler.core.company import Company
-from scheduler.core.decide import Desk, placing
+from scheduler.core.decide import Desk
+from scheduler.core.finding import placing
 from scheduler.core.grow import dp_text, is_smaller, size_text
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.ledger import owned
@@ -27,6 +28,7 @@ from scheduler.core.quota import domain_masks
 from scheduler.core.reason import Basis, Cause, Obstacle, Reason
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
+from scheduler.core.storm import avoided_text
 from scheduler.core.verdict import Hold, Verdict
 from scheduler.core.windowtext import closed_text, fits_s
 from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
@@ -182,6 +184,11 @@ class _Told:
             return self._base(turn, Cause.BEHIND, sentence)
         if verdict.hold is Hold.PROMISES:
             return self._promised(turn)
+        if verdict.hold is Hold.AVOIDS:
+            room = f"needs {needs_text(job)}; {verdict.free:,} are free"
+            terms = self._state.tenants.restarts
+            told = avoided_text(self._state.loaded_fabric, job, terms, self._now_ns)
+            return self._base(turn, Cause.HOSTS, f"{room}, {told}")
         if verdict.hold is Hold.WINDOW:
             return self._spoken_for(turn)
         if verdict.hold is Hold.CONSTRAINTS:

@@ -10,6 +10,7 @@ from placement.replicas import sized
 from placement.request import Request, TierCut
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
+from scheduler.core.rungs import Ladder
 from scheduler.core.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
@@ -38,6 +39,15 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Strike:
+    """A host stopped the gang of a job by failing: how often, and when for the last time."""
+
+    host: int
+    count: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 
@@ -49,6 +59,10 @@ class Job:
 
     `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
     many of them it has; while it waits the fewest, which `gang_hosts` and `needed` are for.
+
+    `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
+    that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
+    `ladder`: what was weighed at the last restart.
     """
 
     spec: JobSpec
@@ -74,6 +88,10 @@ class Job:
     update_ns: int = 0
     sizes: tuple[int, ...] = ()
     dp: int = 0
+    stop_ns: int | None = None
+    strikes: tuple[Strike, ...] = ()
+    fruitless: int = 0
+    ladder: Ladder = ()
 
     @property
     def request(self) -> Request:

@@ -92,3 +92,17 @@ class Overlay(Mapping[_K, _V]):
 
     def __repr__(self) -> str:
         return f"Overlay({dict(self)!r})"
+
+
+def with_entry(mapping: Mapping[_K, _V], key: _K, value: _V) -> Overlay[_K, _V]:
+    """`mapping` with this entry, whatever it is made of."""
+    return _overlay(mapping).having(key, value)
+
+
+def without_entry(mapping: Mapping[_K, _V], key: _K) -> Overlay[_K, _V]:
+    """`mapping` without this key, whatever it is made of."""
+    return _overlay(mapping).without(key)
+
+
+def _overlay(mapping: Mapping[_K, _V]) -> Overlay[_K, _V]:
+    return mapping if isinstance(mapping, Overlay) else Overlay(mapping)

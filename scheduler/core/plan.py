@@ -8,6 +8,7 @@ from typing import assert_never
 from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement, TierCut
+from scheduler.core.rungs import Ladder
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
     `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
-    new attempt is taken to end. `victims`, `is_counted`: as of a start.
+    new attempt is taken to end. `victims`, `is_counted`: as of a start. `lenders`: jobs
+    whose spares join. `ladder`: what was weighed.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Swap:
     end_ns: int = 0
     victims: tuple[str, ...] = ()
     is_counted: bool = False
+    lenders: tuple[str, ...] = ()
+    ladder: Ladder = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Resize:
     placement: Placement
     reason: str
     end_ns: int = 0
+    ladder: Ladder = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,26 @@ class Requeue:
 
     name: str
     reason: str
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End a job that failed again and again: it is not started any more."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """Hold these spares from here on, `joined` of them free hosts until now."""
+
+    name: str
+    spares: tuple[int, ...]
+    joined: HostSet
+    reason: str
+    end_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +123,7 @@ class Turn:
     edge_ns: int
 
 
-Action = Start | Swap | Tidy | Resize | Requeue | Reserve | Turn
+Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn
 
 
 def taken(action: Action) -> HostSet:
@@ -108,7 +133,9 @@ def taken(action: Action) -> HostSet:
             return hostset.of(action.placement.hosts + action.placement.spares)
         case Swap():
             return hostset.of(move.joined for move in action.moves)
-        case Tidy() | Requeue() | Reserve() | Turn():
+        case Refill():
+            return action.joined
+        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn():
             return 0
     assert_never(action)
 

@@ -17,6 +17,7 @@ from scheduler.core.policy import Limits, Policy
 from scheduler.core.preempt import Aim, Choice, Gone
 from scheduler.core.reserve import Outlook
 from scheduler.core.state import State
+from scheduler.core.storm import avoided
 from scheduler.core.victims import candidates
 
 TRIES = 32  # jobs of one decision that are tried in vain beyond a count of hosts
@@ -107,8 +108,9 @@ class Preempting:
         return Aim(fabric, job, running, free, self._quotas, trial, self._is_anywhere(job))
 
     def _shut(self, job: Job, end_ns: int) -> HostSet:
-        """Hosts that windows close to `job` if it starts now."""
-        return self._outlook.calendar.closed(job, self._now_ns, end_ns)
+        """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
+        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        return shut | self._outlook.calendar.closed(job, self._now_ns, end_ns)
 
     def _is_anywhere(self, job: Job) -> bool:
         return self._company.is_open and not is_bound(job.spec.request, job.spec.neighbours)

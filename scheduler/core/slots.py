@@ -18,7 +18,8 @@ from placement.parallelism import Parallelism
 from placement.request import NO_SPARES, Request
 from scheduler.core.admit import Code, Rejected, admit
 from scheduler.core.commands import SubmitJob
-from scheduler.core.decide import Desk, placing
+from scheduler.core.decide import Desk
+from scheduler.core.finding import placing
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.ledger import owned
 from scheduler.core.policy import Limits

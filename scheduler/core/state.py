@@ -12,6 +12,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.overlay import Overlay
 from scheduler.core.requests import Done
+from scheduler.core.spares.faults import NO_FAULTS, Faults
 from scheduler.core.tenants import OPEN, Tenants
 from scheduler.core.usage import Account
 from scheduler.core.windows import Booking
@@ -41,7 +42,8 @@ class State:
     jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
     open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
-    policy was last due, 0 = never.
+    policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
+    time of the newest event.
     """
 
     version: int = 0
@@ -61,6 +63,8 @@ class State:
     windows: Mapping[str, Booking] = field(default_factory=Overlay)
     closed: HostSet = 0
     tidied_ns: int = 0
+    faults: Faults = NO_FAULTS
+    seen_ns: int = 0
 
     @staticmethod
     def empty() -> State:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from scheduler.core.costs import Costs
+from scheduler.core.spares.policy import BY_DEFAULT, SparePolicy
 
 DEFAULT: Final = "default"
 WEEK_S: Final = 7 * 24 * 3600
@@ -77,6 +78,23 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarts:
+    """When a gang that fails again and again is started again (see `storm`).
+
+    `attempts`: that may end in a row, by failing hosts, before anything was saved.
+    `patience`: from how many on a gang waits before the next, first `backoff_s`, twice as
+    long each time, at most `most_backoff_s`. `avoid_s`: how long a gang avoids the host
+    that stopped it.
+    """
+
+    attempts: int = 10
+    patience: int = 3
+    backoff_s: int = 30
+    most_backoff_s: int = 900
+    avoid_s: int = 600
+
+
+@dataclass(frozen=True, slots=True)
 class Defragmentation:
     """When running gangs are moved so that room lies together.
 
@@ -105,6 +123,8 @@ class Tenants:
     aging: Aging | None = None
     preemption: Preemption = Preemption()
     defragmentation: Defragmentation | None = None
+    spares: SparePolicy = BY_DEFAULT
+    restarts: Restarts = Restarts()
 
     @cached_property
     def by_name(self) -> dict[str, Tenant]:

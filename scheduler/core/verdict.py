@@ -19,6 +19,7 @@ class Hold(StrEnum):
     PROMISES = "promises"  # enough hosts are free, and guaranteed to others
     HOSTS = "hosts"  # too few are free
     WINDOW = "window"  # enough are free, and too few that no window closes to it
+    AVOIDS = "avoids"  # enough are free, and too few that did not stop the job of late
     CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
     RESERVED = "reserved"  # starting would delay an earlier job
 

@@ -24,8 +24,8 @@ from placement.hostset import HostSet
 from placement.request import Placement
 from scheduler.changes import Change
 from scheduler.core import Job, State
-from scheduler.core.decide import Find
 from scheduler.core.events import Event, HostMoved, HostSignalled, JobSubmitted
+from scheduler.core.finding import Find
 from scheduler.core.job import SECOND_NS
 from scheduler.observe.incidents import Incidents
 from scheduler.observe.numbers import Counts, Histogram, Histograms

@@ -54,6 +54,10 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """Its owner changed its priority, time limit or labels."""
     JOB_CHANGE_RESIZED: _JobChange.ValueType  # 9
     """The gang has more replicas, or fewer; a new attempt runs."""
+    JOB_CHANGE_SPARES_CHANGED: _JobChange.ValueType  # 10
+    """It holds other spares: some went to another gang or were let go, or free hosts took the
+    place of those that were used.
+    """
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """What can happen to a job."""
@@ -78,6 +82,10 @@ JOB_CHANGE_UPDATED: JobChange.ValueType  # 8
 """Its owner changed its priority, time limit or labels."""
 JOB_CHANGE_RESIZED: JobChange.ValueType  # 9
 """The gang has more replicas, or fewer; a new attempt runs."""
+JOB_CHANGE_SPARES_CHANGED: JobChange.ValueType  # 10
+"""It holds other spares: some went to another gang or were let go, or free hosts took the
+place of those that were used.
+"""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 @_typing.final

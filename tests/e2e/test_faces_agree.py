@@ -31,8 +31,8 @@ from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.company import Company
-from scheduler.core.decide import Find
 from scheduler.core.events import Event, JobStarted
+from scheduler.core.finding import Find
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import SIGNALS, HostMove
 from scheduler.core.neighbours import Neighbours

@@ -74,6 +74,7 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    SparesChanged,
     TenantsLoaded,
     WindowClosed,
     WindowOpened,
@@ -440,6 +441,9 @@ def said(event: Event) -> str:
             spares = f", spares {' '.join(event.spares)}" if event.spares else ""
             what = f"resized to dp {event.dp}, #{event.attempt}: {event.reason}"
             return f"{event.name} {what}; on {' '.join(event.hosts)}{spares}; {cuts(event.cuts)}"
+        case SparesChanged():
+            spares = " ".join(event.spares) or "no spares"
+            return f"{event.name} now holds {spares}: {event.reason}"
         case JobRequeued():
             return f"{event.name} requeued: {event.reason}"
         case JobEnded():

@@ -10,8 +10,8 @@ import pytest
 
 from scheduler.core import Limits, Plan, State, decide
 from scheduler.core.commands import CancelJob, SubmitJob
-from scheduler.core.decide import Find
 from scheduler.core.events import JobStarted
+from scheduler.core.finding import Find
 from scheduler.core.plan import Start
 from scheduler.v1 import service_pb2
 from tests.build import fabric, on, spec

@@ -45,11 +45,19 @@ from scheduler.core import (
 from scheduler.core.admission import Quotas
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.costs import Costs
-from scheduler.core.events import Event, FabricLoaded, GangResized, GangSwapped, JobStarted
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangResized,
+    GangSwapped,
+    JobStarted,
+    SparesChanged,
+)
 from scheduler.core.job import SECOND_NS
 from scheduler.core.order import Line
 from scheduler.core.plan import Reserve, Resize, Start, Swap
 from scheduler.core.reserve import Outlook
+from scheduler.core.storm import avoided, looks_again_ns
 from scheduler.core.tenants import OPEN, Preemption
 from tests.build import (
     cancel,
@@ -138,9 +146,12 @@ class Cluster:
         before, plan = self.state, self.plan()
         events = commit(before, plan, self.now_ns)
         assert not isinstance(events, Conflict), events
-        assert len(events) == len(plan.actions)
+        lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
+        assert len(events) == len(plan.actions) + lenders
         self.record(*events)
-        assert not list(self.state.in_state(JobState.INTERRUPTED))  # all were dealt with
+        for job in self.state.in_state(JobState.INTERRUPTED):  # all others were dealt with
+            assert looks_again_ns(job, self.state.tenants.restarts, self.now_ns) is not None
+            assert plan.look_again_ns is not None
         check_order(before, plan, self.state, self.now_ns, self.limits)
         check_growth(before, plan, self.state, self.now_ns, self.limits)
 
@@ -148,7 +159,8 @@ class Cluster:
         """The checks of events and states say what a stale plan must not do."""
         answer = commit(self.state, plan, self.now_ns)
         if not isinstance(answer, Conflict):
-            assert len(answer) <= len(plan.actions)
+            lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
+            assert len(answer) <= len(plan.actions) + lenders
             self.record(*answer)
 
     def check_replay(self) -> None:
@@ -210,6 +222,12 @@ def check_event(state: State, event: Event) -> None:
         required = state.jobs[event.name].spec.request.spares.required(len(event.hosts))
         assert len(event.spares) >= required
         assert event.attempt == state.jobs[event.name].attempt + 1
+    if isinstance(event, JobStarted | GangSwapped | GangResized):
+        check_avoids(state, event)
+    if isinstance(event, SparesChanged):
+        job = state.jobs[event.name]
+        more = hostset.of(FABRIC.indices(event.spares)) & ~hostset.of(job.spares)
+        assert not more & ~state.free
     if isinstance(event, GangResized):
         check_resize(state, event)
     if isinstance(event, GangSwapped):
@@ -217,6 +235,23 @@ def check_event(state: State, event: Event) -> None:
         joined = hostset.of(FABRIC.indices([s.joined for s in event.swaps]))
         assert joined & ~(state.free | own) == 0
         assert joined.bit_count() == len(event.swaps)
+
+
+def check_avoids(state: State, event: JobStarted | GangSwapped | GangResized) -> None:
+    """No gang runs again on the host that has just stopped it."""
+    job = state.jobs[event.name]
+    if isinstance(event, GangSwapped):
+        names = {swap.block: swap.joined for swap in event.swaps}
+        after = [FABRIC.index_by_name.get(names.get(b, ""), h) for b, h in enumerate(job.hosts)]
+    else:
+        after = list(FABRIC.indices(event.hosts))
+    if job.state is not JobState.RUNNING:
+        shut = avoided(job, state.tenants.restarts, event.time_ns)
+        assert not hostset.of(after) & shut
+    newest = max(job.strikes, key=lambda s: s.at_ns, default=None)
+    is_new = newest is not None and event.time_ns - newest.at_ns < 600 * SECOND_NS
+    if newest and is_new and job.state is not JobState.RUNNING:
+        assert newest.host not in after
 
 
 def check_resize(state: State, event: GangResized) -> None:
@@ -268,6 +303,8 @@ def check_order(before: State, plan: Plan, after: State, now_ns: int, limits: Li
     if not waiting:
         return
     head = before.jobs[waiting[0]]
+    if head.strikes:
+        return  # it may be avoiding a host
     ahead = starts[: order.index(head.name)]
     room = before.free.bit_count() - sum(after.jobs[n].held.bit_count() for n in ahead)
     assert head.needed > room, "it fits, and waits"

@@ -13,6 +13,7 @@ from scheduler.core.commands import Command
 from scheduler.core.events import GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.plan import Action, Move, Requeue, Start, Swap
 from tests.build import (
+    MINUTE_NS,
     cancel,
     committed,
     cordon,
@@ -198,8 +199,10 @@ def test_one_host_cannot_join_twice() -> None:
 
 
 def test_a_repaired_gang_starts_again_in_place() -> None:
+    """Once it avoids the host that stopped it no more."""
     state = run(STOPPED, repair("z0-r0-h1"))
-    (event,) = committed(state, planned(state, swap()))
+    assert "failed meanwhile" in conflict(state, swap())
+    (event,) = committed(state, planned(state, swap()), 10 * MINUTE_NS)
     assert isinstance(event, GangSwapped)
     assert event.swaps == ()
 

@@ -12,7 +12,7 @@ from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants
 from scheduler.core.job import SECOND_NS
 from scheduler.core.order import Line
-from scheduler.core.plan import Move, Plan, Requeue, Start, Swap
+from scheduler.core.plan import Move, Plan, Refill, Requeue, Start, Swap
 from scheduler.core.reserve import Outlook
 from scheduler.core.tenants import Tenant, Tenants
 from tests.build import (
@@ -38,6 +38,7 @@ from tests.build import (
 
 HOUR = 3_600
 EIGHT = loaded(fabric(2, 2, 2))  # z0: r0, r1; z1: r0, r1; two hosts a rack
+LATER_NS = 600 * SECOND_NS  # a host that stopped a job may be used by it again
 TEN = loaded(fabric(1, 1, 10))
 
 
@@ -293,7 +294,7 @@ def test_a_lost_spare_stops_nobody() -> None:
     state = started(EIGHT, submit("a", 3, spares=exactly(1)))
     (spare,) = spares_of(state, "a")
     state = run(state, fail(spare))
-    assert decide(state, 0, Limits()).actions == ()
+    assert [type(action) for action in decide(state, 0, Limits()).actions] == [Refill]
     assert state.jobs["a"].state is JobState.RUNNING
 
 
@@ -315,9 +316,9 @@ def test_no_host_to_swap_in_requeues() -> None:
     state = started(EIGHT, submit("a", 8))
     state = run(state, fail("z0-r0-h0"))
     (action,) = decide(state, 0, Limits()).actions
-    assert action == Requeue(
-        "a",
-        "host z0-r0-h0 failed: gpu-lost; no host to swap in (1 failed, 0 to swap in)",
+    assert isinstance(action, Requeue)
+    assert action.reason == (
+        "host z0-r0-h0 failed: gpu-lost; no host to swap in (1 failed, 0 to swap in)"
     )
     state = schedule(state)
     assert state.jobs["a"].state is JobState.QUEUED
@@ -326,9 +327,15 @@ def test_no_host_to_swap_in_requeues() -> None:
 
 def test_a_requeued_job_starts_as_its_next_attempt() -> None:
     state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
-    state = schedule(run(state, repair("z0-r0-h0")))
+    state = schedule(run(state, repair("z0-r0-h0")), LATER_NS)
     assert running(state) == {"a"}
     assert state.jobs["a"].attempt == 2
+
+
+def test_a_job_does_not_start_on_the_host_that_just_stopped_it() -> None:
+    state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
+    plan = decide(run(state, repair("z0-r0-h0")), 0, Limits())
+    assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
 
 
 def test_a_requeued_job_keeps_its_seniority() -> None:
@@ -337,7 +344,7 @@ def test_a_requeued_job_keeps_its_seniority() -> None:
     state = run(state, submit("b", 8), submit("c", 8), fail("z0-r0-h0"))
     state = schedule(state)
     assert state.queue == ("a", "b", "c")
-    state = schedule(run(state, repair("z0-r0-h0")))
+    state = schedule(run(state, repair("z0-r0-h0")), LATER_NS)
     assert running(state) == {"a"}
 
 
@@ -351,12 +358,14 @@ def test_nobody_slips_in_between_a_failure_and_the_requeue() -> None:
 
 
 def test_a_gang_whose_host_was_repaired_in_time_starts_again() -> None:
-    """Failed and repaired before any decision: once stuck as interrupted for ever."""
+    """Failed and repaired before any decision: it keeps its hosts until it may use that one."""
     state = started(EIGHT, submit("a", 8))
     before = hosts_of(state, "a")
     state = run(state, fail("z0-r0-h0"), repair("z0-r0-h0"))
     assert state.jobs["a"].state is JobState.INTERRUPTED
-    state = schedule(state)
+    plan = decide(state, 0, Limits())
+    assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
+    state = schedule(state, LATER_NS)
     assert state.jobs["a"].state is JobState.RUNNING
     assert state.jobs["a"].attempt == 2
     assert hosts_of(state, "a") == before

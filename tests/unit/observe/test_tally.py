@@ -71,8 +71,9 @@ def test_waits_are_those_of_first_starts_by_size() -> None:
 def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -> None:
     log = _log(submit("a", 8), None)
     state = replay(log)
-    log = _log(submit("a", 8), None, fail(_host(state, "a")), None, repair(_host(state, "a")), None)
-    found = tally(log)
+    host = _host(state, "a")
+    steps = (submit("a", 8), None, fail(host), None, repair(host), None)
+    found = tally(_log(*steps, step_ns=600 * SECOND_NS))
     assert +found.requeues == {("failure",): 1}
     assert +found.restarts == {("queue",): 1}
     assert sum(found.waits_s["9-64",].counts) == 1

@@ -28,6 +28,7 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    SparesChanged,
     TenantsLoaded,
     WindowClosed,
     WindowOpened,
@@ -35,6 +36,7 @@ from scheduler.core.events import (
     WindowSet,
 )
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.rungs import Rung, Step
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec, window
 
@@ -64,6 +66,8 @@ EVENTS: list[Event] = [
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     GangResized(3, "a", 2, 3, ("z0-r0-h1",), ("z0-r0-h0",), CUTS, 3, ("note",), "why"),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
+    GangSwapped(3, "a", 2, (), CUTS, (Step(Rung.AWAY, 7, -1, 0.5, 2, "why", True),)),
+    SparesChanged(4, "a", ("z0-r1-h0",), "holds 1 host more"),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),

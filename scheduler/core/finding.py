@@ -1,0 +1,30 @@
+"""Where a job would run on free hosts: placement, told how many spares to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placement.hostset import HostSet
+from placement.place import place
+from placement.request import Placement
+from scheduler.core.job import Job
+from scheduler.core.policy import Limits
+from scheduler.core.spares.pools import Pools
+from scheduler.core.state import State
+
+# (job, free hosts, hosts it may hold at most) -> where it would run
+Find = Callable[[Job, HostSet, int], Placement | None]
+
+
+def placing(state: State, limits: Limits) -> Find:
+    """Placement by the cut, on at most so many hosts, spares included."""
+
+    pools = Pools(state)
+
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        spares, fabric = most - job.gang_hosts, state.loaded_fabric
+        sizing = pools.for_placing()
+        answer = place(fabric, free, job.request, limits.place, most_spares=spares, sizing=sizing)
+        return answer if isinstance(answer, Placement) else None
+
+    return find

@@ -1,0 +1,46 @@
+"""What can be done for a gang that lost hosts, and what each way costs: the record of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rung(StrEnum):
+    """Ways back to work. Of two that cost the same the first is taken."""
+
+    ZONE = "zone"  # spares of its own, or free hosts, in the zones of those lost
+    LENDER = "lender"  # spares of other jobs there
+    AWAY = "away"  # hosts elsewhere: the cut rises
+    PREEMPT = "preempt"  # hosts of gangs that are sent away
+    SHRINK = "shrink"  # an elastic gang goes on without the replicas that were hit
+    REPLACE = "replace"  # placed again near where it was; more blocks move
+    WAIT = "wait"  # it gives up its hosts and waits in the queue
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rung as it was weighed.
+
+    `gpu_s`: GPU-seconds that it costs, as far as can be told: standing still so far, the
+    restart and the work done again, which all rungs cost, and what only this one does.
+    None: it cannot be had. `cut_rise_bytes`: per step over the outermost tier. `slower`:
+    share by which a step is longer for it, None where no model says. `moved`: blocks on
+    another host. `note`: what is special, or why it cannot be had.
+    """
+
+    rung: Rung
+    gpu_s: int | None = None
+    cut_rise_bytes: int = 0
+    slower: float | None = None
+    moved: int = 0
+    note: str = ""
+    is_taken: bool = False
+
+
+Ladder = tuple[Step, ...]
+
+
+def taken(ladder: Ladder) -> Step | None:
+    """The rung that was taken."""
+    return next((step for step in ladder if step.is_taken), None)

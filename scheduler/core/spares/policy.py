@@ -1,0 +1,30 @@
+"""By which rule spares are held; the section `spares` of the tenants file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement.spares import EPSILON, FAILURES_PER_HOST_DAY, REPAIR_DAYS
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class SparePolicy:
+    """What is known before anything has failed, and how much that counts.
+
+    `failures_per_host_day`, `repair_s`: the prior. `prior_host_days`, `prior_repairs`:
+    what it weighs, as if it had been observed for so long; 0 host-days: the prior stands,
+    whatever is observed. `epsilon`: share of the time in which a zone may lack spares.
+    `racks`: whole racks held in each zone of a gang on top.
+    """
+
+    failures_per_host_day: float = FAILURES_PER_HOST_DAY
+    repair_s: int = round(REPAIR_DAYS * DAY_S)
+    epsilon: float = EPSILON
+    prior_host_days: int = 10_000
+    prior_repairs: int = 20
+    racks: int = 0
+
+
+BY_DEFAULT = SparePolicy()

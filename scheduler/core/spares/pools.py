@@ -1,0 +1,107 @@
+"""The spares of each zone: held by jobs, shared by the gangs of the zone.
+
+A job with `spares: auto` holds what its zones still lack for all such gangs together, so
+that many small gangs hold no more than one large one would. In return each may take, when
+a host of its own fails, a spare that another of them holds in the zone: the more important
+gang is served first. A number or share of spares is the job's own, and nobody else's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+
+from placement import hostset
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from placement.spares import Sizing
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.quota import domain_masks
+from scheduler.core.spares.faults import sizing
+from scheduler.core.state import State
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The spares at one state. Cost: O(hosts held) at the first question."""
+
+    state: State
+
+    @cached_property
+    def sizing(self) -> Sizing:
+        """Rates as the log has them so far, for a single gang."""
+        state = self.state
+        hosts = state.loaded_fabric.host_count
+        return sizing(state.tenants.spares, state.faults, hosts, state.seen_ns)
+
+    @cached_property
+    def zones(self) -> tuple[HostSet, ...]:
+        """Hosts of each outermost domain; of the whole fabric where there is no tier."""
+        fabric = self.state.loaded_fabric
+        if not fabric.tiers:
+            return (hostset.full(fabric.host_count),)
+        return tuple(domain_masks(fabric, fabric.tiers[0].name))
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Gangs with `spares: auto` that hold hosts, most important first."""
+        found = self.state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        return sorted((j for j in found if j.spec.request.spares.is_auto), key=lambda j: j.order)
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """Hosts of these gangs by outermost domain."""
+        return self._by_zone(reduce(or_, (hostset.of(job.hosts) for job in self.jobs), 0))
+
+    @cached_property
+    def held(self) -> tuple[int, ...]:
+        """Their spares in service, by outermost domain."""
+        held = reduce(or_, (hostset.of(job.spares) for job in self.jobs), 0)
+        return self._by_zone(held & ~self.state.out_of_service)
+
+    @cached_property
+    def wishes(self) -> tuple[int, ...]:
+        """Spares wished for in each outermost domain, whole racks among them."""
+        return self.wished(self.sizing)
+
+    def wished(self, by: Sizing) -> tuple[int, ...]:
+        rack = rack_hosts(self.state.loaded_fabric) * by.racks
+        return tuple(by.size(count) + rack if count else 0 for count in self.hosts)
+
+    def for_placing(self) -> Sizing:
+        """What the next gang's spares are sized by, beside those that stand by."""
+        if not self.jobs:
+            return self.sizing
+        return replace(self.sizing, others=self.hosts, held=self.held)
+
+    def lent_to(self, job: Job) -> dict[int, str]:
+        """Spares of others that a gang may take, and whose they are."""
+        if not job.spec.request.spares.is_auto:
+            return {}
+        hosts = hostset.of(job.hosts)
+        near = reduce(or_, (zone for zone in self.zones if zone & hosts), 0)
+        near &= ~self.state.out_of_service
+        return {
+            spare: other.name
+            for other in self.jobs
+            if other.name != job.name
+            for spare in other.spares
+            if hostset.has(near, spare)
+        }
+
+    def zone_of(self, host: int) -> int:
+        """Number of its outermost domain."""
+        fabric = self.state.loaded_fabric
+        return int(fabric.tiers[0].domain_by_host[host]) if fabric.tiers else 0
+
+    def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:
+        return tuple((hosts & zone).bit_count() for zone in self.zones)
+
+
+def rack_hosts(fabric: Fabric) -> int:
+    """Hosts of a rack, the largest; 0 where there are none below a zone."""
+    if len(fabric.tiers) < 2:
+        return 0
+    return max(mask.bit_count() for mask in domain_masks(fabric, fabric.tiers[-1].name))
