@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from placement.errors import BadInput
 from placement.fabric import from_spec
+from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.state import State
 
@@ -134,6 +135,18 @@ class _FabricForm:
         return spec and from_spec(spec)
 
 
+class _NamesForm:
+    """A list of names, as one value."""
+
+    _adapter: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+
+    def dump(self, value: Iterable[str]) -> bytes:
+        return self._adapter.dump_json(tuple(value))
+
+    def load(self, text: bytes) -> Names:
+        return Names(self._adapter.validate_json(text, strict=True))
+
+
 class _PlainForm:
     """Any other value."""
 
@@ -147,7 +160,7 @@ class _PlainForm:
         return self._adapter.validate_json(text, strict=True)
 
 
-_Form = _MapForm | _IntForm | _FabricForm | _PlainForm
+_Form = _MapForm | _IntForm | _FabricForm | _NamesForm | _PlainForm
 
 
 @cache
@@ -164,6 +177,8 @@ def _form(name: str, kind: Any) -> _Form:
         return _IntForm()
     if get_origin(kind) is Mapping:
         return _MapForm(get_args(kind)[1])
+    if get_origin(kind) is Sequence:
+        return _NamesForm()
     return _PlainForm(kind)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -45,6 +44,7 @@ from scheduler.core.lifecycle import (
     JobState,
     after,
 )
+from scheduler.core.names import Names
 from scheduler.core.overlay import with_entry as _with
 from scheduler.core.overlay import without_entry as _without
 from scheduler.core.requests import remembered
@@ -364,21 +364,18 @@ def _emptied(state: State, left: Job, time_ns: int) -> State:
     return state if hosts is state.hosts else replace(state, hosts=hosts)
 
 
-def _queued(state: State, job: Job) -> tuple[str, ...]:
+def _queued(state: State, job: Job) -> Names:
     """The queue with `job` in its place: a requeued job keeps its seniority."""
-    place = _place(state, job)
-    return (*state.queue[:place], job.name, *state.queue[place:])
+    return _names(state).having(job.name, job.order, lambda name: state.jobs[name].order)
 
 
-def _unqueued(state: State, job: Job) -> tuple[str, ...]:
+def _unqueued(state: State, job: Job) -> Names:
     """The queue without `job`, which is in it."""
-    place = _place(state, job)
-    return state.queue[:place] + state.queue[place + 1 :]
+    return _names(state).without(job.name, job.order, lambda name: state.jobs[name].order)
 
 
-def _place(state: State, job: Job) -> int:
-    """Where `job` stands in the queue, or would stand."""
-    return bisect_left(state.queue, job.order, key=lambda name: state.jobs[name].order)
+def _names(state: State) -> Names:
+    return state.queue if isinstance(state.queue, Names) else Names(state.queue)
 
 
 def _size(job: Job) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from scheduler.core.events import TenantsLoaded
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
+from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.state import State
 from scheduler.core.tenants import PriorityClass, Tenants
@@ -70,6 +71,6 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         state,
         tenants=event.tenants,
         jobs=Overlay(jobs),
-        queue=tuple(job.name for job in queued),
+        queue=Names(job.name for job in queued),
         accounts=Overlay({n: Account(held[n], used.get(n, 0), event.time_ns) for n in names}),
     )

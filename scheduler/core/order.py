@@ -82,8 +82,8 @@ class Line:
 
 def by_arrival(state: State) -> Iterator[Job]:
     """The queued jobs in the order in which they came."""
-    ends = [state.jobs[name].priority for name in (*state.queue[:1], *state.queue[-1:])]
-    if len(set(ends)) <= 1:  # the queue is by priority, then arrival
+    ends = [state.queue[at] for at in (0, -1)] if state.queue else []
+    if len({state.jobs[name].priority for name in ends}) <= 1:  # then it is by arrival as well
         return _as_queued(state)
     return iter(sorted(_as_queued(state), key=lambda job: job.sequence))
 

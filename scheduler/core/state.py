@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placement import hostset
@@ -10,6 +10,7 @@ from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
+from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.requests import Done
 from scheduler.core.spares.faults import NO_FAULTS, Faults
@@ -49,7 +50,7 @@ class State:
     version: int = 0
     fabric: Fabric | None = None
     jobs: Mapping[str, Job] = field(default_factory=Overlay)
-    queue: tuple[str, ...] = ()
+    queue: Sequence[str] = Names()
     running: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
     ended: Mapping[str, Job] = field(default_factory=Overlay)

@@ -32,6 +32,7 @@ from scheduler.core.commands import (
 from scheduler.core.events import JobEnded
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.state import State
 from scheduler.core.windowhosts import domain
@@ -118,7 +119,7 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
     )
     jobs = Overlay({**state.jobs, job.name: other})
     queue = sorted(state.queue, key=lambda name: jobs[name].order)
-    return replace(state, jobs=jobs, queue=tuple(queue))
+    return replace(state, jobs=jobs, queue=Names(queue))
 
 
 def _with_spares(spec: JobSpec, what: str) -> JobSpec:

@@ -1,0 +1,56 @@
+"""Names in order: what a sorted list of the same names would hold."""
+
+from random import Random
+
+import pytest
+
+from scheduler.core import names as module
+from scheduler.core.names import Names
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of four, so that few names fill many."""
+    monkeypatch.setattr(module, "MOST", 4)
+
+
+def test_any_changes_leave_what_a_sorted_list_holds() -> None:
+    chance = Random(1)
+    order = {f"job-{number}": (-chance.randrange(3), number) for number in range(300)}
+    held, expected = Names(), list[str]()
+    for _ in range(2_000):
+        name = chance.choice(list(order))
+        if name in expected:
+            expected.remove(name)
+            held = held.without(name, order[name], order.__getitem__)
+        else:
+            expected = sorted([*expected, name], key=order.__getitem__)
+            held = held.having(name, order[name], order.__getitem__)
+        assert list(held) == expected
+        assert len(held) == len(expected)
+        assert [held[at] for at in ((0, -1) if expected else ())] == expected[:1] + expected[-1:]
+
+
+def test_a_version_is_not_touched_by_later_ones() -> None:
+    before = Names("bdf")
+    before.having("c", "c", str).without("b", "b", str)
+    assert before == ("b", "d", "f")
+
+
+def test_equal_names_are_equal_however_they_came_about() -> None:
+    grown = Names()
+    for letter in "hgfedcba":
+        grown = grown.having(letter, letter, str)
+    assert grown == Names("abcdefgh")
+    assert hash(grown) == hash(Names("abcdefgh"))
+    assert grown != Names("abcdefgx")
+
+
+@pytest.mark.parametrize("held", ["", "abd", "ab"])
+def test_names_that_are_not_there_cannot_be_taken_out(held: str) -> None:
+    with pytest.raises(KeyError):
+        Names(held).without("c", "c", str)
+
+
+def test_slices_are_plain_tuples() -> None:
+    assert Names("abcdefg")[1:3] == ("b", "c")
