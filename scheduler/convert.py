@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID, uuid5
@@ -28,7 +27,7 @@ from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.standing import Standing
-from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
@@ -154,7 +153,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     request = spec.request
     return job_pb2.JobSpec(
         name=spec.name,
-        parallelism=job_pb2.Parallelism(**asdict(request.parallelism), min_dp=spec.min_dp or None),
+        parallelism=job_pb2.Parallelism(**plain(request.parallelism), min_dp=spec.min_dp or None),
         traffic=mapping.get("traffic"),
         collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
         model=_section(job_pb2.Model, mapping, "model"),

@@ -11,14 +11,14 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import starmap
 from multiprocessing.connection import Connection
 from time import perf_counter_ns
 
 from placement.hostset import HostSet
 from placement.request import Placement
-from scheduler import snapshot
+from scheduler import codec, snapshot
 from scheduler.core import Job, Limits, Plan, State, decide, replay
-from scheduler.core.events import Event
 from scheduler.core.finding import placing
 
 Spans = list[tuple[int, int]]
@@ -29,13 +29,13 @@ _NICE = 5  # calls go first
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What to do on the state at `version`. `base`: a snapshot to begin with, else the
-    state of the question before; `events`: what follows it."""
+    state of the question before; `events`: what follows it, as the log has it."""
 
     version: int
     now_ns: int
     limits: Limits
     base: bytes | None
-    events: tuple[Event, ...]
+    events: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def followed(state: State, ask: Ask) -> State:
     """The state to decide on. Raises: ValueError when it is another one than asked for."""
     if ask.base is not None:
         state, _ = snapshot.decode(ask.base)
-    state = replay(ask.events, state)
+    state = replay(starmap(codec.decode, ask.events), state)
     if state.version != ask.version:
         raise ValueError(f"the events lead to version {state.version}, not {ask.version}")
     return state

@@ -93,7 +93,10 @@ class Freshness(grpc.aio.ServerInterceptor):
         """Raises: Refused."""
         if self._writer is None:
             return
-        asked = {key: str(value) for key, value in context.invocation_metadata() or ()}
+        metadata = context.invocation_metadata() or ()
+        asked = {key: str(value) for key, value in metadata if key in (MIN_VERSION, READ)}
+        if not asked:
+            return
         least = asked.get(MIN_VERSION, "0")
         if not least.isdecimal() or len(least) > 18:
             raise invalid(MIN_VERSION, "must be a version")

@@ -7,7 +7,7 @@ value types of placement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,9 +66,9 @@ def _least(keys: JobKeys) -> int:
 
 
 def _axes(**sizes: Any) -> Parallelism:
-    """The axes at their largest. A range of `dp` is a mapping by now."""
+    """The axes at their largest."""
     dp = sizes.pop("dp")
-    return Parallelism(**sizes, dp=dp["most"] if isinstance(dp, dict) else dp)
+    return Parallelism(**sizes, dp=dp.most if isinstance(dp, Replicas) else dp)
 
 
 def _neighbours(keys: JobKeys) -> Neighbours:
@@ -130,7 +130,7 @@ def _checked(
     if keys is None:
         return None
     try:
-        return build(**keys.model_dump())
+        return build(**vars(keys))
     except BadInput as error:
         found.append((error.field, error.message))
         return None
@@ -140,7 +140,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     """The content of a job file that stands for `spec`; what is default is left out."""
     request = spec.request
     mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
-    mapping["parallelism"] = asdict(request.parallelism)
+    mapping["parallelism"] = plain(request.parallelism)
     if spec.min_dp:
         mapping["parallelism"]["dp"] = {"min": spec.min_dp, "max": request.parallelism.dp}
     if request.traffic:
@@ -150,7 +150,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if request.model:
         mapping["model"] = _changed(request.model, always=("dtype",))
     if request.batch:
-        mapping["batch"] = asdict(request.batch)
+        mapping["batch"] = plain(request.batch)
     if training := _changed(request.training):
         mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)
@@ -184,6 +184,11 @@ def _constraints(spec: JobSpec) -> dict[str, Any]:
         "near": beside.near,
     }
     return {key: value for key, value in found.items() if value}
+
+
+def plain(value: DataclassInstance) -> dict[str, Any]:
+    """The fields by name, as dataclasses.asdict of a value that holds no others."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _changed(value: DataclassInstance, always: tuple[str, ...] = ()) -> dict[str, Any]:

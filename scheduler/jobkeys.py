@@ -276,12 +276,12 @@ class _ConstraintKeys(Keys):
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
-    traffic: _TrafficKeys = Field(default_factory=_TrafficKeys)
-    collectives: _CollectiveKeys = Field(default_factory=_CollectiveKeys)
+    traffic: _TrafficKeys = _TrafficKeys()
+    collectives: _CollectiveKeys = _CollectiveKeys()
     model: _ModelKeys | None = None
     batch: _BatchKeys | None = None
     spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
-    training: _TrainingKeys = Field(default_factory=_TrainingKeys)
+    training: _TrainingKeys = _TrainingKeys()
     objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
     spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
     priority: Rank = 0

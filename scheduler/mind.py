@@ -18,7 +18,7 @@ from contextvars import copy_context
 from multiprocessing import Pipe
 from time import perf_counter
 
-from scheduler import snapshot
+from scheduler import codec, snapshot
 from scheduler.core import Limits, Plan, State
 from scheduler.core.events import Event
 from scheduler.decider import Ask, Spans, Told
@@ -150,7 +150,8 @@ class Process:
     ) -> Told:
         """Raises: EOFError, OSError when it has ended; what decide raised."""
         base = snapshot.encode(state, now_ns) if events is None else None
-        self._link.send(Ask(state.version, now_ns, limits, base, events or ()))
+        rows = tuple(map(codec.encode, events or ()))
+        self._link.send(Ask(state.version, now_ns, limits, base, rows))
         answer = self._link.recv()
         if isinstance(answer, Exception):
             self.forget()  # whether it took the events is unknown

@@ -22,6 +22,7 @@ from scheduler.core import Limits, Rejected, Tenants
 from scheduler.core.commands import LoadTenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
+from scheduler.interceptors import Once
 from scheduler.keeper import Retention
 from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
@@ -122,8 +123,8 @@ async def _serve(
         checks = health.aio.HealthServicer()
         freshness = Freshness(SERVICE)
         door = Door(settings.access, lambda: servicer.state, settings.clock)
-        around = (Around(gauges.instruments), door.guard, freshness)  # the outermost first
-        server = grpc.aio.server(interceptors=around, options=(*_OPTIONS, *door.options))
+        around = Once((Around(gauges.instruments), door.guard, freshness))
+        server = grpc.aio.server(interceptors=[around], options=(*_OPTIONS, *door.options))
         address = _bind(server, servicer, checks, door, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()

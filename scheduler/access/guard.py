@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
@@ -69,21 +69,19 @@ class Guard(grpc.aio.ServerInterceptor):
 
         async def call(request: Any, context: Context) -> Any:
             async with refusals(context):
-                with self._admitted(method, context, request) as who:
-                    answer = await inner(request, context)
-                    if answer is not None:  # health answers streams by writing
-                        self._screen.clean(who, answer)
-                    return answer
+                who = self._admitted(method, context, request)
+                answer = await inner(request, context)
+                if answer is not None:  # health answers streams by writing
+                    self._screen.clean(who, answer)
+                return answer
 
         return call
 
     def _around_stream(self, method: str, inner: Any) -> Any:
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             async with refusals(context):
-                with (
-                    self._admitted(method, context, request) as who,
-                    self._streams.one_more(who.name),
-                ):
+                who = self._admitted(method, context, request)
+                with self._streams.one_more(who.name):
                     async with aclosing(inner(request, context)) as answers:
                         async for answer in answers:
                             self._check_still(method, context)
@@ -92,8 +90,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
         return stream
 
-    @contextmanager
-    def _admitted(self, method: str, context: Context, request: Any) -> Iterator[Caller]:
+    def _admitted(self, method: str, context: Context, request: Any) -> Caller:
         """From here on the task acts for the caller. Raises: Refused, which the log has."""
         who = None
         try:
@@ -109,7 +106,7 @@ class Guard(grpc.aio.ServerInterceptor):
             _log_refusal(method, who, context, refused)
             raise
         act_for(who)
-        yield who
+        return who
 
     def _rule(self, method: str) -> Rule:
         """Raises: Refused when callers are asked who they are, and nobody may call it."""

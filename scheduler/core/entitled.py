@@ -61,10 +61,10 @@ def beyond_quota(state: State, spec: JobSpec) -> str | None:
         return f"needs {needed:,} hosts; the limit of tenant {whose} is {most:,}"
     if level_of(spec, tenants).is_preemptible:
         return None
-    most = empty.most(tenant, fabric.host_count)
-    if needed > most:
-        return (
-            f"needs {needed:,} hosts; tenant {tenant} can have {most:,},"
-            " the rest is guaranteed to others (preemptible jobs may use it)"
-        )
-    return None
+    if needed <= fabric.host_count and empty.leaves_promises(tenant, needed, fabric.host_count):
+        return None
+    return (
+        f"needs {needed:,} hosts; tenant {tenant} can have"
+        f" {empty.most(tenant, fabric.host_count):,},"
+        " the rest is guaranteed to others (preemptible jobs may use it)"
+    )

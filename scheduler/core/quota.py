@@ -197,16 +197,19 @@ class Book:
     def is_beyond_guarantee(self, name: str) -> bool:
         return self.held[name] > self._nodes[name].guaranteed
 
+    def leaves_promises(self, leaf: str, hosts: int, free: int) -> bool:
+        """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""
+        return hosts - self.covered(leaf, hosts) <= max(0, free - self.promised)
+
     def most(self, leaf: str, free: int) -> int:
         """Hosts of `free` that `leaf` can have while the promises to others stand.
 
         The share of a start that is not covered grows with it, hence bisection.
         """
-        slack = free - self.promised
         low, high = 0, free
         while low < high:
             middle = (low + high + 1) // 2
-            if middle - self.covered(leaf, middle) <= max(0, slack):
+            if self.leaves_promises(leaf, middle, free):
                 low = middle
             else:
                 high = middle - 1

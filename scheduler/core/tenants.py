@@ -144,6 +144,9 @@ class Tenants:
         """Names this content; equal digests rule equally."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @property
     def has_cells(self) -> bool:
         return any(tenant.cells for tenant in self.tenants)
