@@ -1,0 +1,1 @@
+"""Checkpoints: how often to write them, and what an interval is worth."""
