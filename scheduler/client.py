@@ -159,7 +159,11 @@ class Client(WindowMethods):
         return self._call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
 
     def get_job(self, name: str) -> job_pb2.Job:
-        return self._call(self._stub.GetJob, service_pb2.GetJobRequest(name=name)).job
+        return self.show_job(name).job
+
+    def show_job(self, name: str) -> service_pb2.GetJobResponse:
+        """The job and what its time went to."""
+        return self._call(self._stub.GetJob, service_pb2.GetJobRequest(name=name))
 
     def list_jobs(
         self,

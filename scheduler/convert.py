@@ -26,10 +26,12 @@ from scheduler import listing
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
+from scheduler.core.goodput import PARTS, Goodput
 from scheduler.core.standing import Standing
 from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
+HOUR_NS = 3_600 * 10**9
 _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
 
 
@@ -205,6 +207,24 @@ def job_to_proto(
         etag=job_etag(job),
         dp=job.dp,
         legal_dp=job.sizes,
+    )
+
+
+def goodput_to_proto(account: Goodput, gpus_per_host: int) -> job_pb2.Goodput:
+    whole_ns = account.time.total
+    return job_pb2.Goodput(
+        count_time=timestamp(account.counted_ns),
+        parts=[
+            job_pb2.GoodputShare(
+                part=job_pb2.GoodputPart.Value(f"GOODPUT_PART_{part.upper()}"),
+                time_ns=(time_ns := getattr(account.time, part)),
+                gpu_hours=getattr(account.hosts, part) * gpus_per_host / HOUR_NS,
+                share=time_ns / whole_ns if whole_ns else 0.0,
+            )
+            for part in PARTS
+        ],
+        ettr=account.ettr,
+        goodput=account.share,
     )
 
 

@@ -34,6 +34,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.core.goodput import shown
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.standing import standings
 from scheduler.observe.status import Server
@@ -112,8 +113,12 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.GetJobResponse:
         async with refusals(context):
             state = self._writer.state
-            job = await self._message(state, job_of(state, request.name))
-            return service_pb2.GetJobResponse(job=job)
+            job = job_of(state, request.name)
+            spent = shown(job, self._writer.now_ns(), state.tenants.preemption.costs)
+            return service_pb2.GetJobResponse(
+                job=await self._message(state, job),
+                goodput=convert.goodput_to_proto(spent, state.loaded_fabric.gpus_per_host),
+            )
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context

@@ -78,6 +78,7 @@ class _PreemptionKeys(Keys):
     min_run_s: Number = Preemption().min_run_s
     checkpoint_s: Number = Costs().checkpoint_s
     restart_s: Number = Costs().restart_s
+    detect_s: Number = Costs().detect_s
 
 
 class _DefragmentKeys(Keys):
@@ -157,7 +158,8 @@ def load_tenants(path: str) -> TenantsFile:
 
 
 def _preemption(keys: _PreemptionKeys) -> Preemption:
-    return Preemption(keys.enabled, keys.min_run_s, Costs(keys.checkpoint_s, keys.restart_s))
+    costs = Costs(keys.checkpoint_s, keys.restart_s, keys.detect_s)
+    return Preemption(keys.enabled, keys.min_run_s, costs)
 
 
 def _defragmentation(keys: _DefragmentKeys | None) -> Defragmentation | None:

@@ -112,6 +112,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (Query(_known("muster_spare_hosts", "zone"), "{{zone}}"),),
         ),
         Panel(
+            *("What GPU time goes to", "GPUs, by the accounts of jobs; see GetJob.", "none"),
+            (Query(_rate("muster_gpu_seconds_total", "part"), "{{part}}"),),
+            stack=True,
+        ),
+        Panel(
             *("Hosts not healthy", "Cordoned, draining, failed.", "none"),
             (
                 Query(

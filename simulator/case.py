@@ -13,7 +13,7 @@ from typing import Any
 
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits, Policy
+from scheduler.core import Limits, Policy, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.windows import Window
@@ -86,18 +86,18 @@ def run_case(
     begin = time.perf_counter()
     skipped = _Skipped(case.strict, warn)
     trace = Trace(case.trace, find_format(case.trace_format), skipped)
-    story = Story(case.fabric, case.costs) if report else None
+    story = Story(case.fabric) if report else None
 
     def ended(row: JobRow) -> None:
         if report and story:
             report.job(row)
             story.ended(row)
 
-    metrics = Metrics(case.costs, ended)
+    metrics = Metrics(ended)
     log = Log(report.events if report else None)
 
-    def sink(event: Event) -> None:
-        metrics.feed(event)
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
         log.feed(event)
         if report and story:
             report.event(event)
@@ -129,12 +129,13 @@ def run_case(
         "preemptions": metrics.preemptions,
         "preempted_host_s": metrics.preempted_host_ns / SECOND_NS,
         "resizes": metrics.resizes,
+        **metrics.parts(),
         "events_per_second": metrics.events / seconds,
         **_record(case),
         "log_sha256": log.digest,
     }
     if report and story:
-        report.finish(totals, story.told())
+        report.finish(totals, story.told(metrics.settled()))
     return totals
 
 
@@ -257,7 +258,7 @@ def _assumptions(case: Case) -> Iterator[str]:
     yield f"a decision takes {case.decision_s:g} s"
     yield (
         f"an interruption loses the work since the last checkpoint ({costs.checkpoint_s} s apart)"
-        f" and {costs.restart_s} s to restart"
+        f" and {costs.restart_s} s to restart; a failure is noticed after {costs.detect_s} s"
     )
     if case.failures:
         yield f"injected failures: {case.failures}; those in the recorded run times count as well"

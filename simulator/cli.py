@@ -16,6 +16,8 @@ from scheduler.problems import InputError, Problem
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from scheduler.core.costs import Costs
+    from scheduler.tenantsfile import TenantsFile
     from simulator.case import Case, Progress
 
 MOST_WARNINGS = 20
@@ -105,11 +107,25 @@ def replay_command(
         int | None, typer.Option(min=1, help="Replay so many jobs at most.", show_default=False)
     ] = None,
     checkpoint_s: Annotated[
-        int, typer.Option(min=0, help="Productive time between two checkpoints.")
-    ] = 1800,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Productive time between two checkpoints; default: of the tenants file, or 1800.",
+        ),
+    ] = None,
     restart_s: Annotated[
-        int, typer.Option(min=0, help="Time until an interrupted gang makes progress again.")
-    ] = 300,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Time until an interrupted gang makes progress again; default: the same, or 300.",
+        ),
+    ] = None,
+    detect_s: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Time until a failure is noticed, which is lost; default: the same, or 0."
+        ),
+    ] = None,
     decision_s: Annotated[
         float, typer.Option(min=0, max=86_400, help="How long a decision is taken to last.")
     ] = 0.0,
@@ -124,12 +140,12 @@ def replay_command(
     """
     from scheduler import specs
     from scheduler.core import Policy
-    from scheduler.core.costs import Costs
     from scheduler.tenantsfile import load_tenants
     from scheduler.windowsfile import load_windows
     from simulator.case import Case
     from simulator.shapes import Rule
 
+    ruled = load_tenants(tenants) if tenants is not None else None
     case = Case(
         trace,
         trace_format,
@@ -138,18 +154,29 @@ def replay_command(
         failures,
         seed,
         specs.parse_spares(spares),
-        Costs(checkpoint_s, restart_s),
+        _costs(ruled, checkpoint_s, restart_s, detect_s),
         decision_s,
         strict,
         since,
         limit,
-        load_tenants(tenants) if tenants is not None else None,
+        ruled,
         load_windows(windows) if windows is not None else None,
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
         Rule(attach),
     )
     totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
+
+
+def _costs(ruled: TenantsFile | None, *given: int | None) -> Costs:
+    """What is given, and for the rest what the tenants file says."""
+    from dataclasses import astuple
+
+    from scheduler.core.costs import Costs
+
+    stated = ruled.tenants.preemption.costs if ruled else Costs()
+    pairs = zip(given, astuple(stated), strict=True)
+    return Costs(*(usual if value is None else value for value, usual in pairs))
 
 
 def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded
 from simulator.kernel import Kernel
 
-Sink = Callable[[Event], None]
+Sink = Callable[[Event, State], None]  # the state is the one after the event
 
 # What happens first when several things happen at one instant: whatever frees hosts
 # or takes them away, then what asks for them, then one decision for all of it.
@@ -72,7 +72,7 @@ class Engine:
     def _record(self, events: Iterable[Event]) -> None:
         for event in events:
             self.state = apply(self.state, event)
-            self._sink(event)
+            self._sink(event, self.state)
 
     def _wake(self) -> None:
         if not self._is_deciding:

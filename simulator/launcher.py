@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from scheduler.core import State
 from scheduler.core.commands import EndJob
-from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.lifecycle import JobState
 from simulator.engine import END
@@ -23,33 +23,38 @@ class Launcher:
     its share at the same rate whatever their number. Memory: O(live jobs).
     """
 
-    def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], costs: Costs) -> None:
+    def __init__(
+        self, kernel: Kernel, end: Callable[[EndJob], None], state: Callable[[], State]
+    ) -> None:
         self._kernel = kernel
         self._end = end
-        self._costs = costs
+        self._state = state
         self._gangs = Gangs()
-        self._remaining_host_ns: dict[str, int] = {}
+        self._work_host_ns: dict[str, int] = {}
         self._entry: dict[str, int] = {}
 
     def expect(self, name: str, run_ns: int, hosts: int) -> None:
         """The job `name` runs so long on so many hosts, when nothing comes between."""
-        self._remaining_host_ns[name] = run_ns * hosts
+        self._work_host_ns[name] = run_ns * hosts
 
     def feed(self, event: Event) -> None:
-        """Start, stop and end gangs as the log says."""
+        """Start, stop and end gangs as the log says; `event` is the state's newest."""
         for change in self._gangs.feed(event):
             match change:
                 case Began(run):
                     self._start(run)
                 case Stopped(run):
                     self._cancel(run)
-                case Left(run, ran_ns, is_complete):
+                case Left(run, _, is_complete):
                     self._cancel(run)
-                    self._keep(run, ran_ns, is_complete)
+                    if is_complete:
+                        del self._work_host_ns[run.name]
 
     def _start(self, run: Run) -> None:
-        work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
-        ahead_ns = self._costs.overhead_ns(run.attempt) + work_ns
+        state = self._state()
+        done_host_ns = state.jobs[run.name].goodput.hosts.productive
+        work_ns = -(-(self._work_host_ns[run.name] - done_host_ns) // len(run.hosts))
+        ahead_ns = state.tenants.preemption.costs.overhead_ns(run.attempt) + work_ns
         report = EndJob(run.name, JobState.COMPLETED, run.attempt)
         self._entry[run.name] = self._kernel.at(
             run.start_ns + ahead_ns, partial(self._end, report), END
@@ -60,10 +65,3 @@ class Launcher:
         entry = self._entry.pop(run.name, None)
         if entry is not None:
             self._kernel.cancel(entry)
-
-    def _keep(self, run: Run, ran_ns: int, is_complete: bool) -> None:
-        if is_complete:
-            del self._remaining_host_ns[run.name]
-            return
-        kept_ns = self._costs.productive_ns(run.attempt, ran_ns, is_complete)
-        self._remaining_host_ns[run.name] -= kept_ns * len(run.hosts)

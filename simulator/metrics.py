@@ -2,8 +2,8 @@
 
 Wait: submit to first start. Bounded slowdown: (end - submit) / run, at least 1, with a
 run below 10 s counted as 10 s (Feitelson 2001). Utilization: host-seconds in which
-ranks ran, over hosts x makespan. Goodput: host-seconds of progress that was kept, over
-host-seconds held, spares and stopped gangs included.
+ranks ran, over hosts x makespan. What time went to, goodput and ETTR are the accounts that
+the scheduler keeps of its jobs (scheduler/core/goodput.py), summed up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.costs import Costs
+from scheduler.core import State
 from scheduler.core.events import (
     Event,
     GangResized,
@@ -24,9 +24,9 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
+from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
-from simulator.gangs import Gangs, Left
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -34,7 +34,8 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran."""
+    """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
+    `goodput`: what its time went to."""
 
     name: str
     submit_ns: int
@@ -42,9 +43,16 @@ class JobRow:
     end_ns: int
     hosts: int
     attempts: int
-    run_ns: int
-    host_ns: int
+    goodput: Goodput
     outcome: JobState
+
+    @property
+    def run_ns(self) -> int:
+        return self.goodput.time.productive
+
+    @property
+    def host_ns(self) -> int:
+        return self.goodput.hosts.running
 
     @property
     def wait_ns(self) -> int | None:
@@ -57,24 +65,24 @@ class JobRow:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of a live job."""
+    """What is known of a live job. `began`: its account when the present attempt began."""
 
+    uid: str
     submit_ns: int
     start_ns: int | None = None
     hosts: int = 0
     attempts: int = 0
-    run_ns: int = 0
-    host_ns: int = 0
+    began: Goodput = UNCOUNTED
 
 
 class Metrics:
-    """Feed it a log, in order; read it at any time.
+    """Feed it a log, in order, each event with the state that it leaves; read it at any time.
 
     `on_row` is called with each job as it ends. Memory: two numbers per ended job, for
     the percentiles, and an entry per live one.
     """
 
-    def __init__(self, costs: Costs, on_row: Callable[[JobRow], None] | None = None) -> None:
+    def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
         self.events = 0
         self.submitted = 0
         self.completed = 0
@@ -83,26 +91,20 @@ class Metrics:
         self.host_failures = 0
         self.preemptions = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
-        self.running_host_ns = 0
-        self.held_host_ns = 0
-        self.productive_host_ns = 0
         self.first_submit_ns: int | None = None
         self.last_end_ns: int | None = None
-        self._costs = costs
         self._on_row = on_row
-        self._gangs = Gangs()
         self._open: dict[str, _Open] = {}
+        self._time = NOTHING  # of ended jobs
         self._waits_s = array("d")
         self._slowdowns = array("d")
         self._now_ns = 0
+        self._state = State.empty()
 
-    def feed(self, event: Event) -> None:
-        """Count one event. Cost: O(hosts of its gang)."""
+    def feed(self, event: Event, state: State) -> None:
+        """Count one event. `state`: right after it."""
         self.events += 1
-        self._advance(event.time_ns)
-        for change in self._gangs.feed(event):
-            if isinstance(change, Left):
-                self._left(change, isinstance(event, JobPreempted))
+        self._now_ns, self._state = event.time_ns, state
         match event:
             case JobSubmitted():
                 self._submitted(event)
@@ -111,7 +113,9 @@ class Metrics:
             case GangSwapped() | GangResized():
                 self.restarts += 1
                 self.resizes += isinstance(event, GangResized)
-                self._open[event.name].attempts = event.attempt
+                self._began(event)
+            case JobPreempted():
+                self._preempted(event)
             case JobEnded():
                 self._ended(event)
             case HostMoved(move=HostMove.FAIL):
@@ -119,41 +123,35 @@ class Metrics:
             case _:
                 pass
 
-    def _advance(self, now_ns: int) -> None:
-        """Hosts are counted by what they did until now."""
-        elapsed_ns = now_ns - self._now_ns
-        self.running_host_ns += elapsed_ns * self._gangs.running
-        self.held_host_ns += elapsed_ns * self._gangs.held
-        self._now_ns = now_ns
-
     def _submitted(self, event: JobSubmitted) -> None:
         self.submitted += 1
         if self.first_submit_ns is None:
             self.first_submit_ns = event.time_ns
-        self._open[event.spec.name] = _Open(event.time_ns)
+        self._open[event.spec.name] = _Open(event.uid, event.time_ns)
 
     def _started(self, event: JobStarted) -> None:
         job = self._open[event.name]
-        job.attempts, job.hosts = event.attempt, len(event.hosts)
+        job.hosts = len(event.hosts)
         if job.start_ns is None:
             job.start_ns = event.time_ns
             self._waits_s.append((event.time_ns - job.submit_ns) / SECOND_NS)
         else:
             self.restarts += 1
+        self._began(event)
 
-    def _left(self, left: Left, is_preempted: bool) -> None:
-        run, hosts = left.run, len(left.run.hosts)
-        kept_ns = self._costs.productive_ns(run.attempt, left.ran_ns, left.is_complete)
-        job = self._open[run.name]
-        job.run_ns += kept_ns
-        job.host_ns += left.ran_ns * hosts
-        self.productive_host_ns += kept_ns * hosts
-        if is_preempted:
-            self.preemptions += 1
-            self.preempted_host_ns += (left.ran_ns - kept_ns) * hosts
+    def _began(self, event: JobStarted | GangSwapped | GangResized) -> None:
+        job = self._open[event.name]
+        job.attempts, job.began = event.attempt, self._state.jobs[event.name].goodput
+
+    def _preempted(self, event: JobPreempted) -> None:
+        before = self._open[event.name].began.hosts
+        spent = self._state.jobs[event.name].goodput.hosts - before
+        self.preemptions += 1
+        self.preempted_host_ns += spent.running - spent.productive
 
     def _ended(self, event: JobEnded) -> None:
         job = self._open.pop(event.name)
+        account = self._state.ended[job.uid].goodput
         row = JobRow(
             event.name,
             job.submit_ns,
@@ -161,16 +159,31 @@ class Metrics:
             event.time_ns,
             job.hosts,
             job.attempts,
-            job.run_ns,
-            job.host_ns,
+            account,
             event.outcome,
         )
+        self._time += account.time
         self.last_end_ns = event.time_ns
         if event.outcome is JobState.COMPLETED:
             self.completed += 1
             self._slowdowns.append(row.slowdown)
         if self._on_row:
             self._on_row(row)
+
+    def settled(self) -> Parts:
+        """Host time of all jobs, without what attempts that still run have run."""
+        live = (job.goodput.hosts for job in self._state.jobs.values())
+        return sum(live, self._state.spent)
+
+    def spent(self) -> Goodput:
+        """What the time of all jobs went to, until the last event."""
+        costs = self._state.tenants.preemption.costs
+        live = [shown(job, self._now_ns, costs) for job in self._state.jobs.values()]
+        return Goodput(
+            self._now_ns,
+            time=sum((job.time for job in live), self._time),
+            hosts=sum((job.hosts for job in live), self._state.spent),
+        )
 
     @property
     def makespan_ns(self) -> int:
@@ -186,7 +199,7 @@ class Metrics:
 
     def totals(self, hosts: int) -> dict[str, Any]:
         """The totals of a replay on a fabric of that many hosts."""
-        waits = sorted(self._waits_s)
+        waits, spent = sorted(self._waits_s), self.spent()
         capacity_ns = hosts * self.makespan_ns
         return {
             "jobs": self.submitted,
@@ -197,10 +210,19 @@ class Metrics:
                 **{f"p{p}": percentile(waits, p) for p in PERCENTILES},
             },
             "bounded_slowdown": {"mean": _mean(self._slowdowns)},
-            "utilization": _ratio(self.running_host_ns, capacity_ns),
-            "goodput": _ratio(self.productive_host_ns, self.held_host_ns),
+            "utilization": _ratio(spent.hosts.running, capacity_ns),
+            "goodput": spent.share,
             "restarts": self.restarts,
             "events": self.events,
+        }
+
+    def parts(self) -> dict[str, Any]:
+        """What the time of jobs went to, and that of their hosts. Units: seconds."""
+        spent = self.spent()
+        return {
+            "ettr": spent.ettr,
+            "job_s": {part: getattr(spent.time, part) / SECOND_NS for part in PARTS[:-1]},
+            "host_s": {part: getattr(spent.hosts, part) / SECOND_NS for part in PARTS},
         }
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits, Tenants
+from scheduler.core import Limits, State, Tenants
 from scheduler.core.commands import Command, EndJob, ReportHost, SetWindow, SubmitJob
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
+from scheduler.core.tenants import OPEN
 from scheduler.core.windows import Window
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
@@ -29,6 +30,7 @@ class Setting:
     """What is replayed on what. `decision_ns`: how long a decision is taken to last.
 
     `windows`: those of a replay whose first submit is at that time.
+    `costs`: what interruptions cost, whatever the tenants file says.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
     `attach`: the shape of jobs of which the trace knows only the size.
     """
@@ -42,6 +44,14 @@ class Setting:
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
     attach: Attach = AS_RING
+
+    @property
+    def charged(self) -> Tenants | None:
+        """The tenants with the costs that hold; None: both are as without a tenants file."""
+        tenants = self.tenants or OPEN
+        if self.costs == tenants.preemption.costs:
+            return self.tenants
+        return replace(tenants, preemption=replace(tenants.preemption, costs=self.costs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +106,14 @@ class Replay:
     def _start(self, first: TraceJob) -> None:
         self._zero_ns = first.submit_ns
         self._kernel = Kernel(first.submit_ns)
-        self._launcher = Launcher(self._kernel, self._end, self._setting.costs)
+        self._launcher = Launcher(self._kernel, self._end, lambda: self._engine.state)
         self._engine = Engine(
             self._kernel,
             self._setting.fabric,
             self._setting.limits,
             self._record,
             self._setting.decision_ns,
-            self._setting.tenants,
+            self._setting.charged,
         )
         for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
             if refusal := self._engine.send(SetWindow(window)):
@@ -111,9 +121,9 @@ class Replay:
         self._await_job(first)
         self._await_outage()
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: Event, state: State) -> None:
         self._launcher.feed(event)
-        self._sink(event)
+        self._sink(event, state)
 
     def _end(self, report: EndJob) -> None:
         if refusal := self._engine.send(report):
@@ -166,7 +176,14 @@ def run_script(
     """
     log: list[Event] = []
     kernel = Kernel(min((time_ns for time_ns, _ in script), default=0))
-    engine = Engine(kernel, fabric, limits or Limits(), log.append, decision_ns, tenants)
+    engine = Engine(
+        kernel,
+        fabric,
+        limits or Limits(),
+        lambda event, _: log.append(event),
+        decision_ns,
+        tenants,
+    )
     for time_ns, command in script:
         kernel.at(time_ns, partial(_send, engine, command))
     while kernel.step():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placement.fabric import Fabric, from_spec
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits, Policy
+from scheduler.core import Limits, Policy, State, apply
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted
 from simulator.failures import Outage
@@ -94,12 +94,21 @@ def replayed(
     def keep(row: JobRow) -> None:
         rows[row.name] = row
 
-    metrics = Metrics(costs, keep)
+    metrics = Metrics(keep)
 
-    def sink(event: Event) -> None:
+    def sink(event: Event, state: State) -> None:
         log.append(event)
-        metrics.feed(event)
+        metrics.feed(event, state)
 
     setting = Setting(fabric, Limits(policy=policy), costs, spares, decision_ns)
     tally = Replay(setting, jobs, sink, outages).run()
     return World(fabric, log, rows, metrics, tally)
+
+
+def measured(log: Iterable[Event]) -> Metrics:
+    """What a log amounts to."""
+    state, metrics = State.empty(), Metrics()
+    for event in log:
+        state = apply(state, event)
+        metrics.feed(event, state)
+    return metrics

@@ -114,11 +114,19 @@ def list_jobs(
 
 
 def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
-    """Show one job, with its hosts, or why it waits."""
+    """Show one job, with its hosts, or why it waits, and what its time went to."""
+    import json
+
     from scheduler.cli import messages
+    from scheduler.cli.goodputtext import goodput_text
 
     with connected(address) as client:
-        write(client.get_job(name), messages.job_text, output)
+        found = client.show_job(name)
+    if output is Format.JSON:
+        shown = messages.to_mapping(found.job) | {"goodput": messages.to_mapping(found.goodput)}
+        typer.echo(json.dumps(shown, indent=2))
+    else:
+        typer.echo(f"{messages.job_text(found.job)}\n\n{goodput_text(found.goodput)}")
 
 
 def explain(

@@ -33,6 +33,7 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.goodput import Goodput
 from scheduler.core.job import Job
 from scheduler.core.ledger import charged, owned, reloaded
 from scheduler.core.lifecycle import (
@@ -49,6 +50,7 @@ from scheduler.core.overlay import with_entry as _with
 from scheduler.core.overlay import without_entry as _without
 from scheduler.core.requests import remembered
 from scheduler.core.spares import faults
+from scheduler.core.spending import accounted
 from scheduler.core.state import RETAINED, Host, State
 from scheduler.core.storm import struck
 
@@ -99,6 +101,7 @@ def apply(state: State, event: Event) -> State:
             after_event = booked(state, event)
         case _:
             assert_never(event)
+    after_event = accounted(state, event, after_event)
     requests = remembered(state.requests, event)
     seen_ns = max(state.seen_ns, event.time_ns)
     return replace(after_event, version=state.version + 1, requests=requests, seen_ns=seen_ns)
@@ -129,6 +132,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         request_id=event.request_id,
         sizes=sizes,
         dp=dp,
+        goodput=Goodput(event.time_ns),
     )
     job = owned(job, state.tenants)
     return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))

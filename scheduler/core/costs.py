@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 SECOND_NS = 1_000_000_000  # as in job, which stands on this
 
 
+class Ending(Enum):
+    """How an attempt came to its end."""
+
+    COMPLETE = auto()  # nothing of it is done again
+    STOPPED = auto()  # at somebody's wish
+    FAILED = auto()  # a host did, which nobody knew at once
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What the time of one attempt went to; the parts add up to it. Units: ns."""
+
+    restart_ns: int
+    productive_ns: int
+    rework_ns: int
+    detection_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The one rule for preemption, defragmentation and replays: no gang reports when it saves.
+    """The one rule for preemption, defragmentation, accounts and replays: no gang reports
+    when it saves.
 
     `checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost.
-    `restart_s`: from the start of every attempt but the first to its first new step."""
+    `restart_s`: from the start of every attempt but the first to its first new step.
+    `detect_s`: how long a host has failed before that is reported."""
 
     checkpoint_s: int = 1800
     restart_s: int = 300
+    detect_s: int = 0
 
     def overhead_ns(self, attempt: int) -> int:
         """Time of an attempt before it makes progress."""
         return self.restart_s * SECOND_NS if attempt > 1 else 0
 
-    def productive_ns(self, attempt: int, ran_ns: int, is_complete: bool) -> int:
-        """The part of an attempt that the next one does not have to repeat."""
-        progress_ns = max(0, ran_ns - self.overhead_ns(attempt))
+    def shares(self, attempt: int, ran_ns: int, ending: Ending) -> Shares:
+        """Where an attempt that ran so long has spent its time. Order: it restarts, makes
+        progress that is kept, then some that is not, and stands still unnoticed."""
+        restart_ns = min(ran_ns, self.overhead_ns(attempt))
+        progress_ns = ran_ns - restart_ns
+        if ending is Ending.COMPLETE:
+            return Shares(restart_ns, progress_ns, 0, 0)
+        unseen_s = self.detect_s if ending is Ending.FAILED else 0
+        detection_ns = min(progress_ns, unseen_s * SECOND_NS)
+        progress_ns -= detection_ns
         interval_ns = self.checkpoint_s * SECOND_NS
-        if is_complete or not interval_ns:
-            return progress_ns
-        return progress_ns - progress_ns % interval_ns
+        rework_ns = progress_ns % interval_ns if interval_ns else 0
+        return Shares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
 
     def lost_ns(self, attempt: int, ran_ns: int) -> int:
         """What an interruption now costs each host: work done again, and a restart."""
-        progress_ns = max(0, ran_ns - self.overhead_ns(attempt))
-        again_ns = progress_ns - self.productive_ns(attempt, ran_ns, is_complete=False)
+        again_ns = self.shares(attempt, ran_ns, Ending.STOPPED).rework_ns
         return again_ns + self.restart_s * SECOND_NS

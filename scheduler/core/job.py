@@ -8,6 +8,7 @@ from placement import hostset
 from placement.hostset import HostSet
 from placement.replicas import sized
 from placement.request import Request, TierCut
+from scheduler.core.goodput import UNCOUNTED, Goodput
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
 from scheduler.core.rungs import Ladder
@@ -62,7 +63,8 @@ class Job:
 
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
     that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
-    `ladder`: what was weighed at the last restart.
+    `ladder`: what was weighed at the last restart. `goodput`: what its time went
+    to, up to its last change.
     """
 
     spec: JobSpec
@@ -92,6 +94,7 @@ class Job:
     strikes: tuple[Strike, ...] = ()
     fruitless: int = 0
     ladder: Ladder = ()
+    goodput: Goodput = UNCOUNTED
 
     @property
     def request(self) -> Request:

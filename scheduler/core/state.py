@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
+from scheduler.core.goodput import NOTHING, Parts
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.names import Names
@@ -44,7 +45,7 @@ class State:
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
     open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
     policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
-    time of the newest event.
+    time of the newest event. `spent`: host time of all ended jobs, by what it went to.
     """
 
     version: int = 0
@@ -66,6 +67,7 @@ class State:
     tidied_ns: int = 0
     faults: Faults = NO_FAULTS
     seen_ns: int = 0
+    spent: Parts = NOTHING
 
     @staticmethod
     def empty() -> State:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
-from scheduler.core.costs import Costs
+from scheduler.core.costs import Costs, Ending
 from scheduler.core.job import SECOND_NS, Job, Strike
 from scheduler.core.tenants import Restarts
 from scheduler.core.words import duration, listed
@@ -30,7 +30,8 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     hit = replace(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
     if job.stop_ns is not None:  # the attempt has been counted
         return hit
-    saved_ns = costs.productive_ns(job.attempt, max(0, now_ns - job.start_ns), is_complete=False)
+    ran_ns = max(0, now_ns - job.start_ns)
+    saved_ns = costs.shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
     return replace(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
 
 

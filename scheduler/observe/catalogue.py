@@ -59,6 +59,12 @@ BOUND = _gauge(
 GANGS = _gauge("running_gangs", "Running gangs by what is proved of their cut.", "proof")
 JOB_CUT = _gauge("job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job", "tier")
 JOB_GAP = _gauge("job_gap_ratio", "Share of a gang's cut that its bound leaves open.", "job")
+JOB_ETTR = _gauge(
+    "job_ettr_ratio", "Productive time of a live job over the time since its submit.", "job"
+)
+JOB_GOODPUT = _gauge(
+    "job_goodput_ratio", "Productive GPU time of a live job over what it held.", "job"
+)
 
 # Of the server.
 BUILD = _gauge("build_info", "Always 1; the release that runs.", "release")
@@ -89,6 +95,12 @@ FAILURES = _counter("host_failures", "Hosts taken out of service by a signal.", 
 REPAIRS = _counter("host_repairs", "Hosts reported repaired.")
 NOTES = _counter("host_signals", "Signals written down that change nothing.", "signal")
 
+SPENT = _counter(
+    "gpu_seconds",
+    "GPU-seconds of jobs by what they went to; of a running attempt what is sure so far.",
+    "part",
+)
+
 # Of the work itself.
 STAGES = _histogram("stage_seconds", "Seconds that each stage of a write or plan took.", "stage")
 BATCHES = _histogram("append_events", "Events of one append.")
@@ -99,4 +111,4 @@ CALL_SECONDS = _histogram("rpc_seconds", "Seconds to answer a call; not of watch
 METRICS: tuple[Metric, ...] = tuple(
     value for value in globals().values() if isinstance(value, Metric)
 )
-PER_JOB = (JOB_CUT, JOB_GAP)
+PER_JOB = (JOB_CUT, JOB_GAP, JOB_ETTR, JOB_GOODPUT)

@@ -108,9 +108,10 @@ class Gauges(Collector):
         if writer is None:
             return
         state = writer.state
-        yield from samples.of_state(state, writer.now_ns())
+        now_ns = writer.now_ns()
+        yield from samples.of_state(state, now_ns)
         if self._exposure is not None and self._exposure.is_per_job:
-            yield from samples.of_jobs(state)
+            yield from samples.of_jobs(state, now_ns)
         yield c.LEADER, (), writer.is_leading
         yield c.REPLAY, (), self._replay_s
         yield c.QUEUE, (), writer.waiting

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scheduler.core import JobState, State
+from scheduler.core import JobState, State, spending
+from scheduler.core.goodput import PARTS, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import LIVE
 from scheduler.observe import catalogue as c
@@ -30,6 +31,9 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
     yield from ((c.CUT, (tier,), count) for tier, count in cuts.by_tier.items())
     yield from ((c.BOUND, (tier,), cuts.lower_bound) for tier in list(cuts.by_tier)[:1])
     yield from ((c.GANGS, (proof,), count) for proof, count in cuts.by_proof.items())
+    spent = spending.spent(state, now_ns)
+    for part in PARTS:
+        yield c.SPENT, (part,), getattr(spent, part) * fabric.gpus_per_host / SECOND_NS
     yield c.VERSION, (), state.version
     yield c.FABRIC, (fabric.name, fabric.digest), 1
 
@@ -54,8 +58,12 @@ def _of_domains(state: State) -> Iterator[Sample]:
         yield c.SPARE_HOSTS, (domain.name,), domain.by_use[Use.SPARE]
 
 
-def of_jobs(state: State) -> Iterator[Sample]:
-    """Two series and more for each running gang."""
+def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
+    """Two series for each live job, two and more for each running gang."""
+    for job in state.jobs.values():
+        account = shown(job, now_ns, state.tenants.preemption.costs)
+        yield c.JOB_ETTR, (job.name,), account.ettr
+        yield c.JOB_GOODPUT, (job.name,), account.share
     for job in state.in_state(JobState.RUNNING):
         yield from ((c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.cuts)
         yield c.JOB_GAP, (job.name,), gap(job.cuts, job.lower_bound)

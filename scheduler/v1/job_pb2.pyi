@@ -189,6 +189,50 @@ OBJECTIVE_SPREAD: Objective.ValueType  # 3
 """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
 Global___Objective: _TypeAlias = Objective  # noqa: Y015
 
+class _GoodputPart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GoodputPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GoodputPart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GOODPUT_PART_UNSPECIFIED: _GoodputPart.ValueType  # 0
+    """Never sent."""
+    GOODPUT_PART_PRODUCTIVE: _GoodputPart.ValueType  # 1
+    """Steps that no later attempt repeats."""
+    GOODPUT_PART_REWORK: _GoodputPart.ValueType  # 2
+    """Steps that were lost, because they came after the last checkpoint."""
+    GOODPUT_PART_DETECTION: _GoodputPart.ValueType  # 3
+    """A host had failed and nobody knew."""
+    GOODPUT_PART_RESCHEDULING: _GoodputPart.ValueType  # 4
+    """The failure was known, and the gang stood still until it was decided what to do."""
+    GOODPUT_PART_RESTART: _GoodputPart.ValueType  # 5
+    """An attempt after the first began: processes, communicators, loading, warm-up."""
+    GOODPUT_PART_QUEUEING: _GoodputPart.ValueType  # 6
+    """It waited for hosts, at first or again."""
+    GOODPUT_PART_SPARE: _GoodputPart.ValueType  # 7
+    """Healthy hosts held beside the gang."""
+
+class GoodputPart(_GoodputPart, metaclass=_GoodputPartEnumTypeWrapper):
+    """What time can go to."""
+
+GOODPUT_PART_UNSPECIFIED: GoodputPart.ValueType  # 0
+"""Never sent."""
+GOODPUT_PART_PRODUCTIVE: GoodputPart.ValueType  # 1
+"""Steps that no later attempt repeats."""
+GOODPUT_PART_REWORK: GoodputPart.ValueType  # 2
+"""Steps that were lost, because they came after the last checkpoint."""
+GOODPUT_PART_DETECTION: GoodputPart.ValueType  # 3
+"""A host had failed and nobody knew."""
+GOODPUT_PART_RESCHEDULING: GoodputPart.ValueType  # 4
+"""The failure was known, and the gang stood still until it was decided what to do."""
+GOODPUT_PART_RESTART: GoodputPart.ValueType  # 5
+"""An attempt after the first began: processes, communicators, loading, warm-up."""
+GOODPUT_PART_QUEUEING: GoodputPart.ValueType  # 6
+"""It waited for hosts, at first or again."""
+GOODPUT_PART_SPARE: GoodputPart.ValueType  # 7
+"""Healthy hosts held beside the gang."""
+Global___GoodputPart: _TypeAlias = GoodputPart  # noqa: Y015
+
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -878,3 +922,81 @@ class Job(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Goodput(_message.Message):
+    """What the time of a job went to, from its submit on. Every moment is in one part, so the times
+    of all parts add up to the age of the job, to the nanosecond.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_TIME_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ETTR_FIELD_NUMBER: _builtins.int
+    GOODPUT_FIELD_NUMBER: _builtins.int
+    ettr: _builtins.float
+    """Effective training time ratio: productive time over the time in which hosts were held or
+    waited for, from 0 to 1.
+    """
+    goodput: _builtins.float
+    """Productive GPU time over the GPU time that was held, spares included, from 0 to 1."""
+    @_builtins.property
+    def count_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when it is counted: now, or the end of the job."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___GoodputShare]:
+        """All parts, in the order of the enum. What a running attempt has done since it started counts
+        as productive, for nothing of it is lost yet.
+        """
+
+    def __init__(
+        self,
+        *,
+        count_time: _timestamp_pb2.Timestamp | None = ...,
+        parts: _abc.Iterable[Global___GoodputShare] | None = ...,
+        ettr: _builtins.float = ...,
+        goodput: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count_time", b"count_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_time", b"count_time", "ettr", b"ettr", "goodput", b"goodput", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Goodput: _TypeAlias = Goodput  # noqa: Y015
+
+@_typing.final
+class GoodputShare(_message.Message):
+    """One part of a job's time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    part: Global___GoodputPart.ValueType
+    """Which one."""
+    time_ns: _builtins.int
+    """Nanoseconds of the job. Always 0 for spares, which are held beside everything else."""
+    gpu_hours: _builtins.float
+    """The same over the hosts that the gang held or waited for, in GPU-hours."""
+    share: _builtins.float
+    """Share of the job's time, from 0 to 1."""
+    def __init__(
+        self,
+        *,
+        part: Global___GoodputPart.ValueType = ...,
+        time_ns: _builtins.int = ...,
+        gpu_hours: _builtins.float = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_hours", b"gpu_hours", "part", b"part", "share", b"share", "time_ns", b"time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoodputShare: _TypeAlias = GoodputShare  # noqa: Y015

@@ -20,6 +20,8 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
         ("bounded slowdown, mean", f"{totals['bounded_slowdown']['mean']:,.2f}"),
         ("utilization", f"{totals['utilization']:.1%}"),
         ("goodput", f"{totals['goodput']:.2%}"),
+        ("held host time", _parts(totals["host_s"])),
+        ("ettr", f"{totals['ettr']:.2%}"),
         ("host failures", f"{totals['host_failures']:,}"),
         ("restarts", f"{totals['restarts']:,}"),
         ("events", f"{totals['events']:,} in {totals['seconds']:.1f} s, {speed:,.0f} a second"),
@@ -64,6 +66,14 @@ def duration(seconds: float) -> str:
     if minutes < 24 * 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{hours // 24:,} d {hours % 24:02d} h"
+
+
+def _parts(host_s: dict[str, float]) -> str:
+    """Shares of what hosts were held for, the larger ones first; what is nothing is left out."""
+    spent = [(seconds, part) for part, seconds in host_s.items() if seconds and part != "queueing"]
+    held_s = sum(seconds for seconds, _ in spent)
+    spent.sort(reverse=True)
+    return ", ".join(f"{part} {seconds / held_s:.2%}" for seconds, part in spent) or "none"
 
 
 def _counted(count: int, by_reason: dict[str, int]) -> str:

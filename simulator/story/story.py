@@ -6,10 +6,10 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric import Fabric
-from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted
+from scheduler.core.goodput import Parts
 from scheduler.core.job import SECOND_NS
-from simulator.gangs import Gangs, Left
+from simulator.gangs import Gangs
 from simulator.metrics import JobRow
 from simulator.story.faults import Faults
 from simulator.story.sizes import Sizes
@@ -22,15 +22,13 @@ MOST_LONGEST = 10
 class Story:
     """Feed it a log in order, and the rows of ended jobs. Memory: O(hosts + live jobs)."""
 
-    def __init__(self, fabric: Fabric, costs: Costs) -> None:
+    def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._costs = costs
         self._gangs = Gangs()
         self._sizes = Sizes(fabric)
         self._faults = Faults()
         self._timeline: Timeline | None = None
         self._zero_ns = self._now_ns = 0
-        self._ran_ns = self._kept_ns = self._restart_ns = 0
         self._longest: list[tuple[int, int, JobRow]] = []
         self._rows = 0
 
@@ -41,9 +39,6 @@ class Story:
             self._timeline = Timeline(self._fabric, event.time_ns)
         self._now_ns = event.time_ns
         changes = self._gangs.feed(event)
-        for change in changes:
-            if isinstance(change, Left):
-                self._left(change)
         self._timeline.feed(event, changes, self._gangs)
         self._faults.feed(event, changes)
         if isinstance(event, JobStarted):
@@ -59,14 +54,9 @@ class Story:
         else:
             heappushpop(self._longest, entry)
 
-    def _left(self, left: Left) -> None:
-        hosts, attempt = len(left.run.hosts), left.run.attempt
-        self._ran_ns += left.ran_ns * hosts
-        self._restart_ns += min(left.ran_ns, self._costs.overhead_ns(attempt)) * hosts
-        self._kept_ns += self._costs.productive_ns(attempt, left.ran_ns, left.is_complete) * hosts
-
-    def told(self) -> dict[str, Any]:
-        """The run from its first event to its last, as plain values."""
+    def told(self, settled: Parts) -> dict[str, Any]:
+        """The run from its first event to its last, as plain values. `settled`: host time of
+        attempts that are over, by the accounts of jobs."""
         if self._timeline is None:
             raise ValueError("a log begins with its fabric; this one is empty")
         end_ns = max(self._now_ns, self._zero_ns + 1)
@@ -78,21 +68,21 @@ class Story:
             "gpus_per_host": self._fabric.gpus_per_host,
             "outer_tier": self._fabric.tiers[0].name if self._fabric.tiers else "",
             "timeline": self._timeline.told(end_ns),
-            "host_s": self._host_s(end_ns),
+            "host_s": self._host_s(end_ns, settled),
             "sizes": self._sizes.told(),
             "faults": self._faults.told(end_ns),
             "longest_waits": [_told(row) for _, _, row in sorted(self._longest, reverse=True)],
         }
 
-    def _host_s(self, end_ns: int) -> dict[str, float]:
+    def _host_s(self, end_ns: int, settled: Parts) -> dict[str, float]:
         """Where the host-time of the run went. The parts add up to hosts x span."""
         states = self._timeline.host_ns(end_ns) if self._timeline else {}
         running_ns = states.pop("running")
         parts = {
-            "kept": self._kept_ns,
-            "repeated": self._ran_ns - self._kept_ns - self._restart_ns,
-            "restarting": self._restart_ns,
-            "not_over": running_ns - self._ran_ns,
+            "kept": settled.productive,
+            "repeated": settled.rework + settled.detection,
+            "restarting": settled.restart,
+            "not_over": running_ns - settled.running,
             **states,
         }
         return {name: part / SECOND_NS for name, part in parts.items()}

@@ -10,7 +10,6 @@ import pytest
 from placement.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.commands import Command, ReportHost
-from scheduler.core.costs import Costs
 from scheduler.core.decide import decide
 from scheduler.core.events import Event, FabricLoaded, GangResized, JobPreempted
 from scheduler.core.job import SECOND_NS
@@ -20,7 +19,6 @@ from scheduler.observe.numbers import Histogram
 from scheduler.observe.proof import Proof, gap, proof
 from scheduler.observe.tally import Tally, size_class, tally
 from scheduler.store import open_store
-from simulator.metrics import Metrics
 from simulator.run import run_script
 from tests.build import (
     HOUR_NS,
@@ -35,6 +33,7 @@ from tests.build import (
     repair,
     submit,
 )
+from tests.replays import measured
 from tests.serving import RUNNING, create, serving, url
 
 SMALL = fabric()
@@ -131,9 +130,7 @@ def test_it_agrees_with_the_metrics_of_a_replay() -> None:
     script = [(0, submit("a", 4)), (1, submit("b", 8)), (HOUR_NS, fail("z0-r0-h0"))]
     script += [(2 * HOUR_NS, repair("z0-r0-h0")), (3 * HOUR_NS, end("a")), (5 * HOUR_NS, end("b"))]
     log = run_script(SMALL, script)
-    other, mine = Metrics(Costs()), tally(log)
-    for event in log:
-        other.feed(event)
+    other, mine = measured(log), tally(log)
     assert sum(mine.submitted.values()) == other.submitted == 2
     assert sum(mine.failures.values()) == other.host_failures == 1
     assert sum(mine.restarts.values()) == other.restarts > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from placement.request import NO_SPARES
-from scheduler.core import Limits
+from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, GangResized, JobEnded
 from simulator.metrics import Metrics
@@ -33,11 +33,11 @@ def elastic(submit_s: int, run_s: int, least: int, most: int) -> TraceJob:
 
 def replayed(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Event], Metrics]:
     log: list[Event] = []
-    metrics = Metrics(SAVED_ALWAYS)
+    metrics = Metrics()
 
-    def sink(event: Event) -> None:
+    def sink(event: Event, state: State) -> None:
         log.append(event)
-        metrics.feed(event)
+        metrics.feed(event, state)
 
     limits = Limits(resize_every_s=60)
     setting = Setting(machine(hosts), limits=limits, costs=SAVED_ALWAYS, spares=NO_SPARES)

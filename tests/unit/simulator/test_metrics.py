@@ -12,8 +12,9 @@ from simulator.metrics import Metrics, percentile
 from simulator.report import duration
 from simulator.run import run_script
 from tests.build import submit
-from tests.replays import machine, replayed, trace_job
+from tests.replays import machine, measured, replayed, trace_job
 
+COSTS = Costs(checkpoint_s=30, restart_s=5)
 SHAPE = {
     "jobs": int,
     "completed": int,
@@ -67,7 +68,7 @@ def test_the_shape_of_the_totals() -> None:
 
 
 def test_an_empty_log_has_totals() -> None:
-    totals = Metrics(Costs()).totals(4)
+    totals = Metrics().totals(4)
 
     assert totals["utilization"] == totals["goodput"] == totals["makespan_s"] == 0
 
@@ -102,12 +103,10 @@ def test_durations_have_two_units(seconds: float, text: str) -> None:
 def test_what_a_preempted_gang_repeats() -> None:
     """Two hosts are sent away after 100 s, 10 of them since the last checkpoint."""
     classes = (PriorityClass("spot", -1, is_preemptible=True),)
-    tenants = Tenants(classes=classes, preemption=Preemption(min_run_s=0))
+    tenants = Tenants(classes=classes, preemption=Preemption(min_run_s=0, costs=COSTS))
     low, high = submit("low", 2, gpus=1, priority_class="spot"), submit("high", 1, gpus=1)
     log = run_script(machine(2), [(0, low), (100 * SECOND_NS, high)], tenants=tenants)
-    metrics = Metrics(Costs(checkpoint_s=30, restart_s=5))
-    for event in log:
-        metrics.feed(event)
+    metrics = measured(log)
 
     assert metrics.preemptions == 1
     assert metrics.preempted_host_ns == 2 * 10 * SECOND_NS

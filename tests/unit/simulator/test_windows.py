@@ -20,7 +20,7 @@ def replayed(*windows: Window, limit_s: float | None = None) -> list[Event]:
     log: list[Event] = []
     setting = Setting(machine(4), Limits(), windows=lambda _: windows)
     jobs = [trace_job(name, 0, 100, 2, limit_s) for name in "ab"]
-    Replay(setting, jobs, log.append).run()
+    Replay(setting, jobs, lambda event, _: log.append(event)).run()
     return log
 
 

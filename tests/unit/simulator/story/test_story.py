@@ -10,9 +10,10 @@ import pytest
 
 from placement.fabric import Fabric, from_spec
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits
+from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
+from scheduler.core.goodput import NOTHING
 from simulator import failures
 from simulator.failures import Outage
 from simulator.metrics import Metrics
@@ -37,15 +38,15 @@ def told(
     outages: Iterable[Outage] = (),
     spares: SpareRule = NO_SPARES,
 ) -> tuple[dict[str, Any], Metrics]:
-    story = Story(fabric, COSTS)
-    metrics = Metrics(COSTS, story.ended)
+    story = Story(fabric)
+    metrics = Metrics(story.ended)
 
-    def sink(event: Event) -> None:
-        metrics.feed(event)
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
         story.feed(event)
 
     Replay(Setting(fabric, Limits(), COSTS, spares), jobs, sink, outages).run()
-    return story.told(), metrics
+    return story.told(metrics.settled()), metrics
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +70,12 @@ class TestManyFailures:
 
     def test_it_agrees_with_the_totals(self, run: tuple[dict[str, Any], Metrics]) -> None:
         story, metrics = run
-        parts = story["host_s"]
-        assert parts["kept"] * 1e9 == pytest.approx(metrics.productive_host_ns)
+        parts, spent = story["host_s"], metrics.spent().hosts
+        assert parts["kept"] * 1e9 == pytest.approx(spent.productive)
         ran = parts["kept"] + parts["repeated"] + parts["restarting"]
-        assert ran * 1e9 == pytest.approx(metrics.running_host_ns)
+        assert ran * 1e9 == pytest.approx(spent.running)
         held = ran + parts["stopped"] + parts["spare"]
-        assert held * 1e9 == pytest.approx(metrics.held_host_ns)
+        assert held * 1e9 == pytest.approx(spent.held)
         assert sum(c["failures"] for c in story["faults"]["causes"]) == metrics.host_failures
         assert sum(found["jobs"] for found in story["sizes"]) == 90
 
@@ -157,4 +158,4 @@ def test_size_classes_have_names() -> None:
 
 def test_an_empty_log_has_no_story() -> None:
     with pytest.raises(ValueError, match="begins with its fabric"):
-        Story(machine(1), COSTS).told()
+        Story(machine(1)).told(NOTHING)

@@ -1,0 +1,160 @@
+"""What the time of a job went to: a fold over events, kept with each job.
+
+`apply` calls `counted` for every event that changes a job, so the service, its snapshots
+and replays have one and the same account. All of a job's time is in one part:
+
+    queueing       it waits for hosts, at first or again
+    restart        a later attempt begins: processes, communicators, loading, warm-up
+    productive     steps that no later attempt repeats
+    rework         steps that were lost, for they came after the last checkpoint
+    detection      a host has failed and nobody knows
+    rescheduling   that is known, and the gang stands still until it is decided what to do
+    spare          of host time only: hosts held beside the gang
+
+When checkpoints are written and for how long a gang starts is not reported: costs.py
+has the rule. Integers throughout, so that parts add up exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from scheduler.core.costs import Costs, Ending
+from scheduler.core.lifecycle import JobState
+
+if TYPE_CHECKING:
+    from scheduler.core.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Time by what it went to, of a job (ns) or of its hosts (host-ns)."""
+
+    productive: int = 0
+    rework: int = 0
+    detection: int = 0
+    rescheduling: int = 0
+    restart: int = 0
+    queueing: int = 0
+    spare: int = 0
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(*(getattr(self, name) + getattr(other, name) for name in PARTS))
+
+    def __sub__(self, other: Parts) -> Parts:
+        return Parts(*(getattr(self, name) - getattr(other, name) for name in PARTS))
+
+    def times(self, hosts: int) -> Parts:
+        return Parts(*(getattr(self, name) * hosts for name in PARTS))
+
+    @property
+    def total(self) -> int:
+        return self.held + self.queueing
+
+    @property
+    def held(self) -> int:
+        """While hosts were held, spares and stopped gangs included."""
+        return self.running + self.rescheduling + self.spare
+
+    @property
+    def running(self) -> int:
+        """While ranks ran."""
+        return self.productive + self.rework + self.detection + self.restart
+
+
+PARTS = tuple(field.name for field in fields(Parts))
+NOTHING = Parts()
+_HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """A job's account up to `counted_ns`. `ran_ns`: of the present attempt, which is shared
+    out when it ends: only then is it known what of it was lost."""
+
+    counted_ns: int = 0
+    ran_ns: int = 0
+    time: Parts = NOTHING
+    hosts: Parts = NOTHING
+
+    @property
+    def ettr(self) -> float:
+        """Effective training time ratio: productive time / (held + queued time). Source:
+        Kokolis et al., HPCA 2025. 0 before any time has passed."""
+        return self.time.productive / self.time.total if self.time.total else 0.0
+
+    @property
+    def share(self) -> float:
+        """Productive host time / held host time; 0 before hosts were held."""
+        return self.hosts.productive / self.hosts.held if self.hosts.held else 0.0
+
+
+UNCOUNTED = Goodput()
+
+
+def counted(before: Job, after: Job, time_ns: int, costs: Costs) -> Goodput:
+    """The account after an event that made `before` into `after`."""
+    account = _until(before, time_ns)
+    if before.state not in _HOLDING:
+        return account
+    if after.state in _HOLDING and after.attempt == before.attempt:
+        return account
+    return _shared_out(account, before, _ending(before, after), costs)
+
+
+def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
+    """The account now. What a running attempt has done since it started counts as
+    productive, for nothing of it is lost yet."""
+    if job.state in _HOLDING:
+        ending = Ending.COMPLETE if job.state is JobState.RUNNING else Ending.FAILED
+        return _shared_out(_until(job, max(now_ns, job.goodput.counted_ns)), job, ending, costs)
+    if job.state is JobState.QUEUED:
+        return _until(job, max(now_ns, job.goodput.counted_ns))
+    return job.goodput
+
+
+def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
+    """Host time of which it is certain now what it went to: no part of it ever falls. What
+    a gang has done since its last checkpoint is not there yet."""
+    if job.state not in _HOLDING:
+        return shown(job, now_ns, costs).hosts
+    account = _until(job, max(now_ns, job.goodput.counted_ns))
+    found = costs.shares(job.attempt, account.ran_ns, Ending.FAILED)
+    sure = Parts(found.productive_ns, restart=found.restart_ns)
+    return account.hosts + sure.times(len(job.hosts))
+
+
+def _until(job: Job, now_ns: int) -> Goodput:
+    """The time since the last event goes where the state of the job says."""
+    account, hosts = job.goodput, len(job.hosts)
+    elapsed_ns = now_ns - account.counted_ns
+    account = replace(account, counted_ns=now_ns)
+    if job.state is JobState.QUEUED:
+        waited = Parts(queueing=elapsed_ns)
+        return _with(account, waited, waited.times(job.gang_hosts))
+    if job.state is JobState.RUNNING:
+        spares = Parts(spare=elapsed_ns * len(job.spares))
+        return _with(replace(account, ran_ns=account.ran_ns + elapsed_ns), NOTHING, spares)
+    if job.state is JobState.INTERRUPTED:
+        stood = Parts(rescheduling=elapsed_ns)
+        spares = Parts(spare=elapsed_ns * len(job.spares))
+        return _with(account, stood, stood.times(hosts) + spares)
+    return account
+
+
+def _shared_out(account: Goodput, job: Job, ending: Ending, costs: Costs) -> Goodput:
+    """The time that the attempt ran, by what it went to."""
+    found = costs.shares(job.attempt, account.ran_ns, ending)
+    ran = Parts(found.productive_ns, found.rework_ns, found.detection_ns, restart=found.restart_ns)
+    return _with(replace(account, ran_ns=0), ran, ran.times(len(job.hosts)))
+
+
+def _with(account: Goodput, time: Parts, hosts: Parts) -> Goodput:
+    return replace(account, time=account.time + time, hosts=account.hosts + hosts)
+
+
+def _ending(before: Job, after: Job) -> Ending:
+    if after.state is JobState.COMPLETED:
+        return Ending.COMPLETE
+    return Ending.FAILED if before.state is JobState.INTERRUPTED else Ending.STOPPED

@@ -1,0 +1,62 @@
+"""Where the accounts of jobs (goodput.py) meet the state: one place for all events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement import hostset
+from scheduler.core.events import (
+    Event,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+    JobStarted,
+    SparesChanged,
+)
+from scheduler.core.goodput import Parts, counted, kept
+from scheduler.core.job import Job
+from scheduler.core.overlay import with_entry
+from scheduler.core.state import State
+
+
+def accounted(before: State, event: Event, after: State) -> State:
+    """`after` with the account of the job that `event` changed. Cost: some 15 us."""
+    job = _subject(before, event)
+    if job is None:
+        return after
+    costs = before.tenants.preemption.costs
+    if isinstance(event, JobEnded):
+        over = after.ended[job.uid]
+        over = replace(over, goodput=counted(job, over, event.time_ns, costs))
+        ended = with_entry(after.ended, job.uid, over)
+        return replace(after, ended=ended, spent=after.spent + over.goodput.hosts)
+    now = after.jobs[job.name]
+    if now is job:
+        return after
+    now = replace(now, goodput=counted(job, now, event.time_ns, costs))
+    return replace(after, jobs=with_entry(after.jobs, job.name, now))
+
+
+def _subject(state: State, event: Event) -> Job | None:
+    """The job whose state or hosts the event may change."""
+    match event:
+        case JobStarted() | GangSwapped() | GangResized() | SparesChanged():
+            return state.jobs[event.name]
+        case JobRequeued() | JobPreempted() | JobEnded():
+            return state.jobs[event.name]
+        case HostMoved():
+            index = state.loaded_fabric.index_by_name[event.host]
+            return state.holder(index) if hostset.has(state.held, index) else None
+        case _:
+            return None
+
+
+def spent(state: State, now_ns: int) -> Parts:
+    """Host time of all jobs until now, as far as it is certain what it went to: every part
+    only grows. Cost: O(live jobs)."""
+    costs = state.tenants.preemption.costs
+    parts = (kept(job, now_ns, costs) for job in state.jobs.values())
+    return sum(parts, state.spent)

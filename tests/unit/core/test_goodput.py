@@ -1,0 +1,84 @@
+"""What a job's time went to, each worked out by hand."""
+
+from __future__ import annotations
+
+from scheduler.core import JobState, State, Tenants, replay
+from scheduler.core.costs import Costs
+from scheduler.core.goodput import Goodput, Parts, shown
+from scheduler.core.spending import spent
+from scheduler.core.tenants import Preemption
+from simulator.run import run_script
+from tests.build import cancel, end, exactly, fail, submit
+from tests.replays import machine
+
+S = 10**9
+COSTS = Costs(checkpoint_s=100, restart_s=20, detect_s=30)
+RULES = Tenants(preemption=Preemption(costs=COSTS))
+
+
+def after(*script: tuple[float, object], hosts: int = 4) -> State:
+    """The state after these commands, at seconds."""
+    timed = [(round(at * S), command) for at, command in script]
+    return replay(run_script(machine(hosts), timed, tenants=RULES, decision_ns=5 * S))  # type: ignore[arg-type]
+
+
+def of(state: State, at: float) -> Goodput:
+    job = state.find("a")
+    assert job is not None
+    return shown(job, round(at * S), COSTS)
+
+
+def seconds(parts: Parts) -> dict[str, float]:
+    found = {name: getattr(parts, name) / S for name in Parts.__slots__}
+    return {name: value for name, value in found.items() if value}
+
+
+def test_a_job_that_runs_through() -> None:
+    """A decision takes 5 s, then 1,000 s on two hosts and one spare."""
+    state = after((0, submit("a", 2, gpus=1, spares=exactly(1))), (1_005, end("a")))
+    found = of(state, 9_999)
+    assert seconds(found.time) == {"queueing": 5, "productive": 1_000}
+    assert seconds(found.hosts) == {"queueing": 10, "productive": 2_000, "spare": 1_000}
+    assert found.ettr == 1_000 / 1_005
+    assert found.share == 2_000 / 3_000
+
+
+def test_a_failure_costs_detection_rework_rescheduling_and_a_restart() -> None:
+    """It fails after 280 s: 30 s unnoticed, 250 s of steps of which 200 were saved."""
+    state = after(
+        (0, submit("a", 2, gpus=1)), (285, fail("z0-h0")), (500, end("a", JobState.COMPLETED))
+    )
+    assert seconds(of(state, 500).time) == {
+        "queueing": 5,
+        "productive": 200 + 500 - 285 - 5 - 20,
+        "rework": 50,
+        "detection": 30,
+        "rescheduling": 5,
+        "restart": 20,
+    }
+
+
+def test_what_runs_counts_as_productive_until_it_is_lost() -> None:
+    state = after((0, submit("a", 2, gpus=1)))
+    assert seconds(of(state, 255).time) == {"queueing": 5, "productive": 250}
+    sure = spent(state, 255 * S)
+    assert seconds(sure) == {"queueing": 10, "productive": 2 * 200}
+
+
+def test_a_gang_that_stands_still_is_being_rescheduled() -> None:
+    state = after((0, submit("a", 2, gpus=1)), (100, fail("z0-h0")), hosts=2)
+    found = seconds(of(state, 130).time)
+    assert found == {"queueing": 5 + 25, "rework": 65, "detection": 30, "rescheduling": 5}
+
+
+def test_a_job_that_never_started_has_queued_only() -> None:
+    state = after((0, submit("b", 4, gpus=1)), (6, submit("a", 4, gpus=1)), (60, cancel("a")))
+    assert seconds(of(state, 99).time) == {"queueing": 54}
+    assert seconds(state.spent) == {"queueing": 4 * 54}
+
+
+def test_a_spare_that_fails_is_held_no_longer() -> None:
+    state = after(
+        (0, submit("a", 2, gpus=1, spares=exactly(1))), (45, fail("z0-h2")), (105, end("a"))
+    )
+    assert seconds(of(state, 105).hosts) == {"queueing": 10, "productive": 200, "spare": 40}
