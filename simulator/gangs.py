@@ -140,7 +140,9 @@ class Gangs:
             del self._holder[host]
         for host in event.spares:
             self._holder[host] = run.name
-        self.held += len(event.spares) - len(run.spares)
+        more = len(event.spares) - len(run.spares)
+        self.held += more
+        self.spares += more
         self._runs[event.name] = replace(run, spares=event.spares)
         return ()
 
