@@ -12,6 +12,8 @@ from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
 
 PER_BLOCK = 50  # proposals for each block and pass
+FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
+PER_BLOCK_OF_FEW = 200
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
 PASSES = (2, 8)  # of pieces put anew: at least, at most
 PROMISING = 1.05  # times the best cost
@@ -26,7 +28,8 @@ def refined(
     """
     best, cost = list(start), graph.cost(start)
     seed = f"{graph.order} {sorted(capacities)}"
-    each = PER_BLOCK * graph.order
+    per_block = PER_BLOCK_OF_FEW if graph.order <= FEW else PER_BLOCK
+    each = per_block * graph.order
 
     def offer(at: list[int]) -> int:
         nonlocal best, cost
@@ -40,7 +43,7 @@ def refined(
     for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
         if cost <= target:
             break
-        at = multilevel(graph, capacities, PER_BLOCK, LARGEST[k % len(LARGEST)], f"{k} {seed}")
+        at = multilevel(graph, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}")
         if offer(at) <= PROMISING * cost:
             offer(polished(graph, capacities, at, each, f"{k} {seed}"))
     return best
