@@ -1,0 +1,1 @@
+"""Job mixes of large clusters as published, and traces like them."""

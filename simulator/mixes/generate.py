@@ -1,0 +1,111 @@
+"""Jobs drawn from a mix, arriving by the hours of a week, as many as fill so much of a
+cluster. Synthetic: they are no log, and their names say so."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from math import exp, log
+from random import Random
+
+from simulator.mixes.fit import NORMAL, Mix, SizeClass
+from simulator.mixes.published import BY_DAY, BY_HOUR
+from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+
+HOUR_S = 3600
+WEEK_S = 168 * HOUR_S
+WEIGHTS = [day * hour for day in BY_DAY for hour in BY_HOUR]
+SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`load`: host time of all jobs over that of the cluster until the last submit. A job
+    larger than the cluster is cut to it."""
+
+    mix: Mix
+    jobs: int
+    hosts: int
+    gpus_per_host: int
+    load: float
+    seed: int = 0
+
+    def held(self, gpus: int) -> int:
+        """Hosts that a job of so many GPUs holds, whole ones."""
+        return min(self.hosts, -(-gpus // self.gpus_per_host))
+
+
+def generate(wanted: Wanted) -> Iterator[TraceJob]:
+    """Jobs in submit order. Memory: one job, for all is drawn twice: once for the work in
+    it, from which the time follows that it is spread over, and once to be given out."""
+    work_s = sum(wanted.held(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
+    span_s = work_s / (wanted.hosts * wanted.load)
+    arrivals = _arrivals(wanted, span_s)
+    for line, (job, run_s, outcome) in enumerate(_draws(wanted), start=1):
+        yield TraceJob(
+            id=f"{wanted.mix.name}-{line}",
+            submit_ns=round(next(arrivals)) * SECOND_NS,
+            run_ns=run_s * SECOND_NS,
+            line=line,
+            gpus=min(job.gpus, wanted.hosts * wanted.gpus_per_host),
+            outcome=outcome,
+        )
+
+
+def _draws(wanted: Wanted) -> Iterator[tuple[SizeClass, int, Outcome]]:
+    """(class, run time in whole seconds, end) of each job."""
+    mix = wanted.mix
+    random = Random(f"{wanted.seed}/jobs/{mix.name}")
+    shares = list(accumulate(job.share for job in mix.classes))
+    most = [NORMAL.cdf((log(mix.max_run_s) - job.mu) / mix.sigma) for job in mix.classes]
+    for _ in range(wanted.jobs):
+        i = min(bisect_right(shares, random.random() * shares[-1]), len(shares) - 1)
+        job = mix.classes[i]
+        place = NORMAL.inv_cdf(min(1 - 1e-12, max(1e-12, random.random() * most[i])))
+        run_s = max(1, round(exp(job.mu + mix.sigma * place)))
+        yield job, run_s, _end(job, random.random())
+
+
+def _end(job: SizeClass, chance: float) -> Outcome:
+    if chance < job.ends.completed:
+        return Outcome.COMPLETED
+    is_cancelled = chance < job.ends.completed + job.ends.cancelled
+    return Outcome.CANCELLED if is_cancelled else Outcome.FAILED
+
+
+def _arrivals(wanted: Wanted, span_s: float) -> Iterator[float]:
+    """Submit times in order: a Poisson process that follows the hours of the week, given
+    how many there are in all."""
+    gaps = _gaps(wanted)
+    total = sum(gaps())
+    last = weight_until(span_s)
+    so_far = 0.0
+    for gap in gaps():
+        so_far += gap
+        yield time_of(so_far / total * last)
+
+
+def _gaps(wanted: Wanted) -> Callable[[], Iterator[float]]:
+    """Gaps of a plain Poisson process, one more than there are jobs; the same each time."""
+
+    def draw() -> Iterator[float]:
+        random = Random(f"{wanted.seed}/arrivals/{wanted.mix.name}")
+        return (random.expovariate(1.0) for _ in range(wanted.jobs + 1))
+
+    return draw
+
+
+def weight_until(time_s: float) -> float:
+    """Submits until then, in units of WEIGHTS, from Monday at midnight."""
+    weeks, rest = divmod(time_s, WEEK_S)
+    hour = int(rest // HOUR_S)
+    return weeks * SO_FAR[-1] + SO_FAR[hour] + WEIGHTS[hour] * (rest % HOUR_S) / HOUR_S
+
+
+def time_of(weight: float) -> float:
+    """The inverse of `weight_until`."""
+    weeks, rest = divmod(weight, SO_FAR[-1])
+    hour = min(bisect_right(SO_FAR, rest), len(WEIGHTS)) - 1
+    return weeks * WEEK_S + (hour + (rest - SO_FAR[hour]) / WEIGHTS[hour]) * HOUR_S
