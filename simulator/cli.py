@@ -34,8 +34,11 @@ class Format(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands of the simulator: one plug-in for all."""
+    from simulator import tracecli
+
     app.command("replay")(replay_command)
+    tracecli.register(app)
 
 
 def replay_command(
@@ -192,7 +195,7 @@ def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
             raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
         need_parquet()
     console = Console(stderr=True)
-    warnings = _Warnings()
+    warnings = Warnings()
     with ExitStack() as stack:
         report = None
         if folder:
@@ -203,7 +206,7 @@ def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
     return totals
 
 
-class _Warnings:
+class Warnings:
     """The first few lines on stderr, and how many more there were."""
 
     def __init__(self) -> None:

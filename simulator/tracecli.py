@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from placement.fabric import Fabric
     from simulator.traces.record import BadRecord, TraceJob
 
+DAY_NS = 86_400 * 1_000_000_000
 File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)]
-FormatName = Annotated[
-    str, typer.Option("--trace-format", help=TRACE_FORMATS, show_default=False)
-]
+FormatName = Annotated[str, typer.Option("--trace-format", help=TRACE_FORMATS, show_default=False)]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace with a wrong record.")]
 Out = Annotated[
     Path | None,
@@ -125,9 +124,7 @@ def generate_command(
     _write(text(), out)
 
 
-def _jobs(
-    path: Path, trace_format: str, strict: bool, skipped: Counter[str]
-) -> Iterator[TraceJob]:
+def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
     """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
     from scheduler.problems import InputError, Problem
     from simulator.cli import Warnings
@@ -150,9 +147,8 @@ def _jobs(
 def _lines(
     jobs: Iterable[TraceJob], attach: str, fabric: Fabric | None, seed: int
 ) -> Iterator[str]:
-    """Records that count from the first submit. Jobs of less than a host stay a size."""
-    from dataclasses import replace
-
+    """Records that count from midnight before the first submit, so that the hours stay.
+    Jobs of less than a host stay a size."""
     from placement.request import NO_SPARES
     from simulator.mapping import job_spec
     from simulator.shapes import Attach, Rule
@@ -161,13 +157,10 @@ def _lines(
     rule = Attach(Rule(attach), seed)
     zero_ns = None
     for job in jobs:
-        zero_ns = job.submit_ns if zero_ns is None else zero_ns
-        spec = None
+        zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
+        spec = job.spec
         if fabric and rule.rule is not Rule.RING and job.gpus >= fabric.gpus_per_host:
-            limit_s = job_spec(job, 1, NO_SPARES, True).time_limit_s
-            spec = replace(
-                job_spec(job, fabric.gpus_per_host, NO_SPARES, True, rule), time_limit_s=limit_s
-            )
+            spec = job_spec(job, fabric.gpus_per_host, NO_SPARES, True, rule)
         yield line(job, zero_ns, spec)
 
 

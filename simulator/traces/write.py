@@ -16,14 +16,13 @@ from scheduler.specs import job_to_mapping
 from simulator.traces.record import SECOND_NS, TraceJob
 
 
-def line(job: TraceJob, zero_ns: int, spec: JobSpec | None = None) -> str:
-    """One job. `zero_ns`: the time from which submits count; `spec`: its shape, where it
-    has one that the trace does not know."""
+def line(job: TraceJob, zero_ns: int, spec: JobSpec | None) -> str:
+    """One job. `zero_ns`: the time from which submits count; `spec`: its shape, None for
+    a job that is no more than a size."""
     record: dict[str, Any] = {
         "submit_s": _seconds(job.submit_ns - zero_ns),
         "run_s": _seconds(job.run_ns),
     }
-    spec = spec or job.spec
     record |= _of_size(job) if spec is None else job_to_mapping(spec)
     for key in ("user", "queue", "account", "outcome"):
         if value := getattr(job, key):

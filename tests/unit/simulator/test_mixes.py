@@ -1,0 +1,184 @@
+"""Generated traces have the published figures of the cluster that they are made after.
+
+Tolerances: what is fitted is met to 0.1 %; shares of ends by GPU time to one point, since
+a share below zero is cut off. Of 100,000 drawn jobs: mean size within 5 %, median run
+time within 5 %, mean run time within 12 % (its tail is long), shares of jobs within a
+point, of GPU time within six points.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from simulator.mixes.fit import Mix, fit
+from simulator.mixes.generate import (
+    HOUR_S,
+    WEEK_S,
+    WEIGHTS,
+    Wanted,
+    generate,
+    time_of,
+    weight_until,
+)
+from simulator.mixes.published import MIXES, SUMMARIES
+from simulator.mixes.published import Summary as Published
+from simulator.traces.record import SECOND_NS
+from simulator.traces.summary import Summary
+
+JOBS = 100_000
+EVERY = pytest.mark.parametrize("published", SUMMARIES, ids=lambda found: found.name)
+OUTCOMES = ("completed", "cancelled", "failed")
+
+
+def wanted(published: Published, jobs: int = 2_000, **changed: Any) -> Wanted:
+    given: dict[str, Any] = {"hosts": 3072, "gpus_per_host": 8, "load": 0.8, "seed": 1}
+    return Wanted(fit(published), jobs, **(given | changed))
+
+
+@cache
+def drawn(published: Published) -> dict[str, Any]:
+    """The summary of a large trace."""
+    summary = Summary()
+    for job in generate(wanted(published, JOBS)):
+        summary.add(job)
+    return summary.figures()
+
+
+def mean(mix: Mix, field: str) -> float:
+    return sum(c.share * float(getattr(c, field)) for c in mix.classes)
+
+
+# --- the fit -------------------------------------------------------------------
+
+
+@EVERY
+def test_the_fit_has_the_published_means_and_median(published: Published) -> None:
+    mix = fit(published)
+
+    assert sum(c.share for c in mix.classes) == pytest.approx(1)
+    assert mix.mean_gpu_s == pytest.approx(published.gpu_s, rel=1e-3)
+    if published.mean_gpus is not None:
+        assert mean(mix, "gpus") == pytest.approx(published.mean_gpus, rel=1e-3)
+    if published.mean_run_s is not None:
+        assert mean(mix, "mean_run_s") == pytest.approx(published.mean_run_s, rel=1e-3)
+    if published.median_run_s is not None:
+        assert mix.shorter(published.median_run_s) == pytest.approx(0.5, abs=1e-3)
+
+
+@EVERY
+def test_the_fit_has_the_published_shares_of_gpu_time(published: Published) -> None:
+    mix = fit(published)
+
+    for group in published.groups:
+        if group.gpu_time is not None:
+            inside = [c for c in mix.classes if c.gpus in group.sizes]
+            share = sum(c.share * c.gpus * c.mean_run_s for c in inside) / mix.mean_gpu_s
+            assert share == pytest.approx(group.gpu_time, rel=1e-3)
+
+
+@EVERY
+def test_the_fit_has_the_published_ends(published: Published) -> None:
+    mix = fit(published)
+
+    for name in OUTCOMES:
+        by_jobs = sum(c.share * getattr(c.ends, name) for c in mix.classes)
+        assert by_jobs == pytest.approx(getattr(published.ends, name), abs=0.01)
+        if published.ends_by_gpu_time:
+            gpu_s = sum(
+                c.share * c.gpus * c.mean_run_s * getattr(c.ends, name) for c in mix.classes
+            )
+            aim = getattr(published.ends_by_gpu_time, name)
+            assert gpu_s / mix.mean_gpu_s == pytest.approx(aim, abs=0.01)
+
+
+# --- what is drawn -------------------------------------------------------------
+
+
+@EVERY
+def test_a_trace_has_the_published_sizes_and_run_times(published: Published) -> None:
+    found = drawn(published)
+    mix = fit(published)
+
+    assert found["jobs"] == JOBS
+    assert found["gpus"]["mean"] == pytest.approx(mean(mix, "gpus"), rel=0.05)
+    assert found["gpus"]["p50"] <= 2
+    assert found["gpus"]["max"] == max(c.gpus for c in mix.classes)
+    assert found["run_s"]["mean"] == pytest.approx(mean(mix, "mean_run_s"), rel=0.12)
+    assert found["run_s"]["max"] <= published.max_run_s
+    if published.median_run_s is not None:
+        assert found["gpus"]["p50"] == 1
+        assert found["run_s"]["p50"] == pytest.approx(published.median_run_s, rel=0.05)
+
+
+@EVERY
+def test_a_trace_has_the_published_ends(published: Published) -> None:
+    found = drawn(published)["by_outcome"]
+
+    for name in OUTCOMES:
+        assert found[name]["share"] == pytest.approx(getattr(published.ends, name), abs=0.01)
+        if published.ends_by_gpu_time:
+            aim = getattr(published.ends_by_gpu_time, name)
+            assert found[name]["gpu_hours_share"] == pytest.approx(aim, abs=0.06)
+
+
+def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1() -> None:
+    found = drawn(MIXES["rsc-1"])["by_gpus"]
+    large = found["256-1,023"], found["1,024 and more"]
+    small = found["1"], found["2-7"], found["8"]
+
+    assert sum(part["gpu_hours_share"] for part in large) == pytest.approx(0.66, abs=0.06)
+    assert sum(part["gpu_hours_share"] for part in small) < 0.10
+    assert sum(part["share"] for part in small) > 0.90
+    assert found["1"]["share"] > 0.40
+
+
+@EVERY
+def test_the_jobs_fill_so_much_of_the_cluster(published: Published) -> None:
+    jobs = list(generate(wanted(published, load=0.5, hosts=200)))
+    host_ns = sum(-(-job.gpus // 8) * job.run_ns for job in jobs)
+
+    assert max(job.gpus for job in jobs) <= 1600  # none is larger than the cluster
+    # The last of n submits is expected n / (n + 1) of the way to the end.
+    assert host_ns / (200 * jobs[-1].submit_ns) == pytest.approx(0.5, rel=0.02)
+
+
+def test_submits_are_in_order_and_follow_the_hours_of_the_week() -> None:
+    times = [job.submit_ns / SECOND_NS for job in generate(wanted(MIXES["rsc-1"], 20_000))]
+    # By the clock of the weights submits come evenly: Kolmogorov-Smirnov, one in a thousand.
+    places = [weight_until(time) / weight_until(times[-1]) for time in times]
+    away = max(abs(place - i / len(places)) for i, place in enumerate(places))
+
+    assert times == sorted(times)
+    assert away < 1.95 / len(places) ** 0.5
+    assert times[-1] > 86_400  # a night and a day
+
+
+def test_the_clock_of_the_weights_is_that_of_the_week() -> None:
+    ends = [weight_until(hour * HOUR_S) for hour in range(169)]
+
+    assert [after - before for before, after in pairwise(ends)] == WEIGHTS
+    assert weight_until(2 * WEEK_S + HOUR_S) == 2 * sum(WEIGHTS) + WEIGHTS[0]
+
+
+def test_time_and_weight_are_inverse() -> None:
+    times = [0, 1, 3599, 3600, 100_000.5, WEEK_S - 1, WEEK_S, 5 * WEEK_S + 12_345]
+
+    assert [time_of(weight_until(time)) for time in times] == pytest.approx(times)
+    assert all(a < b for a, b in pairwise(map(weight_until, times)))
+
+
+@pytest.mark.parametrize("other", [{"seed": 2}, {"load": 0.4}])
+def test_the_same_options_give_the_same_jobs(other: dict[str, Any]) -> None:
+    published = MIXES["acme-kalos"]
+    once, again, changed = (
+        list(generate(wanted(published, 50, **given))) for given in ({}, {}, other)
+    )
+
+    assert once == again
+    assert once != changed
+    same_work = [job.run_ns for job in once] == [job.run_ns for job in changed]
+    assert same_work is ("load" in other)  # the load only stretches the time between them

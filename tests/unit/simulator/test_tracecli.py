@@ -1,0 +1,156 @@
+"""`muster trace` as its users meet it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from scheduler.problems import InputError
+from simulator.cli import register
+
+PHILLY = """\
+timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,3600,16,57600,11cb48
+2017-10-09 06:13:03,66.5,1,66.5,6214e9
+2017-10-09 07:00:00,-1,1,66,11cb48
+"""
+GENERATE = ("generate", "--mix", "acme-kalos", "--fabric", "ib-24k", "--jobs", "300")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text(PHILLY)
+    return tmp_path
+
+
+def muster(*arguments: str, command: str = "trace") -> Result:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    register(app)
+    return CliRunner().invoke(app, [command, *arguments])
+
+
+def show(*arguments: str) -> Result:
+    return muster("show", *arguments)
+
+
+@pytest.mark.usefixtures("folder")
+class TestShow:
+    def test_figures(self) -> None:
+        result = show("p.csv", "--trace-format", "philly-csv", "--format", "json")
+        found = json.loads(result.stdout)
+
+        assert (found["jobs"], found["skipped"]) == (2, 1)
+        assert found["span_s"] == 2932
+        assert found["gpu_hours"] == pytest.approx(16 + 66.5 / 3600)
+        assert found["gpus"] == {"mean": 8.5, "p50": 1, "max": 16}
+        assert found["run_s"]["max"] == 3600
+        assert found["run_s"]["p50"] == pytest.approx(66.5, rel=0.01)
+        assert found["by_gpus"]["9-63"]["gpu_hours_share"] == pytest.approx(0.998, abs=0.001)
+        assert found["submits_by_hour"][6:8] == [1, 1]
+        assert found["skipped_by_reason"] == {"duration must not be negative": 1}
+        assert "p.csv:4: duration: must not be negative, not '-1'; skipped" in result.stderr
+
+    def test_a_table_for_people(self) -> None:
+        text = show("p.csv", "--trace-format", "philly-csv").stdout
+
+        assert text.startswith("p.csv: 2 jobs in 49 min\n16 GPU-hours")
+        assert "not replayed: 1, duration must not be negative" in text
+        assert "\n9-63 " in text
+        assert "\n2-7 " not in text  # no such jobs
+        assert "ended" not in text  # this format does not say
+
+    def test_an_empty_trace_is_shown_as_one(self, folder: Path) -> None:
+        (folder / "empty.swf").write_text("; Version: 2.2\n")
+        result = show("empty.swf", "--trace-format", "swf")
+
+        assert result.exit_code == 0
+        assert result.stdout.startswith("empty.swf: 0 jobs")
+
+    def test_strict_refuses(self) -> None:
+        result = show("p.csv", "--trace-format", "philly-csv", "--strict")
+
+        assert isinstance(result.exception, InputError)
+        assert str(result.exception).startswith("p.csv:4: duration: ")
+
+
+@pytest.mark.usefixtures("folder")
+class TestConvert:
+    def test_sizes_stay_sizes_and_the_hours_stay(self) -> None:
+        result = muster("convert", "p.csv", "--trace-format", "philly-csv")
+
+        assert [json.loads(line) for line in result.stdout.splitlines()] == [
+            {"submit_s": 22_383, "run_s": 66.5, "name": "line-3", "gpus": 1, "queue": "6214e9"},
+            {"submit_s": 25_315, "run_s": 3600, "name": "line-2", "gpus": 16, "queue": "11cb48"},
+        ]
+        assert "2 jobs; 1 left out: duration must not be negative" in result.stderr
+
+    def test_a_replay_of_either_file_is_the_same(self) -> None:
+        muster("convert", "p.csv", "--trace-format", "philly-csv", "--out", "m.jsonl.gz")
+        shown = [
+            json.loads(
+                muster(
+                    *(file, "--trace-format", form, "--fabric", "ib-24k", "--format", "json"),
+                    command="replay",
+                ).stdout
+            )
+            for file, form in (("p.csv", "philly-csv"), ("m.jsonl.gz", "muster"))
+        ]
+
+        for key in ("jobs", "completed", "makespan_s", "wait_s", "utilization", "events"):
+            assert shown[0][key] == shown[1][key], key
+
+    def test_jobs_get_shapes_that_fill_hosts(self) -> None:
+        options = ("--trace-format", "philly-csv", "--attach", "llm")
+        result = muster("convert", "p.csv", *options, "--fabric", "ib-24k")
+        small, large = (json.loads(line) for line in result.stdout.splitlines())
+
+        assert small["gpus"] == 1
+        assert large["parallelism"]["dp"] == 16
+        assert large["model"]["hidden"] == 4096
+
+    def test_shapes_need_a_fabric(self) -> None:
+        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--attach", "llm")
+
+        assert str(result.exception) == "--fabric: is needed to give jobs a shape"
+
+    def test_what_cannot_be_written_is_told(self) -> None:
+        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--out", "no/m.jsonl")
+
+        assert isinstance(result.exception, InputError)
+        assert str(result.exception).startswith("no/m.jsonl: --out: cannot be written")
+
+
+@pytest.mark.usefixtures("folder")
+class TestGenerate:
+    def test_the_same_options_give_the_same_bytes(self, folder: Path) -> None:
+        for name in ("a.jsonl.gz", "b.jsonl.gz"):
+            assert muster(*GENERATE, "--out", name).exit_code == 0
+
+        packed = (folder / "a.jsonl.gz").read_bytes()
+        assert packed == (folder / "b.jsonl.gz").read_bytes()
+        assert gzip.decompress(packed).decode() == muster(*GENERATE).stdout
+
+    def test_the_file_says_that_it_is_synthetic(self) -> None:
+        first = muster(*GENERATE, "--seed", "7").stdout.splitlines()[0]
+
+        assert first == "# synthetic: mix acme-kalos, 300 jobs, load 0.8, ib-24k, seed 7"
+
+    @pytest.mark.parametrize("attach", ["ring", "llm", "llm-elastic"])
+    def test_what_is_generated_is_read_and_replayed(self, attach: str) -> None:
+        muster(*GENERATE, "--attach", attach, "--out", "g.jsonl")
+        strict = ("g.jsonl", "--trace-format", "muster", "--strict", "--format", "json")
+        held = json.loads(show(*strict).stdout)
+        totals = json.loads(muster(*strict, "--fabric", "ib-24k", command="replay").stdout)
+
+        assert (held["jobs"], held["skipped"]) == (300, 0)
+        assert (totals["completed"], totals["rejected"]) == (300, 0)
+        assert set(held["by_outcome"]) == {"completed", "cancelled", "failed"}
+
+    def test_a_mix_that_there_is_not(self) -> None:
+        assert muster("generate", "--mix", "mine", "--fabric", "ib-24k").exit_code == 2
