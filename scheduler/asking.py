@@ -122,10 +122,10 @@ def described(
     ]
 
 
-def host_message(state: State, name: str) -> host_pb2.Host:
+def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
     index = state.loaded_fabric.index_by_name[name]
     held = listing.holders(state).get(index, listing.HeldHost(index, None, None))
-    return convert.host_to_proto(state, index, held.holder, held.block)
+    return convert.host_to_proto(state, index, held.holder, held.block, now_ns)
 
 
 def listed_jobs(

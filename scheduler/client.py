@@ -27,6 +27,7 @@ from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec
 from scheduler.credentials import Credentials
 from scheduler.failover import PINGS, FailoverChannel, addresses
+from scheduler.healthclient import HealthMethods
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowclient import WindowMethods
 
@@ -108,7 +109,7 @@ def _request_id(given: str = "") -> str:
     return given or str(uuid.uuid4())
 
 
-class Client(WindowMethods):
+class Client(WindowMethods, HealthMethods):
     """A connection to one server, or to several that share a store. Use from any thread.
 
     `latest`: reads see everything that anybody was told before, whichever server answers;
@@ -314,12 +315,6 @@ class Client(WindowMethods):
     def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.DrainHost, request).host
-
-    def report_host(self, name: str, signal: str, detail: str = "") -> host_pb2.Host:
-        request = service_pb2.ReportHostRequest(
-            name=name, signal=signal, detail=detail, request_id=_request_id()
-        )
-        return self._call(self._stub.ReportHost, request).host
 
     def _call(
         self, method: Callable[..., Message], request: Any, deadline_s: float | None = None

@@ -28,6 +28,7 @@ from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.goodput import PARTS, Goodput
 from scheduler.core.standing import Standing
+from scheduler.healthproto import record_to_proto
 from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -333,8 +334,11 @@ def standing_to_proto(standing: Standing) -> tenant_pb2.Tenant:
 # --- hosts ---------------------------------------------------------------------
 
 
-def host_to_proto(state: State, index: int, holder: Job | None, block: int | None) -> host_pb2.Host:
+def host_to_proto(
+    state: State, index: int, holder: Job | None, block: int | None, now_ns: int
+) -> host_pb2.Host:
     """`block`: which block of `holder` the host carries, None for a spare."""
+    cordon = state.host(index).cordon
     fabric, host = state.loaded_fabric, state.shown(index)
     return host_pb2.Host(
         name=fabric.hosts[index],
@@ -347,6 +351,9 @@ def host_to_proto(state: State, index: int, holder: Job | None, block: int | Non
         version=state.version,
         etag=host_etag(fabric.hosts[index], state.host(index), holder),
         uid=str(uuid5(_HOSTS, f"{fabric.digest}/{fabric.hosts[index]}")),
+        cordoned=cordon is not None,
+        cordon_reason=cordon or "",
+        record=record_to_proto(state, index, now_ns, timestamp),
     )
 
 

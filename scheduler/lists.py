@@ -28,7 +28,7 @@ def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Pag
 
 
 def hosts_page(
-    state: State, request: service_pb2.ListHostsRequest
+    state: State, request: service_pb2.ListHostsRequest, now_ns: int
 ) -> service_pb2.ListHostsResponse:
     """Raises: Refused."""
     states = _states(request.states, convert.host_state)
@@ -36,7 +36,9 @@ def hosts_page(
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
     page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
     return service_pb2.ListHostsResponse(
-        hosts=[convert.host_to_proto(state, h.index, h.holder, h.block) for h in page.items],
+        hosts=[
+            convert.host_to_proto(state, h.index, h.holder, h.block, now_ns) for h in page.items
+        ],
         next_page_token=page.next_token,
         version=state.version,
     )

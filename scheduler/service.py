@@ -30,13 +30,13 @@ from scheduler.core.commands import (
     Command,
     EndJob,
     MoveHost,
-    ReportHost,
     SubmitJob,
     UpdateJob,
 )
 from scheduler.core.goodput import shown
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.standing import standings
+from scheduler.healthcalls import HealthCalls
 from scheduler.observe.status import Server
 from scheduler.problems import InputError
 from scheduler.refusal import (
@@ -63,7 +63,7 @@ _SHORT_QUEUE = 100
 _FRESH = "was just submitted; the next decision looks at it"
 
 
-class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
+class SchedulerServicer(WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
     def __init__(self, new_uid: Callable[[], str], started_ns: int = 0) -> None:
@@ -226,7 +226,8 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.ListHostsRequest, context: Context
     ) -> service_pb2.ListHostsResponse:
         async with refusals(context):
-            return await asyncio.to_thread(lists.hosts_page, self._writer.state, request)
+            state, now_ns = self._writer.state, self._writer.now_ns()
+            return await asyncio.to_thread(lists.hosts_page, state, request, now_ns)
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context
@@ -248,15 +249,6 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
         async with refusals(context):
             host = await self._moved(request, HostMove.DRAIN)
             return service_pb2.DrainHostResponse(host=host)
-
-    async def ReportHost(
-        self, request: service_pb2.ReportHostRequest, context: Context
-    ) -> service_pb2.ReportHostResponse:
-        async with refusals(context):
-            command = ReportHost(request.name, request.signal, request.detail, request.request_id)
-            state = await self._done(command, only_checked=request.validate_only)
-            host = host_message(state, request.name)
-            return service_pb2.ReportHostResponse(host=host)
 
     async def GetStatus(
         self, request: service_pb2.GetStatusRequest, context: Context
@@ -291,7 +283,7 @@ class SchedulerServicer(WindowCalls, service_pb2_grpc.SchedulerServiceServicer):
     async def _moved(self, request: HostRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
         state = await self._done(command, only_checked=request.validate_only)
-        return host_message(state, request.name)
+        return host_message(state, request.name, self._writer.now_ns())
 
     async def _done(
         self, command: Command, prefix: str = "", *, only_checked: bool = False

@@ -8,12 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from scheduler.core.health.signals import SIGNALS, Effect, Signal, Threshold
+from scheduler.core.health.xids import XIDS, Blame
 from scheduler.core.lifecycle import (
+    ALLOWS,
     HOST_MOVES,
     JOB_MOVES,
-    SIGNALS,
+    MOVERS,
     WINDOW_MOVES,
-    Effect,
     HostMove,
     HostState,
     JobMove,
@@ -44,18 +46,35 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.CANCEL: "asked for",
 }
 HOST_STATES: dict[StrEnum, str] = {
+    HostState.NEW: "put in, never tested",
+    HostState.BURN_IN: "its stress tests run",
     HostState.HEALTHY: "takes gangs and spares",
+    HostState.GOLDEN: "passed its stress tests, and nothing has counted against it for long",
+    HostState.SUSPECT: "something counts against it; what runs goes on",
+    HostState.RETIRING: "what runs leaves at its next checkpoint; then it goes to repair",
     HostState.CORDONED: "what runs goes on, nothing new starts",
     HostState.DRAINING: "cordoned, and what runs is moved to a spare or waited for",
-    HostState.FAILED: "out of service until it is reported repaired",
+    HostState.FAILED: "out of service until it is reported repaired; what ran is stopped",
+    HostState.IN_REPAIR: "somebody repairs it",
+    HostState.RMA: "goes back to its maker; leaves when another machine is installed",
 }
 HOST_MOVES_SAID: dict[StrEnum, str] = {
     HostMove.CORDON: "asked for",
     HostMove.UNCORDON: "asked for",
     HostMove.DRAIN: "asked for",
     HostMove.EMPTY: "the last gang has left",
-    HostMove.FAIL: "a health signal",
-    HostMove.REPAIR: "a health signal",
+    HostMove.FAIL: "a report that it is of no use, or one too many of a kind",
+    HostMove.REPAIR: "reported repaired; an operator's cordon is put back at once",
+    HostMove.SUSPECT: "so many reports that it is not to be trusted",
+    HostMove.RETIRE: "a failure is foreseen: by a report, by many, or because it is a lemon",
+    HostMove.CLEAR: "nothing was reported for long enough",
+    HostMove.TEST: "its stress tests begin, after a repair where the policy wants them",
+    HostMove.PASS: "passed its stress tests",
+    HostMove.TAKE: "a ticket was opened",
+    HostMove.GILD: "passed its tests, and was without trouble for long enough",
+    HostMove.TARNISH: "something counts against it, if not much",
+    HostMove.RETURN: "a lemon, and the policy sends lemons back",
+    HostMove.INSTALL: "another machine stands there: its record begins anew",
 }
 
 WINDOW_STATES: dict[StrEnum, str] = {
@@ -101,9 +120,13 @@ def page() -> str:
         "",
         *_diagram(HOST_MOVES, HostState.HEALTHY),
         "",
-        *_meanings("state", HOST_STATES),
+        "| state | | gangs that may begin |",
+        "|---|---|---|",
+        *(f"| {one} | {HOST_STATES[one]} | {ALLOWS[one]} |" for one in HostState),
         "",
-        *_meanings("move", HOST_MOVES_SAID),
+        "| move | | by |",
+        "|---|---|---|",
+        *(f"| {move} | {HOST_MOVES_SAID[move]} | {_movers(move)} |" for move in HostMove),
         "",
         "## Window",
         "",
@@ -115,7 +138,11 @@ def page() -> str:
         "",
         "## Health signals",
         "",
-        *(f"- {_SAID[effect]}: {_signals(effect)}" for effect in Effect),
+        *_signals(),
+        "",
+        "## XIDs",
+        "",
+        *_xids(),
     ]
     return "\n".join(parts) + "\n"
 
@@ -140,14 +167,57 @@ def _meanings(heading: str, said: dict[StrEnum, str]) -> Iterator[str]:
 
 
 _SAID = {
-    Effect.FAIL: "take the host out of service",
-    Effect.REPAIR: "bring it back",
-    Effect.NOTE: "go on record and change nothing by themselves",
+    Effect.NOTE: "is written down",
+    Effect.SUSPECT: "suspect",
+    Effect.RETIRE: "leaves service at the next checkpoint",
+    Effect.FAIL: "fails now",
+    Effect.REPAIR: "comes back",
+    Effect.PASS: "passed its burn-in; a suspect is cleared",
+    Effect.TEST: "burn-in begins",
+    Effect.TAKE: "to repair, if it is out already",
+    Effect.INSTALL: "new",
+}
+_BLAMES = {
+    Blame.APPLICATION: "the application's own, never held against the host",
+    Blame.COUNTS: "counts as `xid`",
+    Blame.RETIRE: "leaves service at the next checkpoint",
+    Blame.FATAL: "fails now",
 }
 
 
-def _signals(effect: Effect) -> str:
-    return ", ".join(f"`{name}`" for name, does in SIGNALS.items() if does is effect)
+def _movers(move: HostMove) -> str:
+    return ", ".join(MOVERS[move])
+
+
+def _signals() -> Iterator[str]:
+    yield "| signal | | one of it | several of it |"
+    yield "|---|---|---|---|"
+    for name, signal in SIGNALS.items():
+        one = "see XIDs" if name == "xid" else _SAID[signal.effect]
+        yield f"| `{name}` | {_text(signal)} | {one} | {_several(signal)} |"
+
+
+def _text(signal: Signal) -> str:
+    return f"{signal.text} (`value` of them)" if signal.has_value else signal.text
+
+
+def _several(signal: Signal) -> str:
+    return "; ".join(map(_threshold, signal.thresholds))
+
+
+def _threshold(threshold: Threshold) -> str:
+    minutes = threshold.within_s // 60
+    within = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h"
+    return f"{threshold.count:,} in {within}: {_SAID[threshold.then]}"
+
+
+def _xids() -> Iterator[str]:
+    yield "Codes that are not here count."
+    yield ""
+    yield "| XID | | |"
+    yield "|---|---|---|"
+    for code, xid in XIDS.items():
+        yield f"| {code} | {xid.text} | {_BLAMES[xid.blame]} |"
 
 
 if __name__ == "__main__":

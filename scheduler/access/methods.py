@@ -48,6 +48,7 @@ _RULES: Final = {
     "UncordonHost": Rule(Role.OPERATOR),
     "DrainHost": Rule(Role.OPERATOR),
     "ReportHost": Rule(Role.OPERATOR),
+    "ReportHosts": Rule(Role.OPERATOR),
     "GetStatus": Rule(Role.VIEWER),
     "CreateWindow": Rule(Role.OPERATOR),
     "ListWindows": Rule(Role.VIEWER),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,18 +101,83 @@ def uncordon(
     checked_only(dry_run)
 
 
+class ReportFormat(StrEnum):
+    """How an answer is written, or what an imported file is."""
+
+    TABLE = "table"
+    JSON = "json"
+    DCGM_JSON = "dcgm-json"
+    SLURM = "slurm"
+
+
 def report(
-    host: HostName,
+    host: Annotated[
+        str,
+        typer.Argument(help="Name of the host, or of a domain for a switch.", show_default=False),
+    ] = "",
     signal: Annotated[
         str,
-        typer.Option(help="Kind of signal, e.g. gpu-lost, nic-down, repaired.", show_default=False),
-    ],
+        typer.Option(
+            help="Kind of signal, e.g. gpu-lost, xid, link-flap, tor-down, repaired"
+            " (docs/lifecycle.md has them all).",
+            show_default=False,
+        ),
+    ] = "",
     detail: Annotated[str, typer.Option(help="What the monitor has to say.")] = "",
-    output: Output = Format.TABLE,
+    value: Annotated[int, typer.Option(min=0, help="How many errors; 0 is one.")] = 0,
+    gpu: Annotated[int | None, typer.Option(min=0, help="Which GPU of the host.")] = None,
+    xid: Annotated[int, typer.Option(min=0, help="Code of the error; implies xid.")] = 0,
+    file: Annotated[
+        str | None,
+        typer.Option("--import", help="Report what a file says of many hosts; - is stdin."),
+    ] = None,
+    output: Annotated[
+        ReportFormat,
+        typer.Option("--format", help="How the answer is written; with --import: what FILE is."),
+    ] = ReportFormat.TABLE,
+    dry_run: DryRun = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Report a health signal of a host."""
-    _host(address, output, lambda client: client.report_host(host, signal, detail))
+    """Report a health signal of a host, or import those of a file."""
+    signal = signal or ("xid" if xid else "")
+    if file is not None:
+        from scheduler.cli import bulk
+
+        if host or signal:
+            raise typer.BadParameter("goes without HOST and --signal", param_hint="--import")
+        bulk.report_file(file, output.value, address, dry_run=dry_run)
+        return
+    for given, what in ((host, "HOST"), (signal, "--signal")):
+        if not given:
+            raise typer.BadParameter("is missing", param_hint=what)
+    if output not in (ReportFormat.TABLE, ReportFormat.JSON):
+        raise typer.BadParameter("is of files: use --import", param_hint="--format")
+    _report_one(
+        address,
+        Format(output.value),
+        lambda client: client.report_host(
+            host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
+        ),
+        host,
+    )
+    checked_only(dry_run)
+
+
+def _report_one(
+    address: str, output: Format, call: Callable[[Client], host_pb2.Host | None], name: str
+) -> None:
+    """The host after it; of a domain all of its hosts."""
+    from scheduler.cli import messages
+    from scheduler.v1 import service_pb2
+
+    with connected(address) as client:
+        host = call(client)
+        if host is not None:
+            write(host, lambda one: messages.hosts_text([one]), output)
+            return
+        found = client.list_hosts(filter=f'domains = "{name}"')
+        answer = service_pb2.ListHostsResponse(hosts=found)
+        write(answer, lambda page: messages.hosts_text(page.hosts), output)
 
 
 def _host(address: str, output: Format, call: Callable[[Client], host_pb2.Host]) -> None:

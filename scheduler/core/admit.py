@@ -12,6 +12,7 @@ from scheduler.core.commands import (
     CancelJob,
     Command,
     EndJob,
+    LoadHealth,
     LoadTenants,
     MoveHost,
     RemoveWindow,
@@ -24,20 +25,19 @@ from scheduler.core.entitled import beyond_quota, impossible, misnamed
 from scheduler.core.etag import host_etag, job_etag, stale
 from scheduler.core.events import (
     Event,
+    HealthLoaded,
     HostMoved,
-    HostSignalled,
     JobEnded,
     JobSubmitted,
     TenantsLoaded,
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.health.report import report
 from scheduler.core.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
     LIVE,
-    SIGNALS,
-    Effect,
     HostMove,
     HostState,
     JobMove,
@@ -76,7 +76,10 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
         case MoveHost():
             return _move_host(state, command, now_ns)
         case ReportHost():
-            return _report(state, command, now_ns)
+            return report(state, command, now_ns)
+        case LoadHealth():
+            is_known = command.policy == state.health
+            return () if is_known else (HealthLoaded(now_ns, command.policy),)
         case LoadTenants():
             return _load_tenants(state, command.tenants, now_ns)
         case SetWindow():
@@ -197,58 +200,30 @@ def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Reje
 
 _REACHED = {
     HostMove.CORDON: (HostState.CORDONED,),
-    HostMove.UNCORDON: (HostState.HEALTHY,),
+    HostMove.UNCORDON: (HostState.HEALTHY, HostState.GOLDEN),
     HostMove.DRAIN: (HostState.DRAINING,),
-    HostMove.FAIL: (HostState.FAILED,),
-    HostMove.REPAIR: (HostState.HEALTHY, HostState.CORDONED, HostState.DRAINING),
 }
+_BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 
 def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...] | Rejected:
-    if command.move not in (HostMove.CORDON, HostMove.UNCORDON, HostMove.DRAIN):
+    host, move = command.host, command.move
+    if move not in _REACHED:
         return invalid("move", "must be cordon, uncordon or drain")
-    return _moved(state, command, command.move, command.reason, now_ns)
-
-
-def _moved(
-    state: State, command: MoveHost | ReportHost, move: HostMove, reason: str, now_ns: int
-) -> tuple[Event, ...] | Rejected:
-    host = command.host
     index = state.loaded_fabric.index_by_name.get(host)
     if index is None:
         return no_host(host)
     now = state.host(index).state
-    is_drained = now is HostState.CORDONED and not _runs_gang(state, index)
+    is_drained = now is HostState.CORDONED and not state.runs_gang(index)
     if now in _REACHED[move] or (move is HostMove.DRAIN and is_drained):
         return ()
     if move not in HOST_MOVES[now]:
-        hint = "; report it repaired first" if now is HostState.FAILED else ""
+        hint = "; report it repaired first" if now in _BROKEN else ""
         return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
-    if isinstance(command, MoveHost):
-        current = host_etag(host, state.host(index), state.holder(index))
-        if refusal := stale(command.etag, current, f"host {host}"):
-            return refusal
-    events: list[Event] = [HostMoved(now_ns, host, move, reason, command.request_id)]
-    if move is HostMove.DRAIN and not _runs_gang(state, index):
+    current = host_etag(host, state.host(index), state.holder(index))
+    if refusal := stale(command.etag, current, f"host {host}"):
+        return refusal
+    events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]
+    if move is HostMove.DRAIN and not state.runs_gang(index):
         events.append(HostMoved(now_ns, host, HostMove.EMPTY))
     return tuple(events)
-
-
-def _runs_gang(state: State, index: int) -> bool:
-    job = state.holder(index)
-    return job is not None and index in job.hosts
-
-
-def _report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
-    effect = SIGNALS.get(command.signal)
-    if effect is None:
-        return invalid("signal", f"unknown {command.signal!r}; known are {', '.join(SIGNALS)}")
-    if effect is Effect.NOTE:
-        if command.host not in state.loaded_fabric.index_by_name:
-            return no_host(command.host)
-        return (
-            HostSignalled(now_ns, command.host, command.signal, command.detail, command.request_id),
-        )
-    move = HostMove.FAIL if effect is Effect.FAIL else HostMove.REPAIR
-    reason = f"{command.signal}: {command.detail}" if command.detail else command.signal
-    return _moved(state, command, move, reason, now_ns)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
-from placement import hostset
 from placement.fabric import from_spec
 from placement.replicas import legal_sizes, sized
 from scheduler.core.bookings import booked
@@ -17,8 +16,10 @@ from scheduler.core.events import (
     FabricLoaded,
     GangResized,
     GangSwapped,
+    HealthLoaded,
     HostMoved,
     HostSignalled,
+    HostsJudged,
     JobEnded,
     JobPreempted,
     JobRequeued,
@@ -34,25 +35,18 @@ from scheduler.core.events import (
     WindowSet,
 )
 from scheduler.core.goodput import Goodput
+from scheduler.core.health.history import begun
+from scheduler.core.health.moves import changed, emptied
 from scheduler.core.job import Job
 from scheduler.core.ledger import charged, owned, reloaded
-from scheduler.core.lifecycle import (
-    HOST_MOVES,
-    JOB_MOVES,
-    HostMove,
-    HostState,
-    JobMove,
-    JobState,
-    after,
-)
+from scheduler.core.lifecycle import JOB_MOVES, JobMove, JobState, after
 from scheduler.core.names import Names
 from scheduler.core.overlay import with_entry as _with
 from scheduler.core.overlay import without_entry as _without
 from scheduler.core.requests import remembered
 from scheduler.core.spares import faults
 from scheduler.core.spending import accounted
-from scheduler.core.state import RETAINED, Host, State
-from scheduler.core.storm import struck
+from scheduler.core.state import RETAINED, State
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:
@@ -93,10 +87,8 @@ def apply(state: State, event: Event) -> State:
             after_event = replace(state, tidied_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
-        case HostMoved():
-            after_event = _host_moved(state, event)
-        case HostSignalled():
-            after_event = state
+        case HostMoved() | HostSignalled() | HealthLoaded() | HostsJudged():
+            after_event = changed(state, event)
         case WindowSet() | WindowOpened() | WindowClosed() | WindowRemoved():
             after_event = booked(state, event)
         case _:
@@ -178,7 +170,7 @@ def _started(state: State, event: JobStarted) -> State:
         stop_ns=None,
     )
     return replace(
-        state,
+        begun(state, running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
@@ -217,7 +209,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         held=held,
         accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
-    return _emptied(swapped, job, event.time_ns)
+    return emptied(swapped, job, event.time_ns)
 
 
 def _resized(state: State, event: GangResized) -> State:
@@ -245,7 +237,7 @@ def _resized(state: State, event: GangResized) -> State:
         held=(state.held & ~job.held) | running.held,
         accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
-    return _emptied(resized, job, event.time_ns)
+    return emptied(resized, job, event.time_ns)
 
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
@@ -283,7 +275,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         held=state.held & ~job.held,
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
-    return _emptied(freed, job, event.time_ns)
+    return emptied(freed, job, event.time_ns)
 
 
 _ENDINGS: Mapping[JobState, JobMove] = {
@@ -315,57 +307,7 @@ def _ended(state: State, event: JobEnded) -> State:
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
         reserved=_unreserved(state, job.name),
     )
-    return _emptied(freed, job, event.time_ns)
-
-
-def _host_moved(state: State, event: HostMoved) -> State:
-    index = state.loaded_fabric.index_by_name[event.host]
-    before = state.host(index).state
-    now = after(HOST_MOVES, before, event.move)
-    if now is HostState.HEALTHY:
-        hosts = _without(state.hosts, index)
-    else:
-        hosts = _with(state.hosts, index, Host(now, event.time_ns, event.reason))
-    bit = 1 << index
-    unhealthy = state.unhealthy & ~bit if now is HostState.HEALTHY else state.unhealthy | bit
-    seen = faults.moved(state.faults, before, now, event.time_ns)
-    moved = replace(state, hosts=hosts, unhealthy=unhealthy, faults=seen)
-    job = state.holder(index)
-    if job is None or event.move is not HostMove.FAIL:
-        return moved
-    return _struck(moved, job, index, event)
-
-
-def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
-    """A held host failed: a gang stops at once, a spare is simply lost."""
-    if index in job.spares:
-        hit = replace(job, spares=tuple(s for s in job.spares if s != index))
-        return replace(
-            state,
-            jobs=_with(state.jobs, job.name, hit),
-            held=state.held & ~(1 << index),
-            accounts=charged(state, job.tenant, -1, event.time_ns),
-        )
-    costs = state.tenants.preemption.costs
-    hit = replace(
-        struck(job, index, event.time_ns, costs),
-        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
-        state_ns=event.time_ns,
-        reason=f"host {event.host} failed: {event.reason}",
-    )
-    stopped = (*_less(state.stopped, job.name), job.name)
-    return replace(state, jobs=_with(state.jobs, job.name, hit), stopped=stopped)
-
-
-def _emptied(state: State, left: Job, time_ns: int) -> State:
-    """Draining hosts that `left` no longer holds are empty, hence merely cordoned."""
-    draining = left.held & ~state.held & state.unhealthy
-    hosts = state.hosts
-    for index in hostset.members(draining) if draining else ():
-        if hosts[index].state is HostState.DRAINING:
-            cordoned = after(HOST_MOVES, HostState.DRAINING, HostMove.EMPTY)
-            hosts = _with(hosts, index, Host(cordoned, time_ns, hosts[index].reason))
-    return state if hosts is state.hosts else replace(state, hosts=hosts)
+    return emptied(freed, job, event.time_ns)
 
 
 def _queued(state: State, job: Job) -> Names:

@@ -1,4 +1,5 @@
 """Which hosts windows close to a job, and when: one rule for starts, swaps and outlooks.
+Hosts on probation are closed to all but preemptible jobs.
 
 A gang does not start on hosts of a window that it would reach into, taken to run as long as
 its limit; a reservation is open to those that it is held for. What runs already is left
@@ -32,10 +33,15 @@ class Calendar:
         self._is_by_name = any(b.window.jobs for b in self._bookings)
         self._strange: dict[tuple[str, str], tuple[Booking, ...]] = {}
         self._closed: dict[tuple[int, int, int], HostSet] = {}
+        self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
     def __bool__(self) -> bool:
-        return bool(self._bookings)
+        return bool(self._bookings) or bool(self._probation)
+
+    def on_probation(self, job: Job) -> HostSet:
+        """Hosts that are closed to `job` for what is held against them."""
+        return 0 if job.is_preemptible else self._probation
 
     def is_for(self, booking: Booking, job: Job) -> bool:
         """Whether `job` may use the hosts while the window lasts."""
@@ -62,16 +68,27 @@ class Calendar:
         return found
 
     def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
-        """Their hosts."""
+        """Their hosts, and those on probation."""
         if not self._bookings:
-            return 0
+            return self.on_probation(job)
         # Of one decision's tuples none is dropped before the end, so their ids stay apart.
         key = (id(self._not_for(job)), start_ns, bisect_left(self._starts, end_ns))
         found = self._closed.get(key)
         if found is None:
             found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
             self._closed[key] = found
-        return found
+        return found | self.on_probation(job)
+
+    def in_the_way(
+        self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
+    ) -> tuple[HostSet, str]:
+        """Those of `hosts` that the first thing closes to `job`, and what that is."""
+        if closed := self.on_probation(job) & hosts:
+            return closed, "is suspect"
+        for booking in self.closing(job, start_ns, end_ns):
+            if closed := booking.hosts & hosts:
+                return closed, f"is in {booking.window.title}"
+        return 0, ""
 
     def own(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
         """Hosts held for `job` at some time between start and end."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.tenants import Tenants
@@ -72,12 +73,18 @@ class MoveHost:
 
 @dataclass(frozen=True, slots=True)
 class ReportHost:
-    """A health signal, one of lifecycle.SIGNALS."""
+    """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
+
+    `value`: how many errors, 0 for one. `gpu`: which, None for all or none. `xid`: its code.
+    """
 
     host: str
     signal: str
     detail: str = ""
     request_id: str = ""
+    value: int = 0
+    gpu: int | None = None
+    xid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,13 @@ class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
     tenants: Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHealth:
+    """An operator's new health policy."""
+
+    policy: HealthPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,7 @@ Command = (
     | MoveHost
     | ReportHost
     | LoadTenants
+    | LoadHealth
     | SetWindow
     | RemoveWindow
 )

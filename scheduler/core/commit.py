@@ -27,11 +27,13 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
+from scheduler.core.health.judge import judged
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import JOB_MOVES, HostState, JobMove, JobState
+from scheduler.core.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
 from scheduler.core.plan import (
     Action,
     GiveUp,
+    Judge,
     Plan,
     Refill,
     Requeue,
@@ -137,6 +139,8 @@ def _check(
             return _reserve(state, action, now_ns)
         case Turn():
             return turned(state, action, now_ns)
+        case Judge():
+            return judged(state, action, now_ns)
     assert_never(action)
 
 
@@ -188,11 +192,11 @@ def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> 
     more = taken(action)
     if isinstance(action, Resize):
         more &= ~job.held
-    for booking in calendar.closing(job, now_ns, max(action.end_ns, now_ns + 1)):
-        if closed := booking.hosts & more:
-            host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
-            return f"job {job.name}: host {host} is in {booking.window.title} meanwhile"
-    return ""
+    closed, why = calendar.in_the_way(job, more, now_ns, max(action.end_ns, now_ns + 1))
+    if not closed:
+        return ""
+    host = state.loaded_fabric.hosts[hostset.members(closed)[0]]
+    return f"job {job.name}: host {host} {why} meanwhile"
 
 
 def _unwanted(state: State, action: Action, company: Company, now_ns: int) -> str:
@@ -273,7 +277,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
     is_due = action.is_asked or _leaves_what_it_must(state, job, action)
     if job.state is JobState.RUNNING and not is_due:
         return f"job {action.name}: runs on, its hosts need not be left any more"
-    if any(state.host(host).state is HostState.FAILED for host in hosts):
+    if any(state.host(host).state not in RUNS for host in hosts):
         return f"job {action.name}: another host failed meanwhile"
     shut = avoided(job, state.tenants.restarts, now_ns)
     if shut & hostset.of(hosts) and job.state is JobState.INTERRUPTED:
@@ -344,7 +348,7 @@ def _resize(
     job, fabric, placement = state.jobs[action.name], state.loaded_fabric, action.placement
     if job.hosts != action.left:
         return f"job {action.name}: its hosts changed meanwhile"
-    failed = hostset.of(h for h in job.hosts if state.host(h).state is HostState.FAILED)
+    failed = hostset.of(h for h in job.hosts if state.host(h).state not in RUNS)
     room = free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.out_of_service)
     if wrong := violations(fabric, room, job.at(action.dp).request, placement):
         return f"job {action.name}: {wrong[0]}"

@@ -32,6 +32,8 @@ from scheduler.core.company import Company
 from scheduler.core.conservative import Conservative
 from scheduler.core.finding import Find, placing
 from scheduler.core.grow import growths
+from scheduler.core.health.judge import judgement_due
+from scheduler.core.health.leaving import leave_ns
 from scheduler.core.job import Job
 from scheduler.core.order import Line
 from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start
@@ -69,6 +71,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     """
     if edges := turns(state, now_ns):
         return Plan(state.version, edges)
+    if judge := judgement_due(state, now_ns):
+        return Plan(state.version, (judge,))
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
@@ -81,6 +85,7 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     stopped = (state.jobs[name] for name in state.stopped)
     moments = (
         *(desk.preempting.look_again_ns, next_edge_ns(state), grow_ns, desk.clear_ns),
+        *(state.judge_ns or None, leave_ns(moved, now_ns, limits)),
         *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
     again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placement.request import TierCut
+from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.rungs import Ladder
@@ -173,13 +174,32 @@ class HostMoved:
 
 @dataclass(frozen=True, slots=True)
 class HostSignalled:
-    """A signal that is kept on record and changes nothing by itself."""
+    """A signal that is kept on record; what it does to the host stands after it. `host`: or
+    a domain. `value`, `gpu`, `xid`: as reported."""
 
     time_ns: int
     host: str
     signal: str
     detail: str = ""
     request_id: str = ""
+    value: int = 0
+    gpu: int | None = None
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLoaded:
+    """From here on this health policy holds."""
+
+    time_ns: int
+    policy: HealthPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class HostsJudged:
+    """The policy looked at all hosts; what it moved stands before this."""
+
+    time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +251,8 @@ Event = (
     | JobEnded
     | HostMoved
     | HostSignalled
+    | HealthLoaded
+    | HostsJudged
     | WindowSet
     | WindowOpened
     | WindowClosed

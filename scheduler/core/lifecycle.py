@@ -20,10 +20,17 @@ class JobState(StrEnum):
 
 
 class HostState(StrEnum):
+    NEW = "new"  # put in, never tested
+    BURN_IN = "burn_in"  # its stress tests run
     HEALTHY = "healthy"
+    GOLDEN = "golden"  # passed its stress tests, and nothing has happened for long
+    SUSPECT = "suspect"  # something counts against it
+    RETIRING = "retiring"  # what runs leaves at its next checkpoint, then it goes to repair
     CORDONED = "cordoned"  # what runs goes on, nothing new starts
     DRAINING = "draining"  # cordoned, and what runs is moved to a spare or waited for
     FAILED = "failed"
+    IN_REPAIR = "in_repair"
+    RMA = "rma"  # goes back to its maker
 
 
 class WindowState(StrEnum):
@@ -48,9 +55,36 @@ class HostMove(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"
-    EMPTY = "empty"  # the last gang left a draining host
+    EMPTY = "empty"  # the last gang left a draining or retiring host
     FAIL = "fail"
     REPAIR = "repair"
+    SUSPECT = "suspect"
+    RETIRE = "retire"
+    CLEAR = "clear"  # a suspect that was quiet for long
+    TEST = "test"
+    PASS = "pass"
+    TAKE = "take"  # somebody repairs it
+    GILD = "gild"
+    TARNISH = "tarnish"  # something counts against a golden host
+    RETURN = "return"
+    INSTALL = "install"  # another machine stands there
+
+
+class Mover(StrEnum):
+    """Whose word moves a host."""
+
+    OPERATOR = "operator"
+    SIGNAL = "signal"
+    POLICY = "policy"
+
+
+class Allows(StrEnum):
+    """Which gangs may begin on a host; what runs there already is another matter."""
+
+    LARGE_FIRST = "any, large gangs first"
+    ANY = "any"
+    PREEMPTIBLE = "preemptible only"
+    NOTHING = "none"
 
 
 class WindowMove(StrEnum):
@@ -89,8 +123,50 @@ JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
     JobState.CANCELLED: {},
 }
 
+_SERVING: Final = {
+    HostMove.CORDON: HostState.CORDONED,
+    HostMove.DRAIN: HostState.DRAINING,
+    HostMove.FAIL: HostState.FAILED,
+    HostMove.RETIRE: HostState.RETIRING,
+    HostMove.INSTALL: HostState.NEW,
+}
+_BROKEN: Final = {
+    HostMove.REPAIR: HostState.HEALTHY,
+    HostMove.TEST: HostState.BURN_IN,
+    HostMove.RETURN: HostState.RMA,
+    HostMove.INSTALL: HostState.NEW,
+}
 HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
+    HostState.NEW: {
+        HostMove.TEST: HostState.BURN_IN,
+        HostMove.PASS: HostState.HEALTHY,
+        HostMove.UNCORDON: HostState.HEALTHY,
+        HostMove.FAIL: HostState.FAILED,
+    },
+    HostState.BURN_IN: {
+        HostMove.PASS: HostState.HEALTHY,
+        HostMove.UNCORDON: HostState.HEALTHY,
+        HostMove.FAIL: HostState.FAILED,
+    },
     HostState.HEALTHY: {
+        HostMove.GILD: HostState.GOLDEN,
+        HostMove.SUSPECT: HostState.SUSPECT,
+        **_SERVING,
+    },
+    HostState.GOLDEN: {
+        HostMove.TARNISH: HostState.HEALTHY,
+        HostMove.SUSPECT: HostState.SUSPECT,
+        **_SERVING,
+    },
+    HostState.SUSPECT: {
+        HostMove.CLEAR: HostState.HEALTHY,
+        HostMove.PASS: HostState.HEALTHY,
+        HostMove.UNCORDON: HostState.HEALTHY,
+        **_SERVING,
+    },
+    HostState.RETIRING: {
+        HostMove.EMPTY: HostState.IN_REPAIR,
+        HostMove.UNCORDON: HostState.HEALTHY,
         HostMove.CORDON: HostState.CORDONED,
         HostMove.DRAIN: HostState.DRAINING,
         HostMove.FAIL: HostState.FAILED,
@@ -99,6 +175,9 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
         HostMove.UNCORDON: HostState.HEALTHY,
         HostMove.DRAIN: HostState.DRAINING,
         HostMove.FAIL: HostState.FAILED,
+        HostMove.RETIRE: HostState.RETIRING,
+        HostMove.TAKE: HostState.IN_REPAIR,
+        HostMove.INSTALL: HostState.NEW,
     },
     HostState.DRAINING: {
         HostMove.UNCORDON: HostState.HEALTHY,
@@ -106,10 +185,44 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
         HostMove.EMPTY: HostState.CORDONED,
         HostMove.FAIL: HostState.FAILED,
     },
-    HostState.FAILED: {
-        HostMove.REPAIR: HostState.HEALTHY,
-    },
+    HostState.FAILED: {**_BROKEN, HostMove.TAKE: HostState.IN_REPAIR},
+    HostState.IN_REPAIR: {**_BROKEN},
+    HostState.RMA: {HostMove.INSTALL: HostState.NEW},
 }
+
+MOVERS: Final[dict[HostMove, tuple[Mover, ...]]] = {
+    HostMove.CORDON: (Mover.OPERATOR,),
+    HostMove.UNCORDON: (Mover.OPERATOR,),
+    HostMove.DRAIN: (Mover.OPERATOR,),
+    HostMove.EMPTY: (Mover.POLICY,),
+    HostMove.FAIL: (Mover.SIGNAL,),
+    HostMove.REPAIR: (Mover.SIGNAL,),
+    HostMove.SUSPECT: (Mover.SIGNAL,),
+    HostMove.RETIRE: (Mover.SIGNAL, Mover.POLICY),
+    HostMove.CLEAR: (Mover.POLICY,),
+    HostMove.TEST: (Mover.SIGNAL,),
+    HostMove.PASS: (Mover.SIGNAL,),
+    HostMove.TAKE: (Mover.SIGNAL,),
+    HostMove.GILD: (Mover.POLICY,),
+    HostMove.TARNISH: (Mover.SIGNAL,),
+    HostMove.RETURN: (Mover.POLICY,),
+    HostMove.INSTALL: (Mover.SIGNAL,),
+}
+
+ALLOWS: Final[dict[HostState, Allows]] = {
+    **dict.fromkeys(HostState, Allows.NOTHING),
+    HostState.HEALTHY: Allows.ANY,
+    HostState.GOLDEN: Allows.LARGE_FIRST,
+    HostState.SUSPECT: Allows.PREEMPTIBLE,
+}
+RUNS: Final = frozenset(
+    {
+        *(HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT),
+        *(HostState.CORDONED, HostState.DRAINING, HostState.RETIRING),
+    }
+)
+"""What runs on a host in one of these goes on; in any other it is stopped."""
+IN_SERVICE: Final = frozenset(s for s, what in ALLOWS.items() if what is not Allows.NOTHING)
 
 WINDOW_MOVES: Final[dict[WindowState, dict[WindowMove, WindowState]]] = {
     WindowState.PENDING: {
@@ -128,30 +241,6 @@ WINDOW_MOVES: Final[dict[WindowState, dict[WindowMove, WindowState]]] = {
 
 LIVE: Final = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.INTERRUPTED})
 
-
-class Effect(StrEnum):
-    """What a health signal does to a host."""
-
-    FAIL = "fail"
-    REPAIR = "repair"
-    NOTE = "note"
-
-
-# Which signals take a host out of service. The rest are written to the log.
-SIGNALS: Final[dict[str, Effect]] = {
-    "host-down": Effect.FAIL,
-    "gpu-lost": Effect.FAIL,  # fallen off the PCIe bus
-    "ecc-uncorrectable": Effect.FAIL,
-    "row-remap-failure": Effect.FAIL,
-    "nvlink-down": Effect.FAIL,
-    "nic-down": Effect.FAIL,
-    "stress-test-failed": Effect.FAIL,
-    "repaired": Effect.REPAIR,
-    "ecc-correctable": Effect.NOTE,
-    "link-flap": Effect.NOTE,
-    "thermal": Effect.NOTE,
-    "straggler": Effect.NOTE,
-}
 
 _State = TypeVar("_State", JobState, HostState, WindowState)
 _Move = TypeVar("_Move", JobMove, HostMove, WindowMove)

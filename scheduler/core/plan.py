@@ -123,7 +123,14 @@ class Turn:
     edge_ns: int
 
 
-Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Look at the hosts: the policy may move some, as was due at `due_ns`."""
+
+    due_ns: int
+
+
+Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn | Judge
 
 
 def taken(action: Action) -> HostSet:
@@ -135,7 +142,7 @@ def taken(action: Action) -> HostSet:
             return hostset.of(move.joined for move in action.moves)
         case Refill():
             return action.joined
-        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn():
+        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn() | Judge():
             return 0
     assert_never(action)
 

@@ -11,9 +11,10 @@ from placement.hostset import HostSet
 from placement.swaps import choose_swaps
 from scheduler.core.calendar import Calendar
 from scheduler.core.company import Company
+from scheduler.core.health.leaving import has_just_saved
 from scheduler.core.job import Job
 from scheduler.core.ladder import Climb, Loss
-from scheduler.core.lifecycle import HostState, JobState
+from scheduler.core.lifecycle import RUNS, HostState, JobState
 from scheduler.core.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
 from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.spares.pools import Pools
@@ -81,9 +82,12 @@ class _Desk:
             return Requeue(job.name, self._calendar.leave_text(job)) if has_to_go else None
         end_ns = now_ns + time_limit_ns(job, self._limits)
         avoid = avoided(job, terms, now_ns) if is_stopped else 0
-        away = {*_blocks_on(state, job, HostState.FAILED), *_blocks_in(job, must | avoid)}
+        away = {*_broken(state, job), *_blocks_in(job, must | avoid)}
         if is_stopped:
             leaving |= state.closed  # it stands still: a good moment to go
+            leaving |= 0 if job.is_preemptible else state.probation
+        if has_just_saved(state, job, now_ns):
+            leaving |= hostset.of(job.hosts[b] for b in _blocks_on(state, job, HostState.RETIRING))
         rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
         barred = self._calendar.closed(job, now_ns, end_ns)
         barred |= self._company.closed(job.name, job.spec.neighbours)
@@ -128,6 +132,11 @@ class _Desk:
             return None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in found.joined)
         return Swap(job.name, moves, found.cuts, end_ns=end_ns)
+
+
+def _broken(state: State, job: Job) -> list[int]:
+    """Blocks of the gang whose host runs nothing."""
+    return [b for b, host in enumerate(job.hosts) if state.host(host).state not in RUNS]
 
 
 def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
 from scheduler.core.commands import (
     CancelJob,
     Command,
     EndJob,
+    LoadHealth,
     LoadTenants,
     MoveHost,
     RemoveWindow,
@@ -18,7 +18,8 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.lifecycle import SIGNALS, Effect, HostMove, JobState
+from scheduler.core.health.report import asked as asked_of_report
+from scheduler.core.lifecycle import JobState
 from scheduler.core.rejected import Rejected, invalid
 from scheduler.core.state import State
 
@@ -32,12 +33,12 @@ class Earlier:
 
 def earlier(state: State, command: Command) -> Earlier | None:
     """The answer to a request that was carried out before; None: it is a new one."""
-    if isinstance(command, LoadTenants) or not command.request_id:
+    if isinstance(command, LoadTenants | LoadHealth) or not command.request_id:
         return None
     done = state.requests.get(command.request_id)
     if done is None:
         return None
-    is_same = done.what == asked(command)
+    is_same = done.what in asked(command)
     if isinstance(command, SubmitJob) and (job := state.by_request(command.request_id)):
         is_same = job.spec == command.spec
     if is_same:
@@ -46,31 +47,25 @@ def earlier(state: State, command: Command) -> Earlier | None:
     return Earlier(invalid("request_id", message))
 
 
-def asked(command: Command) -> str:
+def asked(command: Command) -> tuple[str, ...]:
     """What `command` asks for, in the words of `remembered`."""
     match command:
         case SubmitJob():
-            return f"submit {command.spec.name}"
+            return (f"submit {command.spec.name}",)
         case UpdateJob():
-            return f"update {command.name}"
+            return (f"update {command.name}",)
         case CancelJob():
-            return f"{JobState.CANCELLED} {command.name}"
+            return (f"{JobState.CANCELLED} {command.name}",)
         case EndJob():
-            return f"{command.outcome} {command.name}"
+            return (f"{command.outcome} {command.name}",)
         case MoveHost():
-            return f"{command.move} {command.host}"
+            return (f"{command.move} {command.host}",)
         case ReportHost():
-            return f"{_MOVES.get(SIGNALS.get(command.signal), command.signal)} {command.host}"
+            return asked_of_report(command)
         case SetWindow():
-            return f"set window {command.window.name}"
+            return (f"set window {command.window.name}",)
         case RemoveWindow():
-            return f"remove window {command.name}"
-        case LoadTenants():
-            return ""
+            return (f"remove window {command.name}",)
+        case LoadTenants() | LoadHealth():
+            return ()
     assert_never(command)
-
-
-_MOVES: Final[Mapping[Effect | None, str]] = {
-    Effect.FAIL: HostMove.FAIL,
-    Effect.REPAIR: HostMove.REPAIR,
-}

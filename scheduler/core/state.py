@@ -9,8 +9,10 @@ from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.goodput import NOTHING, Parts
+from scheduler.core.health.policy import AS_STATED, HealthPolicy
+from scheduler.core.health.record import BLANK, Record
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import HostState, JobState
+from scheduler.core.lifecycle import IN_SERVICE, HostState, JobState
 from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.requests import Done
@@ -24,11 +26,13 @@ RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What is known of a host that is not plainly healthy."""
+    """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
+    who cordoned or drained it, which outlast a failure; None when nobody did."""
 
     state: HostState
     since_ns: int
     reason: str = ""
+    cordon: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,10 @@ class State:
     names of those that hold hosts, in order of start. `stopped`: those among them that
     a failure interrupted.
     `ended`: the newest ended jobs by uid, oldest first.
-    `hosts`: hosts that are not healthy, by index. `held`: hosts of gangs and spares.
+    `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
+    `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
+    begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
+    anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
     `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
     jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
@@ -58,6 +65,12 @@ class State:
     hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
     unhealthy: HostSet = 0
+    probation: HostSet = 0
+    golden: HostSet = 0
+    early: HostSet = 0
+    records: Mapping[int, Record] = field(default_factory=Overlay)
+    health: HealthPolicy = AS_STATED
+    judge_ns: int = 0
     tenants: Tenants = OPEN
     accounts: Mapping[str, Account] = field(default_factory=Overlay)
     reserved: Mapping[str, int] = field(default_factory=Overlay)
@@ -88,24 +101,30 @@ class State:
 
     @property
     def out_of_service(self) -> HostSet:
-        """Hosts that are not healthy, or under maintenance."""
+        """Hosts on which nothing may begin, whatever it is."""
         return self.unhealthy | self.closed
 
     def host(self, index: int) -> Host:
         """What people and monitors said of the host; see `shown` for windows."""
         return self.hosts.get(index, _HEALTHY)
 
+    def record(self, index: int) -> Record:
+        return self.records.get(index, BLANK)
+
     def shown(self, index: int) -> Host:
-        """The host as an operator sees it: a healthy one under maintenance is drained."""
+        """The host as an operator sees it: one in service under maintenance is drained."""
         host = self.host(index)
-        if host.state is not HostState.HEALTHY or not hostset.has(self.closed, index):
+        if host.state not in IN_SERVICE or not hostset.has(self.closed, index):
             return host
         found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
         booking = min(found, key=lambda b: b.since_ns)
-        job = self.holder(index)
-        runs = job is not None and index in job.hosts
-        now = HostState.DRAINING if runs else HostState.CORDONED
+        now = HostState.DRAINING if self.runs_gang(index) else HostState.CORDONED
         return Host(now, booking.since_ns, booking.window.title)
+
+    def runs_gang(self, index: int) -> bool:
+        """Whether the host carries a block of a gang, and is not a spare or free."""
+        job = self.holder(index)
+        return job is not None and index in job.hosts
 
     def account(self, tenant: str) -> Account:
         return self.accounts.get(tenant, _UNUSED)

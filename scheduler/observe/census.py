@@ -13,7 +13,7 @@ from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.lifecycle import LIVE
+from scheduler.core.lifecycle import IN_SERVICE, LIVE
 from scheduler.observe.proof import Proof, proof
 
 MOST_DOMAINS = 256  # outermost domains that are told apart
@@ -132,10 +132,12 @@ def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
     for index, host in state.hosts.items():
         found[host.state] |= 1 << index
     closed = state.closed & ~state.unhealthy
+    for one in IN_SERVICE:
+        found[one] &= ~closed
     found[HostState.DRAINING] |= closed & gang
     found[HostState.CORDONED] |= closed & ~gang
     everything = hostset.full(state.loaded_fabric.host_count)
-    found[HostState.HEALTHY] = everything & ~state.out_of_service
+    found[HostState.HEALTHY] = everything & ~(hostset.of(state.hosts) | state.closed)
     return found
 
 

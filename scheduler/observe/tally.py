@@ -22,8 +22,9 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
+from scheduler.core.health.signals import SIGNALS, Effect
 from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import SIGNALS, Effect, HostMove
+from scheduler.core.lifecycle import HostMove
 from scheduler.observe.numbers import Counts, Histograms, zeros
 from scheduler.observe.proof import Proof, gap, proof
 
@@ -33,6 +34,7 @@ WAIT_BOUNDS_S = (
     *(12 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S),
 )
 GAP_BOUNDS = (0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+_NOTED = (Effect.NOTE, Effect.RETIRE, Effect.TAKE, Effect.TEST, Effect.PASS)
 SIZES = (8, 64, 512, 2_048, 8_192)  # largest GPUs of each class but the last
 
 
@@ -49,9 +51,9 @@ class Tally:
         self.requeues = zeros(("failure", "preempted"))  # by cause
         self.swaps = zeros(("failure", "drain", "move"))  # by cause
         self.swapped_hosts = zeros(("spare", "free"))  # by what they were
-        self.failures = zeros(s for s, effect in SIGNALS.items() if effect is Effect.FAIL)
+        self.failures = zeros(name for name, s in SIGNALS.items() if s.effect is Effect.FAIL)
         self.repairs = Counts({(): 0})
-        self.notes = zeros(s for s, effect in SIGNALS.items() if effect is Effect.NOTE)
+        self.notes = zeros(name for name, s in SIGNALS.items() if s.effect in _NOTED)
         self.waits_s = Histograms(WAIT_BOUNDS_S)  # by class of size
         self.gaps = Histograms(GAP_BOUNDS)
 

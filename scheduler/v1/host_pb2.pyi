@@ -13,10 +13,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -36,6 +36,20 @@ class _HostStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HostState.V
     """Cordoned, and what runs is moved to a spare or waited for."""
     HOST_STATE_FAILED: _HostState.ValueType  # 4
     """Out of service until it is reported repaired."""
+    HOST_STATE_NEW: _HostState.ValueType  # 5
+    """Put in, never tested. Takes nothing."""
+    HOST_STATE_BURN_IN: _HostState.ValueType  # 6
+    """Its stress tests run. Takes nothing."""
+    HOST_STATE_GOLDEN: _HostState.ValueType  # 7
+    """In service; passed its stress tests, and nothing has happened for long. Large gangs first."""
+    HOST_STATE_SUSPECT: _HostState.ValueType  # 8
+    """In service for preemptible gangs alone: something counts against it."""
+    HOST_STATE_RETIRING: _HostState.ValueType  # 9
+    """What runs leaves at its next checkpoint; then it goes to repair."""
+    HOST_STATE_IN_REPAIR: _HostState.ValueType  # 10
+    """Somebody repairs it."""
+    HOST_STATE_RMA: _HostState.ValueType  # 11
+    """Goes back to its maker."""
 
 class HostState(_HostState, metaclass=_HostStateEnumTypeWrapper):
     """Whether a host takes gangs."""
@@ -50,6 +64,20 @@ HOST_STATE_DRAINING: HostState.ValueType  # 3
 """Cordoned, and what runs is moved to a spare or waited for."""
 HOST_STATE_FAILED: HostState.ValueType  # 4
 """Out of service until it is reported repaired."""
+HOST_STATE_NEW: HostState.ValueType  # 5
+"""Put in, never tested. Takes nothing."""
+HOST_STATE_BURN_IN: HostState.ValueType  # 6
+"""Its stress tests run. Takes nothing."""
+HOST_STATE_GOLDEN: HostState.ValueType  # 7
+"""In service; passed its stress tests, and nothing has happened for long. Large gangs first."""
+HOST_STATE_SUSPECT: HostState.ValueType  # 8
+"""In service for preemptible gangs alone: something counts against it."""
+HOST_STATE_RETIRING: HostState.ValueType  # 9
+"""What runs leaves at its next checkpoint; then it goes to repair."""
+HOST_STATE_IN_REPAIR: HostState.ValueType  # 10
+"""Somebody repairs it."""
+HOST_STATE_RMA: HostState.ValueType  # 11
+"""Goes back to its maker."""
 Global___HostState: _TypeAlias = HostState  # noqa: Y015
 
 @_typing.final
@@ -68,6 +96,9 @@ class Host(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    CORDON_REASON_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host, as the fabric gives it."""
     state: Global___HostState.ValueType
@@ -84,6 +115,12 @@ class Host(_message.Message):
     """Names what the host is now, to be sent back with a change."""
     uid: _builtins.str
     """Identifier of this host of this fabric."""
+    cordoned: _builtins.bool
+    """An operator cordoned or drained the host, and nobody has taken that back: it holds through
+    failures and repairs.
+    """
+    cordon_reason: _builtins.str
+    """Why the operator did so."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the host came into this state. Unset for a host that has always been healthy, or is
@@ -93,6 +130,10 @@ class Host(_message.Message):
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Domains that hold the host, outermost tier first."""
+
+    @_builtins.property
+    def record(self) -> Global___HostRecord:
+        """What is known of its past. Unset: nothing."""
 
     def __init__(
         self,
@@ -107,13 +148,152 @@ class Host(_message.Message):
         version: _builtins.int = ...,
         etag: _builtins.str = ...,
         uid: _builtins.str = ...,
+        cordoned: _builtins.bool = ...,
+        cordon_reason: _builtins.str = ...,
+        record: Global___HostRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
     _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__block) -> _WhichOneofReturnType__block | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class HostRecord(_message.Message):
+    """What is known of a host's past, since the machine that stands there was installed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RecentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    LAST_TROUBLE_TIME_FIELD_NUMBER: _builtins.int
+    LAST_TEST_TIME_FIELD_NUMBER: _builtins.int
+    SERVICE_TIME_FIELD_NUMBER: _builtins.int
+    EARLY_LIFE_FIELD_NUMBER: _builtins.int
+    LEMON_SIGNALS_FIELD_NUMBER: _builtins.int
+    OVER_THRESHOLD_FIELD_NUMBER: _builtins.int
+    LEMON_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
+    reports: _builtins.int
+    """Health signals that were reported."""
+    failures: _builtins.int
+    """Times that it was taken out of service by a signal."""
+    early_life: _builtins.bool
+    """It began to serve so lately that large gangs take it last."""
+    lemon: _builtins.bool
+    """Enough of them do."""
+    @_builtins.property
+    def last_trouble_time(self) -> _timestamp_pb2.Timestamp:
+        """The last signal that counts against it."""
+
+    @_builtins.property
+    def last_test_time(self) -> _timestamp_pb2.Timestamp:
+        """The last stress test that it passed."""
+
+    @_builtins.property
+    def service_time(self) -> _timestamp_pb2.Timestamp:
+        """When it began to serve after its burn-in. Unset: it has always served."""
+
+    @_builtins.property
+    def lemon_signals(self) -> Global___LemonSignals:
+        """The seven signals of a lemon, over the days that the health policy says."""
+
+    @_builtins.property
+    def over_threshold(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the signals that reach their thresholds."""
+
+    @_builtins.property
+    def recent(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Reported within the day before, by signal: those that thresholds look at."""
+
+    def __init__(
+        self,
+        *,
+        reports: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        last_trouble_time: _timestamp_pb2.Timestamp | None = ...,
+        last_test_time: _timestamp_pb2.Timestamp | None = ...,
+        service_time: _timestamp_pb2.Timestamp | None = ...,
+        early_life: _builtins.bool = ...,
+        lemon_signals: Global___LemonSignals | None = ...,
+        over_threshold: _abc.Iterable[_builtins.str] | None = ...,
+        lemon: _builtins.bool = ...,
+        recent: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon_signals", b"lemon_signals", "service_time", b"service_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["early_life", b"early_life", "failures", b"failures", "last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon", b"lemon", "lemon_signals", b"lemon_signals", "over_threshold", b"over_threshold", "recent", b"recent", "reports", b"reports", "service_time", b"service_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostRecord: _TypeAlias = HostRecord  # noqa: Y015
+
+@_typing.final
+class LemonSignals(_message.Message):
+    """Counts over some 28 days that tell hosts which fail again and again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXCL_JOBID_COUNT_FIELD_NUMBER: _builtins.int
+    XID_CNT_FIELD_NUMBER: _builtins.int
+    TICKETS_FIELD_NUMBER: _builtins.int
+    OUT_COUNT_FIELD_NUMBER: _builtins.int
+    MULTI_NODE_NODE_FAILS_FIELD_NUMBER: _builtins.int
+    SINGLE_NODE_NODE_FAILS_FIELD_NUMBER: _builtins.int
+    SINGLE_NODE_NODE_FAILURE_RATE_FIELD_NUMBER: _builtins.int
+    excl_jobid_count: _builtins.int
+    """Jobs that excluded the host."""
+    xid_cnt: _builtins.int
+    """Different XIDs."""
+    tickets: _builtins.int
+    """Repairs begun."""
+    out_count: _builtins.int
+    """Times taken out of service by a signal."""
+    multi_node_node_fails: _builtins.int
+    """Gangs of several hosts that its failure stopped."""
+    single_node_node_fails: _builtins.int
+    """Gangs of this host alone that its failure stopped."""
+    single_node_node_failure_rate: _builtins.float
+    """Share of the gangs of this host alone that its failure stopped, once there were two."""
+    def __init__(
+        self,
+        *,
+        excl_jobid_count: _builtins.int = ...,
+        xid_cnt: _builtins.int = ...,
+        tickets: _builtins.int = ...,
+        out_count: _builtins.int = ...,
+        multi_node_node_fails: _builtins.int = ...,
+        single_node_node_fails: _builtins.int = ...,
+        single_node_node_failure_rate: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["excl_jobid_count", b"excl_jobid_count", "multi_node_node_fails", b"multi_node_node_fails", "out_count", b"out_count", "single_node_node_fails", b"single_node_node_fails", "single_node_node_failure_rate", b"single_node_node_failure_rate", "tickets", b"tickets", "xid_cnt", b"xid_cnt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LemonSignals: _TypeAlias = LemonSignals  # noqa: Y015

@@ -1161,12 +1161,14 @@ class ReportHostRequest(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    XID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the host. Required."""
+    """Name of the host; of a domain where the signal is of a switch. Required."""
     signal: _builtins.str
-    """Kind of signal. Out of service: host-down, gpu-lost, ecc-uncorrectable, row-remap-failure,
-    nvlink-down, nic-down, stress-test-failed. Back in service: repaired. Written down:
-    ecc-correctable, link-flap, thermal, straggler. Required.
+    """Kind of signal, e.g. gpu-lost, xid, link-flap, repaired; docs/reliability.md has the table.
+    Required.
     """
     detail: _builtins.str
     """What the monitor has to say about it."""
@@ -1176,6 +1178,12 @@ class ReportHostRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks the request and answers what would be, without making the change."""
+    value: _builtins.int
+    """How many errors, for signals that count errors. 0: one."""
+    gpu: _builtins.int
+    """Which GPU of the host. Unset: all, or none."""
+    xid: _builtins.int
+    """Code of the error, of the signal xid alone."""
     def __init__(
         self,
         *,
@@ -1184,12 +1192,17 @@ class ReportHostRequest(_message.Message):
         detail: _builtins.str = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        value: _builtins.int = ...,
+        gpu: _builtins.int | None = ...,
+        xid: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "gpu", b"gpu"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "request_id", b"request_id", "signal", b"signal", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "detail", b"detail", "gpu", b"gpu", "name", b"name", "request_id", b"request_id", "signal", b"signal", "validate_only", b"validate_only", "value", b"value", "xid", b"xid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__gpu: _TypeAlias = _typing.Literal["gpu"]  # noqa: Y015
+    _WhichOneofArgType__gpu: _TypeAlias = _typing.Literal["_gpu", b"_gpu"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu) -> _WhichOneofReturnType__gpu | None: ...
 
 Global___ReportHostRequest: _TypeAlias = ReportHostRequest  # noqa: Y015
 
@@ -1202,7 +1215,7 @@ class ReportHostResponse(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def host(self) -> _host_pb2.Host:
-        """The host after the change."""
+        """The host after the change. Unset where the signal names a domain."""
 
     def __init__(
         self,
@@ -1216,6 +1229,82 @@ class ReportHostResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportHostResponse: _TypeAlias = ReportHostResponse  # noqa: Y015
+
+@_typing.final
+class ReportHostsRequest(_message.Message):
+    """Reports what monitors saw."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportHostRequest]:
+        """The reports, 1,000 at most. Their validate_only is not looked at."""
+
+    def __init__(
+        self,
+        *,
+        reports: _abc.Iterable[Global___ReportHostRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportHostsRequest: _TypeAlias = ReportHostsRequest  # noqa: Y015
+
+@_typing.final
+class ReportHostsResponse(_message.Message):
+    """Answers ReportHosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportResult]:
+        """For each report what became of it, in order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ReportResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportHostsResponse: _TypeAlias = ReportHostsResponse  # noqa: Y015
+
+@_typing.final
+class ReportResult(_message.Message):
+    """What became of one report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    error: _builtins.str
+    """Why it was refused. Empty: it was not."""
+    @_builtins.property
+    def host(self) -> _host_pb2.Host:
+        """The host after it. Unset where the signal names a domain, or the report was refused."""
+
+    def __init__(
+        self,
+        *,
+        host: _host_pb2.Host | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "host", b"host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportResult: _TypeAlias = ReportResult  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):

@@ -115,6 +115,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostResponse.FromString,
                 _registered_method=True)
+        self.ReportHosts = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ReportHosts',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetStatus',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
@@ -254,8 +259,16 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportHost(self, request, context):
-        """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
-        are written down.
+        """Reports a health signal of a host. Some take it out of service, some count until there are
+        enough of them, some bring it back (docs/reliability.md).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportHosts(self, request, context):
+        """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
+        answered in its place.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -380,6 +393,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ReportHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostResponse.SerializeToString,
+            ),
+            'ReportHosts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportHosts,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -840,6 +858,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ReportHost',
             scheduler_dot_v1_dot_service__pb2.ReportHostRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ReportHostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportHosts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ReportHosts',
+            scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -68,8 +68,12 @@ class SchedulerServiceStub:
     DrainHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]
     """Cordons a host and moves what runs there to a spare, or waits for its end."""
     ReportHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]
-    """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
-    are written down.
+    """Reports a health signal of a host. Some take it out of service, some count until there are
+    enough of them, some bring it back (docs/reliability.md).
+    """
+    ReportHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportHostsRequest, _service_pb2.ReportHostsResponse]
+    """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
+    answered in its place.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
@@ -126,8 +130,12 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     DrainHost: _aio.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]  # type: ignore[assignment]
     """Cordons a host and moves what runs there to a spare, or waits for its end."""
     ReportHost: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]  # type: ignore[assignment]
-    """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
-    are written down.
+    """Reports a health signal of a host. Some take it out of service, some count until there are
+    enough of them, some bring it back (docs/reliability.md).
+    """
+    ReportHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportHostsRequest, _service_pb2.ReportHostsResponse]  # type: ignore[assignment]
+    """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
+    answered in its place.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
@@ -277,8 +285,18 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ReportHostRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ReportHostResponse, _abc.Awaitable[_service_pb2.ReportHostResponse]]:
-        """Reports a health signal of a host. Some take it out of service, one takes it back, the rest
-        are written down.
+        """Reports a health signal of a host. Some take it out of service, some count until there are
+        enough of them, some bring it back (docs/reliability.md).
+        """
+
+    @_abc_1.abstractmethod
+    def ReportHosts(
+        self,
+        request: _service_pb2.ReportHostsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ReportHostsResponse, _abc.Awaitable[_service_pb2.ReportHostsResponse]]:
+        """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
+        answered in its place.
         """
 
     @_abc_1.abstractmethod

@@ -33,8 +33,9 @@ from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, Report
 from scheduler.core.company import Company
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.finding import Find
+from scheduler.core.health.signals import SIGNALS, XID, Effect
 from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import SIGNALS, HostMove
+from scheduler.core.lifecycle import HostMove
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
 from scheduler.core.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
@@ -161,9 +162,19 @@ def random_script(seed: int, length: int = 60) -> Script:
                 moves = [HostMove.CORDON, HostMove.UNCORDON, HostMove.DRAIN]
                 command = MoveHost(host, rng.choice(moves), "maintenance")
             case _:
-                command = ReportHost(host, rng.choice([*SIGNALS, *["repaired"] * 9]))
+                command = reported(host, rng)
         script.append((time_ns, arriving(command)))
     return script
+
+
+# The server's clock jumps from command to command here: nothing may be due in between.
+AT_ONCE = [n for n, s in SIGNALS.items() if s.effect in (Effect.FAIL, Effect.REPAIR, Effect.NOTE)]
+
+
+def reported(host: str, rng: random.Random) -> ReportHost:
+    """Any signal that acts at once or counts, and often one that brings a host back."""
+    signal = rng.choice([*AT_ONCE, *["repaired"] * 20])
+    return ReportHost(host, signal, "x", xid=rng.choice((13, 79)) if signal == XID else 0)
 
 
 TENANTS = Tenants(
@@ -281,8 +292,10 @@ async def send(served: Served, command: Command) -> None:
                 await stub.UncordonHost(pb.UncordonHostRequest(name=host, reason=reason))
             case MoveHost(host, _, reason):
                 await stub.DrainHost(pb.DrainHostRequest(name=host, reason=reason))
-            case ReportHost(host, signal, detail):
-                await stub.ReportHost(pb.ReportHostRequest(name=host, signal=signal, detail=detail))
+            case ReportHost(host, signal, detail, xid=xid):
+                await stub.ReportHost(
+                    pb.ReportHostRequest(name=host, signal=signal, detail=detail, xid=xid)
+                )
     except grpc.aio.AioRpcError as error:
         if error.code() not in REFUSED:
             raise

@@ -32,7 +32,7 @@ GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs ListTenants ListHosts GetStatus"
     " ListWindows",
     "submitter": "CreateJob UpdateJob CancelJob",
-    "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost"
+    "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " CreateWindow UpdateWindow DeleteWindow",
     "admin": "",
 }

@@ -22,7 +22,7 @@ from scheduler.core.spares.policy import DAY_S, SparePolicy
 SECOND_NS = 1_000_000_000  # as in job, which stands on this
 DAY_NS = DAY_S * SECOND_NS
 
-DOWN = frozenset({HostState.FAILED})
+DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from placement.request import Collective
 from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, replay
 from scheduler.core.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
-from scheduler.core.lifecycle import SIGNALS, Effect, HostMove
+from scheduler.core.health.signals import SIGNALS, Effect
+from scheduler.core.lifecycle import HostMove
 from tests.build import (
     admitted,
     cancel,
@@ -222,18 +223,23 @@ def test_unknown_signals() -> None:
     assert "known are host-down, gpu-lost" in answer.message
 
 
-@pytest.mark.parametrize("signal", [s for s, e in SIGNALS.items() if e is Effect.FAIL])
+FAILS = [n for n, s in SIGNALS.items() if s.effect is Effect.FAIL and not s.is_domain]
+
+
+@pytest.mark.parametrize("signal", FAILS)
 def test_failing_signals(signal: str) -> None:
     (event,) = admitted(EMPTY, ReportHost(H, signal, "slot 3"), 5)
     assert event == HostMoved(5, H, HostMove.FAIL, f"{signal}: slot 3")
 
 
-@pytest.mark.parametrize("signal", [s for s, e in SIGNALS.items() if e is Effect.NOTE])
-def test_signals_that_are_only_noted(signal: str) -> None:
-    (event,) = admitted(EMPTY, ReportHost(H, signal, "x"), 5)
-    assert event == HostSignalled(5, H, signal, "x")
+@pytest.mark.parametrize("signal", [n for n, s in SIGNALS.items() if s.effect is Effect.NOTE])
+def test_one_report_that_only_counts_leaves_the_host_as_it_is(signal: str) -> None:
+    xid = 63 if signal == "xid" else 0
+    (event,) = admitted(EMPTY, ReportHost(H, signal, "x", xid=xid), 5)
+    assert event == HostSignalled(5, H, signal, "x", xid=xid)
     after = replay([event], EMPTY)
-    assert replace(after, version=EMPTY.version, seen_ns=EMPTY.seen_ns) == EMPTY
+    assert replace(after, version=1, records=EMPTY.records, seen_ns=EMPTY.seen_ns) == EMPTY
+    assert after.record(0).reports == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""`muster report --import`: what files of other programs say, sent to the server.
+
+A host that Slurm drains is drained here, one that is down has failed; what was done for
+Slurm's sake is undone when Slurm has the node back, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from scheduler.cli.calls import BAD_INPUT, checked_only, connected
+from scheduler.healthfiles.found import Found, Standing
+from scheduler.problems import Problem
+
+if TYPE_CHECKING:
+    from scheduler.client import Client
+    from scheduler.v1 import host_pb2, service_pb2
+
+SLURM: Final = "slurm"
+
+
+def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
+    """Report what the file says. Exit 2 when some of it was refused, the rest being done."""
+    from scheduler.healthfiles.dcgm import load_dcgm
+    from scheduler.healthfiles.slurmnodes import load_slurm
+
+    readers: dict[str, Callable[[str], list[Found]]] = {"dcgm-json": load_dcgm, SLURM: load_slurm}
+    if kind not in readers:
+        told = "must say what the file is: dcgm-json or slurm"
+        raise typer.BadParameter(told, param_hint="--format")
+    found = _read(path, readers[kind])
+    with connected(address) as client:
+        hosts = {host.name: host for host in client.list_hosts()}
+        wrong = [_unknown(path, one) for one in found if one.host not in hosts]
+        known = [one for one in found if one.host in hosts]
+        done: Counter[str] = Counter()
+        if not dry_run:
+            wrong += _send(client, path, known, hosts, done)
+        else:
+            done.update(_word(one, hosts[one.host]) for one in known)
+    for problem in wrong:
+        typer.echo(f"muster: {problem}", err=True)
+    total = ", ".join(f"{n:,} {what}" for what, n in sorted(done.items()) if what)
+    typer.echo(f"{len(found):,} statements read: {total or 'nothing to do'}")
+    checked_only(dry_run)
+    if wrong:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _read(path: str, reader: Callable[[str], list[Found]]) -> list[Found]:
+    if path != "-":
+        return reader(path)
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "stdin"
+        copy.write_text(typer.get_text_stream("stdin").read(), encoding="utf-8")
+        return reader(str(copy))
+
+
+def _unknown(path: str, one: Found) -> Problem:
+    return Problem(one.field, f"no host {one.host!r} in this fabric", path, one.line)
+
+
+def _word(one: Found, host: host_pb2.Host) -> str:
+    """The signal, or the change, that a statement comes to; nothing where it is so already."""
+    from scheduler.v1 import host_pb2 as v1
+
+    serving = (v1.HOST_STATE_HEALTHY, v1.HOST_STATE_GOLDEN, v1.HOST_STATE_SUSPECT)
+    has_failed = host.state == v1.HOST_STATE_FAILED
+    if one.standing is None:
+        return one.signal
+    is_ours = host.reason.startswith(f"host-down: {SLURM}")
+    if one.standing is Standing.DOWN:
+        return "" if has_failed else "host-down"
+    if one.standing is Standing.FAILING:
+        return "predicted-failure" if host.state in serving else ""
+    if one.standing is Standing.DRAIN:
+        return "" if host.cordoned or has_failed else "drain"
+    if is_ours and has_failed:
+        return "repaired"
+    return "uncordon" if host.cordon_reason.startswith(SLURM) else ""
+
+
+def _send(
+    client: Client,
+    path: str,
+    found: Iterable[Found],
+    hosts: dict[str, host_pb2.Host],
+    done: Counter[str],
+) -> list[Problem]:
+    """What was refused; `done` counts what was not."""
+    from scheduler.v1 import service_pb2
+
+    reports: list[tuple[Found, service_pb2.ReportHostRequest]] = []
+    for one in found:
+        word = _word(one, hosts[one.host])
+        detail = f"{SLURM}: {one.detail}".rstrip(": ") if one.standing else one.detail
+        if word == "drain":
+            client.drain_host(one.host, detail)
+        elif word == "uncordon":
+            client.uncordon_host(one.host, detail)
+        elif word:
+            request = service_pb2.ReportHostRequest(
+                name=one.host, signal=word, detail=detail, gpu=one.gpu, xid=one.xid
+            )
+            reports.append((one, request))
+            continue
+        done[word] += bool(word)
+    results = client.report_hosts([request for _, request in reports])
+    wrong = []
+    for (one, request), result in zip(reports, results, strict=True):
+        if result.error:
+            wrong.append(Problem(one.field, result.error, path, one.line))
+        else:
+            done[request.signal] += 1
+    return wrong

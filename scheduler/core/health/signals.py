@@ -1,0 +1,131 @@
+"""What monitors may report of a host, and what each report does: one table.
+
+A report acts by itself, or counts: so many within so long do something. What counts, how
+many and what happens then can be said otherwise in a health file (policy.py); these are
+the defaults.
+
+Sources: checks and their severities, Kokolis et al. (HPCA 2025, section III); ranges of
+causes, Llama 3 (table 5); early-life cables and links, RoCE at scale (SIGCOMM 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+
+
+class Effect(StrEnum):
+    """What a report does to a host, the mildest first."""
+
+    NOTE = "note"  # it is written down
+    SUSPECT = "suspect"  # preemptible gangs only from here on
+    RETIRE = "retire"  # what runs leaves at its next checkpoint
+    FAIL = "fail"  # out of service now; what runs is stopped
+    REPAIR = "repair"  # back in service
+    PASS = "pass"  # it passed its stress tests
+    TEST = "test"  # its stress tests begin
+    TAKE = "take"  # somebody repairs it
+    INSTALL = "install"  # another machine stands there
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """`count` reported within `within_s` seconds do `then`."""
+
+    count: int
+    within_s: int
+    then: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """`effect`: of one report by itself. `thresholds`: of several. `is_trouble`: it counts
+    against the host, so that it is not golden. `has_value`: `value` is a number of errors,
+    that many at once. `is_domain`: it may name a domain instead of a host."""
+
+    text: str
+    effect: Effect = Effect.NOTE
+    thresholds: tuple[Threshold, ...] = ()
+    is_trouble: bool = True
+    has_value: bool = False
+    is_domain: bool = False
+
+
+def _fails(text: str, *, is_domain: bool = False) -> Signal:
+    return Signal(text, Effect.FAIL, is_domain=is_domain)
+
+
+def _retires(text: str) -> Signal:
+    return Signal(text, Effect.RETIRE)
+
+
+def _counts(text: str, *thresholds: tuple[int, int, Effect], has_value: bool = False) -> Signal:
+    return Signal(text, Effect.NOTE, tuple(Threshold(*t) for t in thresholds), True, has_value)
+
+
+def _says(text: str, effect: Effect, *, is_domain: bool = False) -> Signal:
+    return Signal(text, effect, is_trouble=False, is_domain=is_domain)
+
+
+XID: Final = "xid"
+
+SIGNALS: Final[dict[str, Signal]] = {
+    "host-down": _fails("crashed, or cannot be reached"),
+    "gpu-lost": _fails("a GPU has fallen off the PCIe bus"),
+    "ecc-uncorrectable": _fails("DRAM error that could not be corrected"),
+    "sram-uncorrectable": _fails("SRAM error that could not be corrected"),
+    "row-remap-failure": _fails("no spare memory row is left"),
+    "nvlink-down": _fails("an NVLink is down"),
+    "nic-down": _fails("a NIC is down"),
+    "link-down": _fails("the link between NIC and switch is down"),
+    "mount-lost": _fails("a file system that jobs need is gone"),
+    "stress-test-failed": _fails("failed a stress test"),
+    "tor-down": _fails("the switch of a rack is down: names the rack", is_domain=True),
+    "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
+    "row-remap-pending": _retires("a memory row is remapped at the next reset"),
+    "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
+    "predicted-failure": _retires("somebody foresees a failure"),
+    "heartbeat-missed": _counts("no sign of life in time", (3, 5 * MINUTE_S, Effect.FAIL)),
+    "ecc-correctable": _counts(
+        "DRAM errors that were corrected", (1_000, DAY_S, Effect.SUSPECT), has_value=True
+    ),
+    "sram-correctable": _counts(
+        "SRAM errors that were corrected",
+        (100, DAY_S, Effect.SUSPECT),
+        (1_000, DAY_S, Effect.RETIRE),
+        has_value=True,
+    ),
+    "nvlink-errors": _counts(
+        "replays and recoveries of an NVLink",
+        (10, HOUR_S, Effect.SUSPECT),
+        (100, HOUR_S, Effect.RETIRE),
+        has_value=True,
+    ),
+    "nic-flap": _counts(
+        "a NIC went down and up", (3, HOUR_S, Effect.SUSPECT), (6, DAY_S, Effect.RETIRE)
+    ),
+    "link-flap": _counts(
+        "a link went down and up", (3, HOUR_S, Effect.SUSPECT), (6, DAY_S, Effect.RETIRE)
+    ),
+    "thermal": _counts(
+        "too hot, or slowed down by heat", (3, HOUR_S, Effect.SUSPECT), (10, DAY_S, Effect.RETIRE)
+    ),
+    "straggler": _counts(
+        "a rank is slower than the others", (3, HOUR_S, Effect.RETIRE), (5, DAY_S, Effect.RETIRE)
+    ),
+    XID: _counts("an error of the NVIDIA driver, see XIDs", (3, DAY_S, Effect.SUSPECT)),
+    "excluded": Signal("a job did not want this host; the detail names the job", is_trouble=False),
+    "ticket": _says("somebody repairs it", Effect.TAKE),
+    "repaired": _says("back in service", Effect.REPAIR),
+    "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
+    "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
+    "burn-in": _says("its stress tests begin", Effect.TEST),
+    "stress-test-passed": _says("passed its stress tests", Effect.PASS),
+    "installed": _says("another machine stands here, with a record of its own", Effect.INSTALL),
+}
+
+ENDS: Final = {"tor-up": "tor-down", "switch-up": "switch-down"}
+"""What each of these brings back: hosts that are out for that reason alone."""

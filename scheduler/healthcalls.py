@@ -1,0 +1,66 @@
+"""The gRPC face of health signals, a part of the servicer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from scheduler.asking import host_message
+from scheduler.core import Rejected, State
+from scheduler.core.commands import Command, ReportHost
+from scheduler.refusal import invalid, refusals
+from scheduler.v1 import service_pb2
+from scheduler.writer import Writer
+
+Context = grpc.aio.ServicerContext[Any, Any]
+MOST_REPORTS = 1_000
+
+
+class HealthCalls:
+    """Methods of a servicer that has a writer, and has commands done."""
+
+    @property
+    def _writer(self) -> Writer:
+        raise NotImplementedError
+
+    async def _done(
+        self, command: Command, prefix: str = "", *, only_checked: bool = False
+    ) -> State:
+        raise NotImplementedError
+
+    async def ReportHost(
+        self, request: service_pb2.ReportHostRequest, context: Context
+    ) -> service_pb2.ReportHostResponse:
+        async with refusals(context):
+            state = await self._done(_command(request), only_checked=request.validate_only)
+            return service_pb2.ReportHostResponse(host=self._host(state, request.name))
+
+    async def ReportHosts(
+        self, request: service_pb2.ReportHostsRequest, context: Context
+    ) -> service_pb2.ReportHostsResponse:
+        async with refusals(context):
+            if len(request.reports) > MOST_REPORTS:
+                raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
+            results = [await self._result(one) for one in request.reports]
+            return service_pb2.ReportHostsResponse(results=results)
+
+    async def _result(self, request: service_pb2.ReportHostRequest) -> service_pb2.ReportResult:
+        answer = await self._writer.submit(_command(request))
+        if isinstance(answer, Rejected):
+            return service_pb2.ReportResult(error=answer.message)
+        return service_pb2.ReportResult(host=self._host(answer, request.name))
+
+    def _host(self, state: State, name: str) -> Any:
+        """None where a domain was named."""
+        if name not in state.loaded_fabric.index_by_name:
+            return None
+        return host_message(state, name, self._writer.now_ns())
+
+
+def _command(request: service_pb2.ReportHostRequest) -> ReportHost:
+    gpu = request.gpu if request.HasField("gpu") else None
+    return ReportHost(
+        *(request.name, request.signal, request.detail, request.request_id),
+        *(request.value, gpu, request.xid),
+    )

@@ -1,0 +1,1 @@
+"""What other programs know of the health of hosts, read from their files."""

@@ -1,0 +1,29 @@
+"""What a file says of one host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Standing(StrEnum):
+    """What another scheduler thinks of a host."""
+
+    UP = "up"
+    DOWN = "down"
+    DRAIN = "drain"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A signal, or how the host stands with another scheduler. `field`: where it is said."""
+
+    host: str
+    line: int
+    field: str
+    signal: str = ""
+    detail: str = ""
+    gpu: int | None = None
+    xid: int = 0
+    standing: Standing | None = None

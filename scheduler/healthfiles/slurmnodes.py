@@ -1,0 +1,181 @@
+"""How Slurm sees its nodes: text of `scontrol show nodes -o`, a table of `sinfo`, or JSON.
+
+scontrol show nodes -o          NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
+sinfo                           a header with STATE and NODELIST
+scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}
+sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from placement import hostlist
+from placement.errors import BadInput
+from scheduler import strictyaml
+from scheduler.fabricfiles.jsonfile import JsonFile
+from scheduler.healthfiles.found import Found, Standing
+from scheduler.problems import InputError, Problem
+
+_DOWN: Final = frozenset(
+    [
+        "down",
+        "fail",
+        "error",
+        "not_responding",
+        "unknown",
+        "powered_down",
+        "powering_down",
+        "future",
+    ]
+)
+_DRAIN: Final = frozenset(["drain", "drained", "draining"])
+_FAILING: Final = frozenset(["failing"])
+_UP: Final = frozenset(
+    [
+        "idle",
+        "allocated",
+        "alloc",
+        "mixed",
+        "mix",
+        "completing",
+        "comp",
+        "reserved",
+        "resv",
+        "planned",
+        "plnd",
+        "maint",
+        "maintenance",
+        "blocked",
+        "perfctrs",
+        "npc",
+        "inval",
+        "reboot",
+        "reboot_requested",
+        "reboot_issued",
+        "powering_up",
+        "power_up",
+        "powered_up",
+        "cloud",
+        "dynamic_norm",
+        "dynamic_future",
+        "resume",
+        "undrain",
+    ]
+)
+_MARKS: Final = {"*": "not_responding", "!": "powering_down", "%": "powering_down", "~": ""}
+_IGNORED_MARKS: Final = "#$@^-+"
+_KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
+
+
+def load_slurm(path: str) -> list[Found]:
+    """Raises: InputError naming line and field."""
+    text = strictyaml.read_text(path)
+    if text.lstrip().startswith("{"):
+        return list(_json(JsonFile.load(path)))
+    rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
+    if not rows:
+        raise InputError(Problem("", "holds no node", path))
+    if rows[0][1].lstrip().startswith("NodeName="):
+        return [one for number, row in rows for one in _node(path, number, row)]
+    return list(_table(path, rows))
+
+
+def _node(path: str, line: int, row: str) -> Iterator[Found]:
+    """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
+    found = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
+    for key in ("NodeName", "State"):
+        if key not in found:
+            raise InputError(Problem(key, "is missing", path, line))
+    name, state = found["NodeName"].split()[0], found["State"].split()[0]
+    reason = found.get("Reason", "").strip()
+    yield Found(
+        name, line, "State", standing=_standing(path, line, "State", [state]), detail=reason
+    )
+
+
+def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[Found]:
+    line, head = rows[0]
+    columns = head.split()
+    if "STATE" not in columns or "NODELIST" not in columns:
+        told = "is neither scontrol show nodes -o, nor a table of sinfo with STATE and NODELIST"
+        raise InputError(Problem("header", told, path, line))
+    has_reason = "REASON" in columns
+    for number, row in rows[1:]:
+        cells = row.split(maxsplit=len(columns) - 1) if columns[-1] == "REASON" else row.split()
+        if len(cells) != len(columns):
+            told = f"has {len(cells)} columns, not {len(columns)}"
+            raise InputError(Problem("columns", told, path, number))
+        state = cells[columns.index("STATE")]
+        reason = cells[columns.index("REASON")] if has_reason else ""
+        standing = _standing(path, number, "STATE", [state])
+        for name in _names(path, number, cells[columns.index("NODELIST")]):
+            yield Found(name, number, "STATE", standing=standing, detail=reason)
+
+
+def _names(path: str, line: int, text: str) -> list[str]:
+    try:
+        return hostlist.expand(text)
+    except BadInput as error:
+        raise InputError(Problem("NODELIST", error.message, path, line)) from None
+
+
+def _standing(path: str, line: int, field: str, states: Iterable[str]) -> Standing:
+    words: set[str] = set()
+    for state in states:
+        parts = state.lower().split("+")
+        for part in parts:
+            plain = part.rstrip("".join(_MARKS) + _IGNORED_MARKS)
+            words |= {plain} | {_MARKS[c] for c in part[len(plain) :] if _MARKS.get(c)}
+    if strange := sorted(words - _DOWN - _DRAIN - _FAILING - _UP):
+        raise InputError(Problem(field, f"unknown state {strange[0]!r}", path, line))
+    for known, standing in (
+        (_DOWN, Standing.DOWN),
+        (_DRAIN, Standing.DRAIN),
+        (_FAILING, Standing.FAILING),
+    ):
+        if words & known:
+            return standing
+    return Standing.UP
+
+
+def _json(file: JsonFile) -> Iterator[Found]:
+    if isinstance(file.value.get("nodes"), list):
+        for i, node in enumerate(file.value["nodes"]):
+            here = f"nodes.{i}"
+            name = _at(file, node, here, "name")
+            if not isinstance(name, str) or not name:
+                raise file.error(f"{here}.name", "must be a name")
+            yield _of_json(file, name, here, node)
+    elif isinstance(file.value.get("sinfo"), list):
+        for i, entry in enumerate(file.value["sinfo"]):
+            here = f"sinfo.{i}"
+            names = _at(file, _at(file, entry, here, "nodes"), f"{here}.nodes", "nodes")
+            node = _at(file, entry, here, "node")
+            if not isinstance(names, list):
+                raise file.error(f"{here}.nodes.nodes", "must be a list of names")
+            reason = entry.get("reason")
+            for name in names:
+                yield _of_json(file, str(name), f"{here}.node", {**node, "reason": reason})
+    else:
+        raise file.error("", "has neither a list of nodes nor of sinfo")
+
+
+def _at(file: JsonFile, value: Any, field: str, key: str) -> Any:
+    if not isinstance(value, dict) or key not in value:
+        raise file.error(f"{field}.{key}", "is missing")
+    return value[key]
+
+
+def _of_json(file: JsonFile, name: str, field: str, node: Any) -> Found:
+    states = _at(file, node, field, "state")
+    states = states if isinstance(states, list) else [states]
+    if not states or not all(isinstance(state, str) for state in states):
+        raise file.error(f"{field}.state", "must be a list of states")
+    reason = node.get("reason") or ""
+    text = reason.get("description", "") if isinstance(reason, dict) else str(reason)
+    line = file.error(f"{field}.state", "").found[0].line
+    standing = _standing(file.source, line, f"{field}.state", states)
+    return Found(name, line, f"{field}.state", standing=standing, detail=str(text))
