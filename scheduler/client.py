@@ -225,6 +225,10 @@ class Client(WindowMethods, HealthMethods):
         deadline_s = DRY_RUN_DEADLINE_S if suppose else None
         return self._call(self._stub.ExplainJob, request, deadline_s)
 
+    def list_spares(self) -> service_pb2.ListSparesResponse:
+        """The spares of each zone: who holds them, what they survive, what one more buys."""
+        return self._call(self._stub.ListSpares, service_pb2.ListSparesRequest())
+
     def list_slots(
         self,
         sizes: Sequence[int] = (),

@@ -27,10 +27,18 @@ from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.goodput import PARTS, Goodput
+from scheduler.core.rungs import Rung, Step
 from scheduler.core.standing import Standing
 from scheduler.healthproto import record_to_proto
 from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
+from scheduler.v1 import (
+    host_pb2,
+    job_pb2,
+    placement_pb2,
+    service_pb2,
+    spares_pb2,
+    tenant_pb2,
+)
 
 HOUR_NS = 3_600 * 10**9
 _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
@@ -56,6 +64,7 @@ _OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = numbers(
 _CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
+_RUNGS: dict[Rung, spares_pb2.Rung.ValueType] = numbers(spares_pb2.Rung, "RUNG", Rung)
 _TRAINING: dict[str, dict[Any, Any]] = {
     "data_parallel": numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
     "sync": numbers(job_pb2.Sync, "SYNC", Sync),
@@ -208,6 +217,20 @@ def job_to_proto(
         etag=job_etag(job),
         dp=job.dp,
         legal_dp=job.sizes,
+        ladder=[_step(s) for s in job.ladder if with_hosts or s.is_taken],
+    )
+
+
+def _step(step: Step) -> spares_pb2.RestartStep:
+    return spares_pb2.RestartStep(
+        rung=_RUNGS[step.rung],
+        possible=step.gpu_s is not None,
+        taken=step.is_taken,
+        gpu_hours=(step.gpu_s or 0) / 3600,
+        cut_rise_bytes_per_step=step.cut_rise_bytes,
+        slower=step.slower,
+        moved_blocks=step.moved,
+        note=step.note,
     )
 
 

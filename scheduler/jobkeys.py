@@ -140,6 +140,13 @@ _BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of 
 _RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
 
 
+def _positive(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= MOST:
+        raise _refusal(f"must be a number above 0, not {short(value)}")
+    return float(value)
+
+
 def _labels(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
         raise _refusal(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
@@ -185,6 +192,8 @@ Number = Annotated[int, BeforeValidator(_NUMBER)]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
 Rank = Annotated[int, BeforeValidator(_RANK)]
+Positive = Annotated[float, BeforeValidator(_positive)]
+Share = Annotated[float, BeforeValidator(_share)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Dtype = Annotated[str, BeforeValidator(partial(_choice, known=DTYPE_BYTES))]
 DispatchDtype = Annotated[str, BeforeValidator(partial(_choice, known=DISPATCH_BYTES))]

@@ -47,6 +47,7 @@ from scheduler.refusal import (
     rejected,
     starting,
 )
+from scheduler.sparecalls import SpareCalls
 from scheduler.updates import update_from_proto
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowcalls import WindowCalls
@@ -63,7 +64,9 @@ _SHORT_QUEUE = 100
 _FRESH = "was just submitted; the next decision looks at it"
 
 
-class SchedulerServicer(WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer):
+class SchedulerServicer(
+    SpareCalls, WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer
+):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
     def __init__(self, new_uid: Callable[[], str], started_ns: int = 0) -> None:

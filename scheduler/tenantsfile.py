@@ -3,6 +3,8 @@
     half_life_h: 168
     aging: {every_h: 24, by: 10}
     preemption: {min_run_s: 600, checkpoint_s: 1800, restart_s: 300}
+    spares: {failures_per_1000_host_days: 3.79, repair_h: 24, epsilon: 0.01, racks: 1}
+    restarts: {attempts: 10, patience: 3, backoff_s: 30, most_backoff_s: 900, avoid_s: 600}
     defragment: {every_h: 6, hosts: 384, hosts_per_gpu_hour: 2}
     classes:
       production: {priority: 100}
@@ -31,6 +33,8 @@ from placement.fabric import Fabric
 from scheduler.core import cells
 from scheduler.core.admit import is_name
 from scheduler.core.costs import Costs
+from scheduler.core.spares.policy import BY_DEFAULT as SPARES
+from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenants import (
     DEFAULT,
     WEEK_S,
@@ -39,10 +43,22 @@ from scheduler.core.tenants import (
     Defragmentation,
     Preemption,
     PriorityClass,
+    Restarts,
     Tenant,
     Tenants,
 )
-from scheduler.jobkeys import Count, Flag, Keys, Number, Rank, Text, message_of, path_of
+from scheduler.jobkeys import (
+    Count,
+    Flag,
+    Keys,
+    Number,
+    Positive,
+    Rank,
+    Share,
+    Text,
+    message_of,
+    path_of,
+)
 from scheduler.strictyaml import Document, load
 
 HOUR_S = 3600
@@ -87,12 +103,31 @@ class _DefragmentKeys(Keys):
     hosts_per_gpu_hour: Number = 0
 
 
+class _SparesKeys(Keys):
+    failures_per_1000_host_days: Positive = SPARES.failures_per_host_day * 1000
+    repair_h: Positive = SPARES.repair_s / HOUR_S
+    epsilon: Share = SPARES.epsilon
+    prior_host_days: Number = SPARES.prior_host_days
+    prior_repairs: Count = SPARES.prior_repairs
+    racks: Number = SPARES.racks
+
+
+class _RestartsKeys(Keys):
+    attempts: Count = Restarts().attempts
+    patience: Count = Restarts().patience
+    backoff_s: Number = Restarts().backoff_s
+    most_backoff_s: Number = Restarts().most_backoff_s
+    avoid_s: Number = Restarts().avoid_s
+
+
 class _FileKeys(Keys):
     half_life_h: Count = WEEK_S // HOUR_S
     default: Text = DEFAULT
     aging: _AgingKeys | None = None
     preemption: _PreemptionKeys = Field(default_factory=_PreemptionKeys)
     defragment: _DefragmentKeys | None = None
+    spares: _SparesKeys = Field(default_factory=_SparesKeys)
+    restarts: _RestartsKeys = Field(default_factory=_RestartsKeys)
     classes: dict[str, _ClassKeys] = Field(default_factory=dict)
     tenants: list[_TenantKeys] = Field(default_factory=list)
 
@@ -105,6 +140,8 @@ _SECTIONS: dict[str, type[Keys]] = {
     "aging": _AgingKeys,
     "preemption": _PreemptionKeys,
     "defragment": _DefragmentKeys,
+    "spares": _SparesKeys,
+    "restarts": _RestartsKeys,
 }
 
 
@@ -151,6 +188,8 @@ def load_tenants(path: str) -> TenantsFile:
             Aging(keys.aging.every_h * HOUR_S, keys.aging.by) if keys.aging else None,
             _preemption(keys.preemption),
             _defragmentation(keys.defragment),
+            _spares(keys.spares),
+            Restarts(**keys.restarts.model_dump()),
         ),
         document,
         {tenant.name: where for where, tenant in placed},
@@ -166,6 +205,17 @@ def _defragmentation(keys: _DefragmentKeys | None) -> Defragmentation | None:
     if keys is None:
         return None
     return Defragmentation(keys.every_h * HOUR_S, keys.hosts, keys.hosts_per_gpu_hour)
+
+
+def _spares(keys: _SparesKeys) -> SparePolicy:
+    return SparePolicy(
+        keys.failures_per_1000_host_days / 1000,
+        round(keys.repair_h * HOUR_S),
+        keys.epsilon,
+        keys.prior_host_days,
+        keys.prior_repairs,
+        keys.racks,
+    )
 
 
 def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple[str, Tenant]]:

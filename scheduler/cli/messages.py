@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.replicas import sizes_text
+from scheduler.cli.ladder import ladder_text
 from scheduler.cli.text import bytes_text, columns
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -85,7 +86,9 @@ def job_text(job: job_pb2.Job) -> str:
         rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
     if job.HasField("placement"):
         rows += placement_rows(job.placement)
-    return columns(rows)
+    if not job.ladder:
+        return columns(rows)
+    return f"{columns(rows)}\n\nafter the last failure\n{ladder_text(job.ladder)}"
 
 
 def _priority(job: job_pb2.Job) -> str:

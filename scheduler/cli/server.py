@@ -16,6 +16,7 @@ from scheduler.cli import (
     hosts,
     jobs,
     quotas,
+    spares,
     status,
     stores,
     tokens,
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     audit.register(app)
     health.register(app)
     capacity.register(app)
+    spares.register(app)
     status.register(app)
     stores.register(app)
     windows.register(app)

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from scheduler.v1 import placement_pb2 as _placement_pb2
+from scheduler.v1 import spares_pb2 as _spares_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -851,6 +852,7 @@ class Job(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     DP_FIELD_NUMBER: _builtins.int
     LEGAL_DP_FIELD_NUMBER: _builtins.int
+    LADDER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -895,6 +897,12 @@ class Job(_message.Message):
     def legal_dp(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Legal numbers of replicas on this fabric, ascending: one that is not elastic has none."""
 
+    @_builtins.property
+    def ladder(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.RestartStep]:
+        """After a failure: the ways back to work as they were weighed at the last restart. A list only
+        shows the one that was taken.
+        """
+
     def __init__(
         self,
         *,
@@ -914,10 +922,11 @@ class Job(_message.Message):
         etag: _builtins.str = ...,
         dp: _builtins.int = ...,
         legal_dp: _abc.Iterable[_builtins.int] | None = ...,
+        ladder: _abc.Iterable[_spares_pb2.RestartStep] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "ladder", b"ladder", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

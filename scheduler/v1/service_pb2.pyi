@@ -14,6 +14,7 @@ from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
+from scheduler.v1 import spares_pb2 as _spares_pb2
 from scheduler.v1 import status_pb2 as _status_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
 from scheduler.v1 import window_pb2 as _window_pb2
@@ -827,6 +828,75 @@ class WatchJobsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchJobsResponse: _TypeAlias = WatchJobsResponse  # noqa: Y015
+
+@_typing.final
+class ListSparesRequest(_message.Message):
+    """Asks for the spares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSparesRequest: _TypeAlias = ListSparesRequest  # noqa: Y015
+
+@_typing.final
+class ListSparesResponse(_message.Message):
+    """Answers ListSpares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ZONES_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_HOST_DAYS_FIELD_NUMBER: _builtins.int
+    REPAIR_HOURS_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    REPAIRS_FIELD_NUMBER: _builtins.int
+    POOLED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    failures_per_1000_host_days: _builtins.float
+    """Failures by which spares are sized, as far as the log has them."""
+    repair_hours: _builtins.float
+    """Mean hours until a failed host is back, likewise."""
+    epsilon: _builtins.float
+    """Share of the time in which a domain may be short of spares."""
+    failures: _builtins.int
+    """Failures seen so far."""
+    repairs: _builtins.int
+    """Repairs seen so far."""
+    pooled: _builtins.int
+    """Spares that one pool of all domains would need to be short as seldom."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def zones(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.ZoneSpares]:
+        """Every outermost domain, in the order of the fabric."""
+
+    def __init__(
+        self,
+        *,
+        zones: _abc.Iterable[_spares_pb2.ZoneSpares] | None = ...,
+        failures_per_1000_host_days: _builtins.float = ...,
+        repair_hours: _builtins.float = ...,
+        epsilon: _builtins.float = ...,
+        failures: _builtins.int = ...,
+        repairs: _builtins.int = ...,
+        pooled: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "failures", b"failures", "failures_per_1000_host_days", b"failures_per_1000_host_days", "pooled", b"pooled", "repair_hours", b"repair_hours", "repairs", b"repairs", "version", b"version", "zones", b"zones"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSparesResponse: _TypeAlias = ListSparesResponse  # noqa: Y015
 
 @_typing.final
 class ListTenantsRequest(_message.Message):

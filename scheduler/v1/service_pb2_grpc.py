@@ -85,6 +85,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.FromString,
                 _registered_method=True)
+        self.ListSpares = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListSpares',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListSparesRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListSparesResponse.FromString,
+                _registered_method=True)
         self.ListTenants = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListTenants',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.SerializeToString,
@@ -218,6 +223,14 @@ class SchedulerServiceServicer:
 
     def WatchJobs(self, request, context):
         """Streams every change of a job, in the order of the log, from a version onwards.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSpares(self, request, context):
+        """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+        more would buy.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -363,6 +376,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.WatchJobs,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.SerializeToString,
+            ),
+            'ListSpares': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSpares,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListSparesRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListSparesResponse.SerializeToString,
             ),
             'ListTenants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTenants,
@@ -696,6 +714,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/WatchJobs',
             scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.WatchJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSpares(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListSpares',
+            scheduler_dot_v1_dot_service__pb2.ListSparesRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListSparesResponse.FromString,
             options,
             channel_credentials,
             insecure,

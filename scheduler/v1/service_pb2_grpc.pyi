@@ -57,6 +57,10 @@ class SchedulerServiceStub:
     """
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
+    ListSpares: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]
+    """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+    more would buy.
+    """
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
     """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
@@ -119,6 +123,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
+    ListSpares: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]  # type: ignore[assignment]
+    """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+    more would buy.
+    """
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
     """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
@@ -238,6 +246,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchJobsResponse], _abc.AsyncIterator[_service_pb2.WatchJobsResponse]]:
         """Streams every change of a job, in the order of the log, from a version onwards."""
+
+    @_abc_1.abstractmethod
+    def ListSpares(
+        self,
+        request: _service_pb2.ListSparesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListSparesResponse, _abc.Awaitable[_service_pb2.ListSparesResponse]]:
+        """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+        more would buy.
+        """
 
     @_abc_1.abstractmethod
     def ListTenants(

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.costs import Costs
+from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenants import (
     Aging,
     Cell,
     Defragmentation,
     Preemption,
     PriorityClass,
+    Restarts,
     Tenant,
     Tenants,
 )
@@ -142,3 +144,29 @@ def test_what_the_fabric_does_not_have_is_said_with_its_line(tmp_path: Path) -> 
     (found,) = refused.value.found
     assert (found.line, found.field) == (14, "tenants.0.tenants.1.cells")
     assert "has no 9 racks" in found.message
+
+
+def test_spares_and_restarts(tmp_path: Path) -> None:
+    text = (
+        "spares: {failures_per_1000_host_days: 6.5, repair_h: 12, epsilon: 0.001, racks: 1}\n"
+        "restarts: {attempts: 4, avoid_s: 60}\n"
+    )
+    found = load_tenants(written(tmp_path, text)).tenants
+    assert found.spares == SparePolicy(0.0065, 43_200, 0.001, racks=1)
+    assert found.restarts == Restarts(attempts=4, avoid_s=60)
+    assert load_tenants(written(tmp_path, "half_life_h: 168\n")).tenants == Tenants()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("spares: {repair_h: 0}\n", "spares.repair_h: must be a number above 0, not 0"),
+        ("spares: {epsilon: 2}\n", "spares.epsilon: must be a number from 0 to 1, not 2"),
+        ("spares: {racs: 1}\n", "racs"),
+        ("restarts: {attempts: 0}\n", "restarts.attempts: must be at least 1, is 0"),
+    ],
+)
+def test_what_spares_and_restarts_may_not_say(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=r"tenants\.yaml:1") as found:
+        load_tenants(written(tmp_path, text))
+    assert said in str(found.value)

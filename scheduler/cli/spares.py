@@ -1,0 +1,60 @@
+"""`muster spares`: what each zone survives."""
+
+from __future__ import annotations
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.text import columns
+from scheduler.v1 import service_pb2, spares_pb2
+
+MOST_HOLDERS = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(spares)
+
+
+def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+    """Show what the spares of each zone survive, and what one more would buy.
+
+    Jobs with `spares: auto` share what they hold in a zone: as many of its hosts may be out
+    at once before a gang leaves the zone or waits. SAVED: GPU-hours a year that one spare
+    more would save where nothing else is free.
+    """
+    with connected(address) as client:
+        answer = client.list_spares()
+    write(answer, spares_text, output)
+
+
+def spares_text(answer: service_pb2.ListSparesResponse) -> str:
+    head = (
+        *("ZONE", "GANGS", "SPARES", "WISHED", "OWN", "FREE", "DOWN", "RACKS"),
+        *("SHORT", "WITH 1 MORE", "SAVED GPU-H/Y", "HELD BY"),
+    )
+    rows = [_row(zone) for zone in answer.zones]
+    wished = sum(zone.wished for zone in answer.zones)
+    rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
+    told = (
+        f"sized by {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
+        f" ({answer.failures:,} failures and {answer.repairs:,} repairs seen), short"
+        f" {answer.epsilon:.2%} of the time at most: {wished:,} by zone,"
+        f" {answer.pooled:,} in one pool"
+    )
+    return f"{columns([head, *rows], right=set(range(1, 11)))}\n\n{told}"
+
+
+def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:
+    holders = [f"{holder.job} {holder.spares:,}" for holder in zone.holders]
+    more = len(holders) - MOST_HOLDERS
+    shown = ", ".join(holders[:MOST_HOLDERS]) + (f" and {more:,} more" if more > 0 else "")
+    return (
+        zone.domain,
+        *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.wished, zone.own)),
+        *(f"{n:,}" for n in (zone.free, zone.down, zone.whole_racks)),
+        f"{zone.short_share:.3%}",
+        f"{zone.short_share_next:.3%}",
+        f"{zone.saved_gpu_hours_per_year:,.0f}",
+        shown or "-",
+    )

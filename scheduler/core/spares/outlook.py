@@ -1,0 +1,115 @@
+"""What the spares of each zone are good for, and what one more would buy.
+
+A zone with k spares is short while more than k of its hosts are out. A failure then costs
+its gang, where nothing is free elsewhere, the wait for a repair: the first of k + 1 or more
+that are under way, 1/(k+1) of a repair on average. One spare more makes that rarer and
+shorter; GPU-hours saved are those of the gangs of the zone, each by the hosts it has there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement.spares import Sizing
+from scheduler.core.lifecycle import HostState
+from scheduler.core.spares.pools import Pools, rack_hosts
+from scheduler.core.state import State
+
+DAYS_A_YEAR = 365.25
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneOutlook:
+    """One outermost domain. `gang_hosts`: those that its spares stand by for; `down`: hosts
+    out by failure. `held`: spares in service, by job in `holders`; `own`: those that jobs
+    hold for themselves alone. `wish`: what the rule asks for.
+
+    `short`: share of the time in which the spares held are not enough, `short_next` with
+    one more; `saved_gpu_hours`: what that one would save in a year.
+    """
+
+    domain: str
+    gang_hosts: int
+    held: int
+    own: int
+    holders: tuple[tuple[str, int], ...]
+    free: int
+    down: int
+    wish: int
+    whole_racks: int
+    short: float
+    short_next: float
+    saved_gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class SparesOutlook:
+    """`pooled`: spares that one pool of all zones would need for the same assurance."""
+
+    zones: tuple[ZoneOutlook, ...]
+    sizing: Sizing
+    failures: int
+    repairs: int
+    pooled: int
+
+
+def spares_outlook(state: State) -> SparesOutlook:
+    """Every outermost domain, in the order of the fabric. Cost: O(hosts held)."""
+    pools, fabric = Pools(state), state.loaded_fabric
+    names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
+    zones = tuple(_zone(pools, at, name) for at, name in enumerate(names))
+    pooled = pools.sizing.size(sum(pools.hosts))
+    return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
+
+
+def _zone(pools: Pools, at: int, name: str) -> ZoneOutlook:
+    state, sizing, inside = pools.state, pools.sizing, pools.zones[at]
+    hosts, held = pools.hosts[at], pools.held[at]
+    short, short_next = sizing.short(hosts, held), sizing.short(hosts, held + 1)
+    failed = [i for i, host in state.hosts.items() if host.state is HostState.FAILED]
+    spares = {
+        job.name: count
+        for job in map(state.jobs.__getitem__, state.running)
+        if (count := sum(inside >> s & 1 for s in job.spares))
+    }
+    shared = {job.name for job in pools.jobs}
+    return ZoneOutlook(
+        name,
+        hosts,
+        held,
+        sum(count for job, count in spares.items() if job not in shared),
+        tuple(spares.items()),
+        (state.free & inside).bit_count(),
+        sum(inside >> host & 1 for host in failed),
+        pools.wishes[at],
+        _whole_racks(pools, at),
+        short,
+        short_next,
+        _saved(pools, at, short, short_next),
+    )
+
+
+def _whole_racks(pools: Pools, at: int) -> int:
+    """Racks whose hosts are all spares: as many switches may be lost."""
+    fabric, size = pools.state.loaded_fabric, rack_hosts(pools.state.loaded_fabric)
+    if not size:
+        return 0
+    by_rack: dict[int, int] = {}
+    for job in pools.jobs:
+        for spare in job.spares:
+            if pools.zones[at] >> spare & 1:
+                rack = int(fabric.tiers[-1].domain_by_host[spare])
+                by_rack[rack] = by_rack.get(rack, 0) + 1
+    return sum(count == size for count in by_rack.values())
+
+
+def _saved(pools: Pools, at: int, short: float, short_next: float) -> float:
+    """GPU-hours a year that one spare more would save."""
+    sizing, held, inside = pools.sizing, pools.held[at], pools.zones[at]
+    wait_h = sizing.repair_days * 24
+    lost_h = short * wait_h / (held + 1) - short_next * wait_h / (held + 2)
+    stopped = sum(  # GPUs that stand still, over the failures of a day
+        len(job.hosts) * sum(inside >> host & 1 for host in job.hosts) for job in pools.jobs
+    )
+    gpus = stopped * pools.state.loaded_fabric.gpus_per_host
+    return gpus * sizing.failures_per_host_day * DAYS_A_YEAR * max(0.0, lost_h)
