@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -39,6 +39,7 @@ class Case:
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
     `attach`: how jobs that are no more than a size get a shape.
+    `failure_scale`: by which the rates of failures are multiplied.
     """
 
     trace: Path
@@ -57,6 +58,7 @@ class Case:
     windows: WindowsFile | None = None
     assumed_limit_s: int | None = None
     attach: Rule = Rule.RING
+    failure_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def run_case(
     report: Report | None = None,
     warn: Warn | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    has_story: bool = False,
 ) -> dict[str, Any]:
     """Replay, and return the totals with everything that they depend on.
 
@@ -86,11 +89,12 @@ def run_case(
     begin = time.perf_counter()
     skipped = _Skipped(case.strict, warn)
     trace = Trace(case.trace, find_format(case.trace_format), skipped)
-    story = Story(case.fabric) if report else None
+    story = Story(case.fabric) if report or has_story else None
 
     def ended(row: JobRow) -> None:
-        if report and story:
+        if report:
             report.job(row)
+        if story:
             story.ended(row)
 
     metrics = Metrics(ended)
@@ -99,8 +103,9 @@ def run_case(
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
         log.feed(event)
-        if report and story:
+        if report:
             report.event(event)
+        if story:
             story.feed(event)
 
     def refused(job: Refused) -> None:
@@ -134,9 +139,20 @@ def run_case(
         **_record(case),
         "log_sha256": log.digest,
     }
-    if report and story:
-        report.finish(totals, story.told(metrics.settled()))
+    told = story.told(metrics.settled()) if story else {}
+    if report:
+        report.finish(totals, told)
+    if has_story:
+        totals["story"] = told
     return totals
+
+
+def costs_of(ruled: TenantsFile | None, *given: int | None) -> Costs:
+    """Checkpoint, restart and detection times as given, and for the rest what the tenants
+    file says."""
+    stated = ruled.tenants.preemption.costs if ruled else Costs()
+    pairs = zip(given, astuple(stated), strict=True)
+    return Costs(*(usual if value is None else value for value, usual in pairs))
 
 
 class _Skipped:
@@ -186,7 +202,7 @@ def _windows(case: Case) -> Callable[[int], Sequence[Window]] | None:
 def _outages(case: Case) -> Iterable[failures.Outage]:
     if case.failures is None:
         return ()
-    return failures.parse(case.failures)(case.fabric, case.seed)
+    return failures.parse(case.failures, case.failure_scale)(case.fabric, case.seed)
 
 
 def _selected(case: Case, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
@@ -261,6 +277,8 @@ def _assumptions(case: Case) -> Iterator[str]:
         f" and {costs.restart_s} s to restart; a failure is noticed after {costs.detect_s} s"
     )
     if case.failures:
-        yield f"injected failures: {case.failures}; those in the recorded run times count as well"
+        scale = "" if case.failure_scale == 1 else f", rates x {case.failure_scale:g}"
+        told = f"injected failures: {case.failures}{scale}"
+        yield f"{told}; those in the recorded run times count as well"
     else:
         yield "no failures are injected; recorded run times contain those of their time"

@@ -16,8 +16,6 @@ from scheduler.problems import InputError, Problem
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scheduler.core.costs import Costs
-    from scheduler.tenantsfile import TenantsFile
     from simulator.case import Case, Progress
 
 MOST_WARNINGS = 20
@@ -36,9 +34,11 @@ class Format(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands of the simulator: one plug-in for all."""
     from simulator import tracecli
+    from simulator.study import commands
 
     app.command("replay")(replay_command)
     tracecli.register(app)
+    commands.register(app)
 
 
 def replay_command(
@@ -145,7 +145,7 @@ def replay_command(
     from scheduler.core import Policy
     from scheduler.tenantsfile import load_tenants
     from scheduler.windowsfile import load_windows
-    from simulator.case import Case
+    from simulator.case import Case, costs_of
     from simulator.shapes import Rule
 
     ruled = load_tenants(tenants) if tenants is not None else None
@@ -157,7 +157,7 @@ def replay_command(
         failures,
         seed,
         specs.parse_spares(spares),
-        _costs(ruled, checkpoint_s, restart_s, detect_s),
+        costs_of(ruled, checkpoint_s, restart_s, detect_s),
         decision_s,
         strict,
         since,
@@ -169,17 +169,6 @@ def replay_command(
     )
     totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
-
-
-def _costs(ruled: TenantsFile | None, *given: int | None) -> Costs:
-    """What is given, and for the rest what the tenants file says."""
-    from dataclasses import astuple
-
-    from scheduler.core.costs import Costs
-
-    stated = ruled.tenants.preemption.costs if ruled else Costs()
-    pairs = zip(given, astuple(stated), strict=True)
-    return Costs(*(usual if value is None else value for value, usual in pairs))
 
 
 def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:

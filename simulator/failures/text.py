@@ -38,8 +38,9 @@ class _Part:
     stream: Source | None = None
 
 
-def parse(text: str) -> Source:
-    """Outages of what the text says, for (fabric, seed).
+def parse(text: str, scale: float = 1.0) -> Source:
+    """Outages of what the text says, for (fabric, seed). `scale`: by which every rate is
+    multiplied; what was recorded has none.
 
     Raises: InputError naming what is wrong, for a file with its line.
     """
@@ -48,7 +49,14 @@ def parse(text: str) -> Source:
     names = Counter(cause.name for cause in causes)
     if twice := [name for name, count in names.items() if count > 1]:
         raise _bad(f"cause {twice[0]!r} is named twice; give each model its own cause=")
-    return partial(_all, parts)
+    if scale != 1 and any(part.stream for part in parts):
+        raise _bad("recorded failures cannot be scaled; only models have rates")
+    return partial(_all, [_scaled(part, scale) for part in parts])
+
+
+def _scaled(part: _Part, scale: float) -> _Part:
+    causes = tuple(replace(cause, rate=cause.rate * scale) for cause in part.causes)
+    return replace(part, causes=causes)
 
 
 def _all(parts: Sequence[_Part], fabric: Fabric, seed: int) -> Iterator[Outage]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_run"]
+__all__ = ["write_comparison", "write_run", "write_sweep"]
 
 
 def write_run(folder: Path, totals: Mapping[str, Any], story: Mapping[str, Any]) -> None:
@@ -17,3 +17,17 @@ def write_run(folder: Path, totals: Mapping[str, Any], story: Mapping[str, Any])
     from simulator.pages.run import write_run as write
 
     write(folder, totals, story)
+
+
+def write_comparison(folder: Path, found: Mapping[str, Any]) -> None:
+    """Write the page that compares runs whose reports lie below this folder."""
+    from simulator.pages.compare import write_comparison as write
+
+    write(folder, found)
+
+
+def write_sweep(folder: Path, table: Mapping[str, Any]) -> None:
+    """Write the page of a sweep."""
+    from simulator.pages.sweep import write_sweep as write
+
+    write(folder, table)

@@ -22,6 +22,7 @@ PARTS = (
     ("kept", "progress that was kept", "blue"),
     ("not_over", "running at the end", "sky"),
     ("repeated", "work done again", "red"),
+    ("unnoticed", "failed, not yet noticed", "wine"),
     ("restarting", "restarting", "orange"),
     ("stopped", "gang stands still", "pink"),
     ("spare", "spares held", "green"),
@@ -158,7 +159,7 @@ def cuts(story: Story) -> Chart:
     places = range(len(sizes))
     spanned.bar(places, [found["domains"]["mean"] for found in sizes], color=light("blue"))
     spanned.plot(places, [found["domains"]["most"] for found in sizes], "_", color=light("red"))
-    spanned.set_title(f"{tier}s of a gang: mean, and most", fontsize=9, loc="left")
+    theme.titled(spanned, f"{tier}s of a gang: mean, and most")
     ratios = [found["cut_bytes"] / max(found["bound_bytes"], 1) for found in sizes]
     cut.bar(
         places,
@@ -166,12 +167,12 @@ def cuts(story: Story) -> Chart:
         color=light("blue"),
     )
     cut.axhline(1, color=light("red"), linewidth=1)
-    cut.set_title("bytes cut over their lower bound", fontsize=9, loc="left")
+    theme.titled(cut, "bytes cut over their lower bound")
     for key, style in (("p50", "blue"), ("p95", "red")):
         values = [found["slowdown"][key] for found in sizes]
         slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
     slow.set_yscale("log")
-    slow.set_title("bounded slowdown", fontsize=9, loc="left")
+    theme.titled(slow, "bounded slowdown")
     theme.legend(slow, loc="upper left", bbox_to_anchor=(0, 1), ncols=2)
     for axes in (spanned, cut, slow):
         axes.set_xticks(places, [name.removesuffix(" GPUs") for name in names], rotation=30)
@@ -215,7 +216,7 @@ def _heat(
     )
     every = -(-len(rows) // 16)
     axes.set_yticks(range(0, len(rows), every), list(rows)[::every])
-    axes.set_title(title, fontsize=9, loc="left")
+    theme.titled(axes, title)
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     bar = figure.colorbar(image, ax=axes, pad=0.01, format=percent())
@@ -242,7 +243,7 @@ def spares(story: Story) -> Chart:
     theme.legend(held)
     answers = story["faults"]["answers"]
     _bars(used, [(found["answer"], found["gangs"]) for found in answers])
-    used.set_title("gangs that lost a host", fontsize=9, loc="left")
+    theme.titled(used, "gangs that lost a host")
     words = (
         "Spares held and hosts out of service, and what became of gangs that lost a host."
         f" {story['faults']['spares_used']:,} spares were swapped in."
@@ -254,9 +255,9 @@ def failures(story: Story) -> Chart:
     causes = story["faults"]["causes"][:14]
     made, (count, down) = theme.new(0.9 + 0.27 * max(len(causes), 3), 1, 2, sharey=True)
     _bars(count, [(found["cause"], found["failures"]) for found in causes])
-    count.set_title("failures of hosts", fontsize=9, loc="left")
+    theme.titled(count, "failures of hosts")
     _bars(down, [(found["cause"], found["down_host_s"] / 3600) for found in causes])
-    down.set_title("host-hours out of service", fontsize=9, loc="left")
+    theme.titled(down, "host-hours out of service")
     stopped = sum(found["stopped_gangs"] for found in story["faults"]["causes"])
     words = f"{stopped:,} of them stopped a gang."
     return Chart("failures", "Failures by cause", words, made)
@@ -276,5 +277,5 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
 
 
 def percent() -> FuncFormatter:
-    """Shares as percentages, small ones with two digits."""
-    return FuncFormatter(lambda share, _: f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%")
+    """Shares as percentages of three digits at most."""
+    return FuncFormatter(lambda share, _: f"{100 * share:.3g}%")

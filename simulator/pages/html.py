@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from simulator.pages.charts import Chart
@@ -28,6 +29,7 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--pale); font-weight: 500; }
+td { vertical-align: top; } small { display: block; color: var(--pale); font-size: .86em; }
 td.better { color: var(--green); } td.worse { color: var(--red); }
 summary { cursor: pointer; font-size: .86rem; }
 """
@@ -73,11 +75,32 @@ def figure(chart: Chart, more: str = "") -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, whether it is better or worse than another, links (text, address), and a note
+    in small print below."""
+
+    text: str
+    kind: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        kind = f' class="{self.kind}"' if self.kind else ""
+        links = (f'<a href="{escape(to)}">{escape(text)}</a>' for text, to in self.links)
+        note = f"<small>{escape(self.note)}</small>" if self.note else ""
+        return f"<td{kind}>{escape(self.text)}{', '.join(links)}{note}</td>"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Texts by column; the first names the row."""
+    return rich_table(head, ([Cell(text) for text in row] for row in rows))
+
+
+def rich_table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """The same with cells that say more than a text."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    body = "".join(f"<tr>{''.join(map(str, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
 
 

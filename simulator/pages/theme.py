@@ -29,6 +29,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "sky": ("#56b4e9", "#86caf0"),
     "red": ("#d55e00", "#f07f2e"),
     "purple": ("#6f4fa0", "#a98bdc"),
+    "wine": ("#8c2d5a", "#c9719b"),
     "grey": ("#b1b8c0", "#5a636e"),
 }
 LINES = ("blue", "red", "green", "purple", "orange", "pink", "sky", "ink")
@@ -67,17 +68,29 @@ def styled(axes: Axes, *, grid: str = "y") -> Axes:
     axes.tick_params(colors=light("pale"), labelsize=8, length=3, color=light("rule"))
     axes.xaxis.label.set_color(light("pale"))
     axes.yaxis.label.set_color(light("pale"))
-    axes.title.set_color(light("ink"))
     axes.set_axisbelow(True)
     if grid:
         axes.grid(axis=grid, color=light("rule"), linewidth=0.6)  # type: ignore[arg-type]
     return axes
 
 
+def titled(axes: Axes, text: str) -> None:
+    """A small title at the left."""
+    axes.set_title(text, fontsize=9, loc="left", color=light("ink"))
+
+
 def legend(axes: Axes, **options: Any) -> None:
     """A legend without a frame, above the axes."""
     placed: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 6} | options
     axes.legend(frameon=False, fontsize=8, labelcolor=light("ink"), **placed)
+
+
+def above(made: Figure, axes: Axes) -> None:
+    """One legend for all panels, as many names in a row as fit."""
+    handles, names = axes.get_legend_handles_labels()
+    letters = 7 + max(map(len, names), default=0)
+    placed: Any = {"loc": "outside upper left", "ncols": max(1, int(INCHES * 15.5) // letters)}
+    made.legend(handles, names, frameon=False, fontsize=8, labelcolor=light("ink"), **placed)
 
 
 def new(
@@ -122,10 +135,13 @@ def variables() -> str:
     return f":root {{ color-scheme: light dark; {block(0)} }}\n{dark}"
 
 
+def time_scale(last_s: float) -> tuple[float, str]:
+    """Seconds in a unit that suits so long a time, and its name."""
+    units = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"))
+    return next((unit for unit in units if last_s >= 3 * unit[0]), (1.0, "seconds"))
+
+
 def time_axis(at_s: Sequence[float]) -> tuple[list[float], str]:
     """Times in a unit that suits them, and its name."""
-    last = at_s[-1] if at_s else 0.0
-    for unit_s, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if last >= 3 * unit_s:
-            return [at / unit_s for at in at_s], name
-    return list(at_s), "seconds"
+    scale, name = time_scale(at_s[-1] if at_s else 0.0)
+    return [at / scale for at in at_s], name

@@ -80,7 +80,8 @@ class Story:
         running_ns = states.pop("running")
         parts = {
             "kept": settled.productive,
-            "repeated": settled.rework + settled.detection,
+            "repeated": settled.rework,
+            "unnoticed": settled.detection,
             "restarting": settled.restart,
             "not_over": running_ns - settled.running,
             **states,

@@ -72,7 +72,7 @@ class TestManyFailures:
         story, metrics = run
         parts, spent = story["host_s"], metrics.spent().hosts
         assert parts["kept"] * 1e9 == pytest.approx(spent.productive)
-        ran = parts["kept"] + parts["repeated"] + parts["restarting"]
+        ran = sum(parts[each] for each in ("kept", "repeated", "unnoticed", "restarting"))
         assert ran * 1e9 == pytest.approx(spent.running)
         held = ran + parts["stopped"] + parts["spare"]
         assert held * 1e9 == pytest.approx(spent.held)

@@ -1,0 +1,1 @@
+"""Many replays: side by side (compare), or over a grid (sweep)."""

@@ -1,0 +1,119 @@
+"""Several ways to run one trace, side by side, under the same seeds."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from simulator.case import run_case
+from simulator.report import Report
+from simulator.study.figures import FIGURES, Range
+from simulator.study.options import Options, Value, case_of
+from simulator.study.pool import run_all
+
+MOST = 48  # variants; beyond, a sweep is the better tool
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One column of the comparison. `name`: the values in which it differs."""
+
+    name: str
+    options: Options
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.name).strip("-.")[:80] or "run"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One replay: a variant under a seed."""
+
+    options: Options
+    folder: Path | None
+    has_parquet: bool
+
+
+def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant]:
+    """Every combination of the axes, the last one fastest."""
+    varied = [key for key, values in axes.items() if len(values) > 1]
+    found = []
+    for combination in product(*axes.values()):
+        chosen = dict(zip(axes, combination, strict=True))
+        name = ", ".join(_named(key, chosen[key]) for key in varied) or "run"
+        found.append(Variant(name, {**base, **chosen}))
+    return found
+
+
+def _named(key: str, value: Value) -> str:
+    if key in ("policy", "fabric"):
+        return Path(str(value)).stem if key == "fabric" else str(value)
+    if key == "failures":
+        return str(value) if value is not None else "no failures"
+    return f"{key.replace('_', ' ')} {value}"
+
+
+def compare(
+    found: Sequence[Variant],
+    seeds: Sequence[int],
+    jobs: int,
+    folder: Path | None = None,
+    has_parquet: bool = False,
+    on_done: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Replay each variant under each seed, and put the figures together.
+
+    `folder`: gets the report of every run below runs/. Raises: InputError.
+    """
+    pieces = [
+        _Piece({**variant.options, "seed": seed}, _place(folder, i, variant, seed), has_parquet)
+        for i, variant in enumerate(found)
+        for seed in seeds
+    ]
+    runs: list[dict[str, Any]] = [{} for _ in pieces]
+    for number, totals in run_all(_run, pieces, jobs):
+        runs[number] = totals
+        if on_done:
+            on_done()
+    each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
+    return {
+        "trace": runs[0]["trace"],
+        "seeds": list(seeds),
+        "baseline": found[0].name,
+        "variants": [_told(variant, of) for variant, of in zip(found, each, strict=True)],
+    }
+
+
+def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | None:
+    if folder is None:
+        return None
+    return folder / "runs" / f"{at + 1:02d}-{variant.folder}" / f"seed-{seed}"
+
+
+def _run(piece: _Piece) -> dict[str, Any]:
+    """In a process of its own."""
+    case = case_of(piece.options)
+    if piece.folder is None:
+        return run_case(case)
+    with Report(piece.folder, has_parquet=piece.has_parquet) as report:
+        totals = run_case(case, report)
+    return {**totals, "report": os.fspath(piece.folder)}
+
+
+def _told(variant: Variant, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures = {}
+    for figure in FIGURES:
+        found = Range.of([figure.of(run) for run in runs])
+        figures[figure.key] = {"mean": found.mean, "min": found.least, "max": found.most}
+    return {
+        "name": variant.name,
+        "options": dict(variant.options),
+        "figures": figures,
+        "runs": list(runs),
+    }

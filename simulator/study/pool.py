@@ -1,0 +1,84 @@
+"""Many replays at once: on the cores of this machine, or on a Dask cluster.
+
+A piece of work is a function of plain values that returns plain values. Results come as
+they are ready, each with the number of its piece.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from scheduler.problems import InputError, Problem
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+CONNECT_S = 20
+
+
+def run_all(
+    function: Callable[[Piece], Result],
+    pieces: Sequence[Piece],
+    jobs: int,
+    dask: str | None = None,
+) -> Iterator[tuple[int, Result]]:
+    """(number, result) of every piece, in the order in which they end.
+
+    `jobs`: processes at once; with one of them, or one piece, all runs right here.
+    `dask`: the address of a scheduler that is already there, `jobs` then being its own.
+
+    Raises: InputError as a piece does, or when there is no such scheduler.
+    """
+    if dask is not None:
+        return _on_dask(function, pieces, dask)
+    if min(jobs, len(pieces)) <= 1:
+        return ((i, function(piece)) for i, piece in enumerate(pieces))
+    return _on_processes(function, pieces, jobs)
+
+
+def _on_processes(
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], jobs: int
+) -> Iterator[tuple[int, Result]]:
+    # Spawned, not forked: a fork of a process with threads may hang, and every piece
+    # starts from the same clean state.
+    with ProcessPoolExecutor(min(jobs, len(pieces)), mp_context=get_context("spawn")) as pool:
+        number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
+        try:
+            for future in as_completed(number):
+                yield number[future], future.result()
+        except BrokenProcessPool:
+            message = "a process was ended from outside, perhaps for want of memory; try fewer"
+            raise InputError(Problem("--jobs", message)) from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_dask(
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], address: str
+) -> Iterator[tuple[int, Result]]:
+    need_dask()
+    dask: Any = importlib.import_module("distributed")
+    try:
+        client = dask.Client(address, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        message = f"no scheduler answers at {address}: {error}"
+        raise InputError(Problem("--dask", message)) from None
+    with client:
+        futures = client.map(function, list(pieces), pure=False)
+        number: dict[Any, int] = {future.key: i for i, future in enumerate(futures)}
+        for future in dask.as_completed(futures):
+            yield number[future.key], future.result()
+            future.release()
+
+
+def need_dask() -> None:
+    """Raises: InputError where Dask is not installed."""
+    if importlib.util.find_spec("distributed") is None:
+        message = "needs Dask, which is not installed: pip install 'muster[dask]'"
+        raise InputError(Problem("--dask", message))
