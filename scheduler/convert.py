@@ -122,6 +122,8 @@ def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
         }
     if message.objective:
         mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
+    if message.HasField("checkpoint"):
+        mapping["checkpoint"] = {f.name: v for f, v in message.checkpoint.ListFields()}
     if message.HasField("constraints"):
         mapping["constraints"] = _constraints(message.constraints)
     if message.labels:
@@ -180,6 +182,7 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         priority_class=spec.priority_class,
         constraints=_constraints_to_proto(mapping.get("constraints")),
         labels=dict(spec.labels),
+        checkpoint=_section(job_pb2.Checkpoint, mapping, "checkpoint"),
     )
 
 
@@ -258,7 +261,12 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
     held = Placement(
         job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes
     )
-    return placement_to_proto(fabric, held, with_hosts=with_hosts)
+    message = placement_to_proto(fabric, held, with_hosts=with_hosts)
+    if with_hosts:
+        names = fabric.names(job.hosts)
+        for blocks in job.copies:
+            message.copies.add(hosts=[names[block] for block in blocks])
+    return message
 
 
 def placement_to_proto(

@@ -19,6 +19,7 @@ from placement.replicas import batch_sizes, check_batch, sizes_text
 from placement.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
 from placement.traffic import axis_traffic
 from placement.training import Batch, ModelShape, Training
+from scheduler.core.checkpoint.terms import Checkpoint
 from scheduler.core.job import JobSpec
 from scheduler.core.neighbours import Neighbours
 from scheduler.jobkeys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
@@ -56,6 +57,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         _neighbours(keys),
         labels=tuple(sorted(keys.labels.items())),
         min_dp=_least(keys),
+        checkpoint=Checkpoint(**keys.checkpoint.model_dump()),
     )
 
 
@@ -170,6 +172,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["labels"] = dict(spec.labels)
     if constraints := _constraints(spec):
         mapping["constraints"] = constraints
+    if checkpoint := _changed(spec.checkpoint):
+        mapping["checkpoint"] = checkpoint
     return mapping
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from placement.copies import MOST_PEERS
 from placement.errors import BadInput
 from placement.parallelism import AXES, DEFAULT_ORDER
 from placement.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
@@ -28,6 +29,7 @@ from placement.training import (
     Recompute,
     Sync,
 )
+from scheduler.core.checkpoint.terms import PEER_INTERVAL_S
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
@@ -137,6 +139,7 @@ def _share(value: Any) -> float:
 _COUNT = partial(_whole, least=1, most=MOST, what="a whole number")
 _NUMBER = partial(_whole, least=0, most=MOST, what="a whole number")
 _BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of bytes")
+_PEERS = partial(_whole, least=0, most=MOST_PEERS, what="a whole number of hosts")
 _RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
 
 
@@ -282,6 +285,12 @@ class _ConstraintKeys(Keys):
     near: Text = ""
 
 
+class _CheckpointKeys(Keys):
+    interval_s: Count | None = None
+    peers: Annotated[int, BeforeValidator(_PEERS)] = 0
+    peer_interval_s: Count = PEER_INTERVAL_S
+
+
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
@@ -299,6 +308,7 @@ class JobKeys(Keys):
     priority_class: Text = ""
     labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
     constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
+    checkpoint: _CheckpointKeys = Field(default_factory=_CheckpointKeys)
 
 
 _SECTIONS: dict[str, type[Keys]] = {
@@ -310,6 +320,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "batch": _BatchKeys,
     "training": _TrainingKeys,
     "constraints": _ConstraintKeys,
+    "checkpoint": _CheckpointKeys,
 }
 
 

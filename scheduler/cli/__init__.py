@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from placement.errors import BadInput
+from scheduler.cli.checkpoint import register as register_checkpoint
 from scheduler.cli.estimate import register as register_estimate
 from scheduler.cli.fabric import register as register_fabric
 from scheduler.cli.links import register as register_links
@@ -78,6 +79,7 @@ def _options(
 
 register_place(app)
 register_estimate(app)
+register_checkpoint(app)
 register_fabric(app)
 register_links(app)
 register_server(app)

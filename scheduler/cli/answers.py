@@ -24,7 +24,7 @@ from placement.request import (
 from placement.runnersup import RunnerUp, runners_up
 from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
-from scheduler.cli import around, steps, steptables
+from scheduler.cli import around, copiestext, steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 
 
@@ -32,7 +32,7 @@ from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 class Question:
     """What was asked: the job's name and gang, on which fabric, with which hosts free,
     near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
-    one of."""
+    one of. `peers`: how many hosts have copies of each one's state."""
 
     name: str
     fabric: Fabric
@@ -40,6 +40,7 @@ class Question:
     free: HostSet
     near: Hint | None = None
     legal_dp: tuple[int, ...] = ()
+    peers: int = 0
 
 
 def outcome(answer: Answer) -> str:
@@ -101,6 +102,7 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
         "estimate": steps.to_mapping(estimated) if estimated else None,
         "left_free": around.left_free_mapping(asked.fabric, asked.free, answer),
         **around.near_mapping(asked.fabric, asked.request, asked.free, asked.near, answer),
+        **copiestext.copies_mapping(asked, answer),
         "spares": list(asked.fabric.names(answer.spares)),
         "hosts": list(asked.fabric.names(answer.hosts)),
     }
@@ -198,7 +200,8 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
     moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
-    parts += [_alternatives_text(asked, answer), _step_text(asked, answer), *notes, time]
+    parts += [_alternatives_text(asked, answer), _step_text(asked, answer)]
+    parts += [copiestext.copies_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -120,7 +120,9 @@ def place_command(
     free = _left_alone(file, network, free)
     hint = load_hint(str(near), network, request, near_slack) if near else None
     draw = drawer(picture, picture_by)
-    code = _answer(file, Question(file.spec.name, network, request, free, hint), output, draw)
+    peers = file.spec.checkpoint.peers
+    asked = Question(file.spec.name, network, request, free, hint, peers=peers)
+    code = _answer(file, asked, output, draw)
     raise typer.Exit(code)
 
 
@@ -156,11 +158,14 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 
 def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
+    from placement.copies import refuse_without_peers
     from placement.errors import BadInput
     from scheduler.cli.answers import outcome
 
     begin = time.perf_counter()
     try:
+        if asked.peers:
+            refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
         asked, answer = _placed(job, asked)
         answer = _noted(job, answer)
     except BadInput as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
+from placement.copies import refuse_without_peers
 from placement.errors import BadInput
 from placement.traffic import axis_traffic
 from scheduler.core import cells, neighbours, retries
@@ -21,7 +22,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.entitled import beyond_quota, impossible, misnamed
+from scheduler.core.entitled import beyond_quota, impossible, least_request, misnamed
 from scheduler.core.etag import host_etag, job_etag, stale
 from scheduler.core.events import (
     Event,
@@ -105,6 +106,12 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         axis_traffic(spec.request)
         neighbours.check(state.loaded_fabric, spec.neighbours)
         never = impossible(state.loaded_fabric, spec)
+        if never is None and spec.checkpoint.peers:
+            least, gpus = (
+                least_request(state.loaded_fabric, spec),
+                state.loaded_fabric.gpus_per_host,
+            )
+            refuse_without_peers(least, gpus, spec.checkpoint.peers)
     except BadInput as error:
         return invalid(error.field, error.message)
     if never is not None:

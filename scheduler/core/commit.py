@@ -14,6 +14,7 @@ from placement.hostset import HostSet
 from scheduler.core.admission import Quotas
 from scheduler.core.apply import replay
 from scheduler.core.calendar import Calendar, turned
+from scheduler.core.checkpoint import peers
 from scheduler.core.company import Company
 from scheduler.core.events import (
     Defragmented,
@@ -245,6 +246,7 @@ def _start(
         action.placement.cuts,
         action.placement.lower_bound,
         action.placement.notes,
+        peers.placed(state, job, action.placement.hosts),
     )
 
 
@@ -286,10 +288,15 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
         return f"job {action.name}: {wrong[0]}"
     if cut(fabric, job.request, hosts) != action.cuts:
         return f"job {action.name}: other blocks moved meanwhile"
+    loads = peers.sources(state, job, action.moves)
     swaps = tuple(
-        HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined]) for m in action.moves
+        HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined], source)
+        for m, source in zip(action.moves, loads, strict=True)
     )
-    swapped = GangSwapped(now_ns, action.name, job.attempt + 1, swaps, action.cuts, action.ladder)
+    copies = peers.moved(state, job, hosts, (m.block for m in action.moves))
+    swapped = GangSwapped(
+        now_ns, action.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies
+    )
     return (*_given(state, action, lent, now_ns), swapped)
 
 
@@ -371,6 +378,7 @@ def _resize(
         placement.notes,
         action.reason,
         action.ladder,
+        peers.placed(state, job.at(action.dp), placement.hosts),
     )
 
 

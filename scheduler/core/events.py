@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from placement.copies import Holders
 from placement.request import TierCut
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
@@ -55,7 +56,8 @@ class JobUpdated:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """`hosts[i]` carries block i of the gang."""
+    """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
+    where the job asks for that."""
 
     time_ns: int
     name: str
@@ -65,6 +67,7 @@ class JobStarted:
     cuts: tuple[TierCut, ...]
     lower_bound: int
     notes: tuple[str, ...] = ()
+    copies: Holders = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +80,19 @@ class JobsReserved:
 
 @dataclass(frozen=True, slots=True)
 class HostSwap:
-    """Block `block` moved from host `left` to host `joined`."""
+    """Block `block` moved from host `left` to host `joined`, which loads its state from the
+    memory of host `source`; empty: from storage."""
 
     block: int
     left: str
     joined: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GangSwapped:
     """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
-    weighed, after a failure."""
+    weighed, after a failure. `copies`: who has whose state from here on; empty: as before."""
 
     time_ns: int
     name: str
@@ -95,6 +100,7 @@ class GangSwapped:
     swaps: tuple[HostSwap, ...]
     cuts: tuple[TierCut, ...]
     ladder: Ladder = ()
+    copies: Holders = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ class GangResized:
     notes: tuple[str, ...] = ()
     reason: str = ""
     ladder: Ladder = ()
+    copies: Holders = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,13 +93,17 @@ class Goodput:
 UNCOUNTED = Goodput()
 
 
-def counted(before: Job, after: Job, time_ns: int, costs: Costs) -> Goodput:
-    """The account after an event that made `before` into `after`."""
+def counted(
+    before: Job, after: Job, time_ns: int, costs: Costs, *, is_restored: bool = False
+) -> Goodput:
+    """The account after an event that made `before` into `after`. `is_restored`: what goes on
+    loads its state from the memory of peers. `costs`: the cluster's."""
     account = _until(before, time_ns)
     if before.state not in _HOLDING:
         return account
     if after.state in _HOLDING and after.attempt == before.attempt:
         return account
+    costs = before.spec.checkpoint.costs(costs, is_restored=is_restored)
     return _shared_out(account, before, _ending(before, after), costs)
 
 
@@ -108,7 +112,8 @@ def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
     productive, for nothing of it is lost yet."""
     if job.state in _HOLDING:
         ending = Ending.COMPLETE if job.state is JobState.RUNNING else Ending.FAILED
-        return _shared_out(_until(job, max(now_ns, job.goodput.counted_ns)), job, ending, costs)
+        account = _until(job, max(now_ns, job.goodput.counted_ns))
+        return _shared_out(account, job, ending, job.costs(costs))
     if job.state is JobState.QUEUED:
         return _until(job, max(now_ns, job.goodput.counted_ns))
     return job.goodput
@@ -120,7 +125,7 @@ def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
     if job.state not in _HOLDING:
         return shown(job, now_ns, costs).hosts
     account = _until(job, max(now_ns, job.goodput.counted_ns))
-    found = costs.shares(job.attempt, account.ran_ns, Ending.FAILED)
+    found = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED)
     sure = Parts(found.productive_ns, restart=found.restart_ns)
     return account.hosts + sure.times(len(job.hosts))
 

@@ -144,6 +144,7 @@ def due_ns(job: Job, now_ns: int, limits: Limits, costs: Costs) -> int:
     """When the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
     rested_ns = job.start_ns + limits.resize_every_s * SECOND_NS
+    costs = job.costs(costs)
     interval_ns = costs.checkpoint_s * SECOND_NS
     if not interval_ns:
         return rested_ns
@@ -161,5 +162,6 @@ def pays(state: State, job: Job, dp: int, now_ns: int, limits: Limits) -> bool:
     if not _is_much(job, dp, limits):
         return False
     left_ns = expected_end_ns(job, now_ns, limits) - now_ns
-    lost_ns = state.tenants.preemption.costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns))
+    costs = job.costs(state.tenants.preemption.costs)
+    lost_ns = costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns))
     return left_ns * (dp - job.dp) > lost_ns * dp

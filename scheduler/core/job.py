@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placement import hostset
+from placement.copies import Holders
 from placement.hostset import HostSet
 from placement.replicas import sized
 from placement.request import Request, TierCut
+from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
+from scheduler.core.costs import Costs
 from scheduler.core.goodput import UNCOUNTED, Goodput
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
@@ -25,7 +28,7 @@ class JobSpec:
     far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
     jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
     `min_dp`: with how many replicas it can run at least, of those that the request asks
-    for; 0 = all of them.
+    for; 0 = all of them. `checkpoint`: how it saves its state.
     """
 
     name: str
@@ -37,6 +40,7 @@ class JobSpec:
     neighbours: Neighbours = ANYBODY
     labels: tuple[tuple[str, str], ...] = ()
     min_dp: int = 0
+    checkpoint: Checkpoint = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Job:
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
     that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
     `ladder`: what was weighed at the last restart. `goodput`: what its time went
-    to, up to its last change.
+    to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     """
 
     spec: JobSpec
@@ -95,6 +99,7 @@ class Job:
     fruitless: int = 0
     ladder: Ladder = ()
     goodput: Goodput = UNCOUNTED
+    copies: Holders = ()
 
     @property
     def request(self) -> Request:
@@ -118,6 +123,10 @@ class Job:
     def least(self) -> Job:
         """At its smallest, as it waits."""
         return self.at(self.sizes[0]) if self.sizes else self
+
+    def costs(self, usual: Costs) -> Costs:
+        """What an interruption costs it, where nothing else is known."""
+        return self.spec.checkpoint.costs(usual)
 
     @property
     def name(self) -> str:

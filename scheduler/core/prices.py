@@ -36,7 +36,8 @@ class Prices:
     @cached_property
     def common_s(self) -> int:
         """GPU-seconds that any way costs: standing still so far, work done again, restart."""
-        job, costs = self.job, self.state.tenants.preemption.costs
+        job = self.job
+        costs = job.costs(self.state.tenants.preemption.costs)
         stop_ns = self.now_ns if job.stop_ns is None else job.stop_ns
         lost_ns = costs.lost_ns(job.attempt, max(0, stop_ns - job.start_ns))
         return (lost_ns + max(0, self.now_ns - stop_ns)) * self.gpus // SECOND_NS

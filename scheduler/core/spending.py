@@ -36,7 +36,9 @@ def accounted(before: State, event: Event, after: State) -> State:
     now = after.jobs[job.name]
     if now is job:
         return after
-    now = replace(now, goodput=counted(job, now, event.time_ns, costs))
+    is_restored = isinstance(event, GangSwapped) and all(s.source for s in event.swaps)
+    account = counted(job, now, event.time_ns, costs, is_restored=is_restored)
+    now = replace(now, goodput=account)
     return replace(after, jobs=with_entry(after.jobs, job.name, now))
 
 

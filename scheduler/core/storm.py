@@ -31,7 +31,7 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     if job.stop_ns is not None:  # the attempt has been counted
         return hit
     ran_ns = max(0, now_ns - job.start_ns)
-    saved_ns = costs.shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
+    saved_ns = job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
     return replace(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
 
 

@@ -356,6 +356,7 @@ class JobSpec(_message.Message):
     SPREAD_ALPHA_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -416,6 +417,12 @@ class JobSpec(_message.Message):
         '.' or '/', values of up to 256 characters.
         """
 
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """How the job saves its state, for what it costs to stop it. Unset: in storage, as often as
+        the tenants file says.
+        """
+
     def __init__(
         self,
         *,
@@ -435,10 +442,11 @@ class JobSpec(_message.Message):
         spread_alpha: _builtins.float | None = ...,
         constraints: Global___Constraints | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        checkpoint: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
@@ -450,6 +458,45 @@ class JobSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    """How a job saves its state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_S_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    PEER_INTERVAL_S_FIELD_NUMBER: _builtins.int
+    interval_s: _builtins.int
+    """Productive seconds between two checkpoints in storage. Unset: as the tenants file says."""
+    peers: _builtins.int
+    """Hosts that each have a copy of a host's state in memory, 0 to 3: outside its rack, its TP and
+    its PP groups, chosen with the placement.
+    """
+    peer_interval_s: _builtins.int
+    """Seconds between two renewals of these copies. Unset means 60."""
+    def __init__(
+        self,
+        *,
+        interval_s: _builtins.int | None = ...,
+        peers: _builtins.int = ...,
+        peer_interval_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "_peer_interval_s", b"_peer_interval_s", "interval_s", b"interval_s", "peer_interval_s", b"peer_interval_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "_peer_interval_s", b"_peer_interval_s", "interval_s", b"interval_s", "peer_interval_s", b"peer_interval_s", "peers", b"peers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__interval_s: _TypeAlias = _typing.Literal["interval_s"]  # noqa: Y015
+    _WhichOneofArgType__interval_s: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s"]  # noqa: Y015
+    _WhichOneofReturnType__peer_interval_s: _TypeAlias = _typing.Literal["peer_interval_s"]  # noqa: Y015
+    _WhichOneofArgType__peer_interval_s: _TypeAlias = _typing.Literal["_peer_interval_s", b"_peer_interval_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_s) -> _WhichOneofReturnType__interval_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_interval_s) -> _WhichOneofReturnType__peer_interval_s | None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
 class Constraints(_message.Message):

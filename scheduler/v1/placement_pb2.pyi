@@ -66,6 +66,7 @@ class Placement(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     HOST_COUNT_FIELD_NUMBER: _builtins.int
     SPARE_COUNT_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
     lower_bound_bytes_per_step: _builtins.int
     """No placement on the hosts that were free sends fewer bytes per step over the outermost tier."""
     gap: _builtins.float
@@ -96,6 +97,12 @@ class Placement(_message.Message):
         for, an axis without traffic.
         """
 
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copies]:
+        """Entry i: the hosts that have a copy of block i's state in memory, where the job asks for
+        that. Left out by ListJobs; GetJob has them.
+        """
+
     def __init__(
         self,
         *,
@@ -108,14 +115,39 @@ class Placement(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         host_count: _builtins.int = ...,
         spare_count: _builtins.int = ...,
+        copies: _abc.Iterable[Global___Copies] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
+@_typing.final
+class Copies(_message.Message):
+    """Who has copies of one block's state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Host names, the first is asked first."""
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Copies: _TypeAlias = Copies  # noqa: Y015
 
 @_typing.final
 class TierCut(_message.Message):

@@ -1,0 +1,168 @@
+"""`muster checkpoint`: how often a job should save, and what that is worth."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from scheduler.core.checkpoint.intervals import Faults
+    from scheduler.core.checkpoint.sizes import Sizes
+
+
+class Format(StrEnum):
+    """What the advice is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("checkpoint")(checkpoint_command)
+
+
+def checkpoint_command(
+    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    fabric: Annotated[str, typer.Option(help="A preset or a fabric file.", show_default=False)],
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Failures per 1,000 host-days.  [default: 3.79, Llama 3]"),
+    ] = None,
+    write_s: Annotated[
+        float | None,
+        typer.Option(help="How long a write stops the gang; default: size / --bandwidth."),
+    ] = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(help="GB/s of the storage, for the whole gang.  [default: 2,000]"),
+    ] = None,
+    restart_s: Annotated[
+        float, typer.Option(min=0, help="From the swap to the first new step, loading included.")
+    ] = 300.0,
+    down_s: Annotated[float, typer.Option(min=0, help="From the failure to the swap.")] = 60.0,
+    output: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
+) -> None:
+    """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.
+
+    The gang fails as often as all of its hosts together; the write time follows from the size
+    of the model's state. docs/reliability.md has the formulas and where they hold.
+    """
+    from placement.errors import BadInput
+    from scheduler import specs
+    from scheduler.core.checkpoint.sizes import sizes_of
+
+    file, network = specs.read_job(str(job)), specs.load_fabric(fabric)
+    try:
+        hosts = file.spec.request.hosts_needed(network.gpus_per_host)
+        sizes = sizes_of(network, file.spec.request)
+    except BadInput as error:
+        raise file.document.error((error.field, error.message)) from None
+    faults = _faults(hosts, rate, sizes, write_s, bandwidth, (restart_s, down_s))
+    body = _mapping(file.spec.name, hosts, faults, sizes)
+    typer.echo(json.dumps(body, indent=2) if output is Format.JSON else _text(body))
+
+
+def _faults(
+    hosts: int,
+    rate: float | None,
+    sizes: Sizes | None,
+    write_s: float | None,
+    bandwidth: float | None,
+    after_s: tuple[float, float],
+) -> Faults:
+    from placement.spares import FAILURES_PER_HOST_DAY
+    from scheduler.core.checkpoint.intervals import Faults, mean_between_s
+    from scheduler.core.checkpoint.sizes import STORAGE_GB_PER_S
+    from scheduler.problems import InputError, Problem
+
+    given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
+    for option, value in given.items():
+        if value is not None and not 0 < value < 1e9:
+            raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
+    if write_s is not None and bandwidth is not None:
+        raise InputError(Problem("--bandwidth", "stands beside --write-s: give one of them"))
+    if write_s is None and sizes is None:
+        raise InputError(Problem("--write-s", "is needed: the job has no model to size"))
+    if write_s is None:
+        assert sizes is not None
+        write_s = sizes.write_s((bandwidth or STORAGE_GB_PER_S) * 1e9)
+    per_day = FAILURES_PER_HOST_DAY if rate is None else rate / 1000
+    return Faults(mean_between_s(hosts, per_day), write_s, *after_s)
+
+
+def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict[str, Any]:
+    from scheduler.core.checkpoint import intervals
+
+    best = intervals.optimal(faults)
+    peak = intervals.efficiency(faults, best)
+    return {
+        "job": name,
+        "hosts": hosts,
+        "mean_seconds_between_failures": faults.mean_s,
+        "write_seconds": faults.write_s,
+        "restart_seconds": faults.restart_s,
+        "down_seconds": faults.down_s,
+        "bytes": sizes.total if sizes else None,
+        "bytes_per_host": sizes.of_host if sizes else None,
+        "load_from_peer_seconds": sizes.from_peer_s if sizes else None,
+        "advice": [
+            {"rule": a.rule, "period_seconds": a.period_s, "goodput": a.efficiency}
+            for a in intervals.advise(faults)
+        ],
+        "sensitivity": [
+            {
+                "times_optimal": factor,
+                "period_seconds": period,
+                "goodput": found,
+                "lost_to_optimal": peak - found,
+            }
+            for factor, period, found in intervals.sensitivity(faults)
+        ],
+        "without_writes": intervals.efficiency(
+            intervals.Faults(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
+            max(1e-3, 1e-6 * faults.mean_s),
+        ),
+    }
+
+
+def _text(body: dict[str, Any]) -> str:
+    from scheduler.cli.goodputtext import elapsed_text
+    from scheduler.cli.text import bytes_text, columns
+
+    size = f"{bytes_text(body['bytes'])} written in " if body["bytes"] else "a write takes "
+    head = (
+        f"{body['job']}: {body['hosts']:,} hosts; a failure every"
+        f" {elapsed_text(body['mean_seconds_between_failures'])}; {size}"
+        f"{elapsed_text(body['write_seconds'])}; back after"
+        f" {elapsed_text(body['down_seconds'] + body['restart_seconds'])}"
+    )
+    rows = [("rule", "every", "goodput")]
+    for found in body["advice"]:
+        period, share = found["period_seconds"], found["goodput"]
+        told = ("does not hold", "") if period is None else (elapsed_text(period), _share(share))
+        rows.append((found["rule"], *told))
+    around = [("of the optimum", "every", "goodput", "lost")]
+    for found in body["sensitivity"]:
+        around.append(
+            (
+                f"x {found['times_optimal']:g}",
+                elapsed_text(found["period_seconds"]),
+                _share(found["goodput"]),
+                f"{100 * found['lost_to_optimal']:.2f} pt",
+            )
+        )
+    parts = [head, columns(rows, right={1, 2}), columns(around, right={1, 2, 3})]
+    parts.append(f"checkpoints that cost nothing would leave {_share(body['without_writes'])}")
+    if body["load_from_peer_seconds"] is not None:
+        kept, load = bytes_text(body["bytes_per_host"]), body["load_from_peer_seconds"]
+        parts[-1] += f"; a copy of a host's {kept} in a peer's memory loads in {elapsed_text(load)}"
+    return "\n\n".join(parts)
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.2f} %"

@@ -1,0 +1,46 @@
+"""Copies of a gang's state in the memory of its hosts: who has them, and what a swap loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from placement.copies import Holders, choose, mended, source
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import HostState
+from scheduler.core.plan import Move
+from scheduler.core.state import State
+
+
+def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
+    """Who is to have the copies of a gang on these hosts; nobody when it asks for none."""
+    peers = job.spec.checkpoint.peers
+    return choose(state.loaded_fabric, job.request, hosts, peers) if peers else ()
+
+
+def moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
+    """The same once these blocks are on other hosts; empty: as it was."""
+    if not job.copies:
+        return ()
+    peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
+    found = mended(fabric, job.request, hosts, peers, job.copies, blocks)
+    return () if found == job.copies else found
+
+
+def sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
+    """Of each move, the host from whose memory the joining one loads; empty: from storage.
+
+    A host that is only left, not lost, hands its state over itself. When one block has no
+    copy left, the whole gang goes back to storage.
+    """
+    storage = ("",) * len(moves)
+    if not job.copies:
+        return storage
+    names = state.loaded_fabric.hosts
+    lost = {b for b, h in enumerate(job.hosts) if state.host(h).state is HostState.FAILED}
+    found = []
+    for move in moves:
+        holder = source(move.block, job.copies, lost) if move.block in lost else move.block
+        if holder is None:
+            return storage
+        found.append(names[job.hosts[holder]])
+    return tuple(found)

@@ -1,0 +1,161 @@
+"""`muster checkpoint`, and the copies in `muster place`: figures that fit together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from placement.model import parameter_count
+from scheduler.cli import app
+from scheduler.convert import spec_from_proto, spec_to_proto
+from scheduler.core.checkpoint.intervals import Faults, efficiency
+from scheduler.core.checkpoint.terms import Checkpoint
+from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.problems import InputError
+
+JOB = """\
+name: job
+parallelism: {tp: 8, pp: 4, dp: 12}
+model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
+batch: {global_sequences: 96}
+spares: 0
+"""
+BARE = "name: bare\nparallelism: {tp: 8, dp: 12}\ntraffic: {dp: 9}\nspares: 0\n"
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(JOB)
+    Path("bare.yaml").write_text(BARE)
+
+
+def muster(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def advice(*options: str, job: str = "job.yaml") -> dict[str, Any]:
+    found = muster("checkpoint", job, "--fabric", "roce-24k", "--format", "json", *options)
+    assert found.exit_code == 0, found.output
+    body: dict[str, Any] = json.loads(found.output)
+    return body
+
+
+def refusal(*arguments: str) -> str:
+    error = muster(*arguments).exception
+    assert isinstance(error, InputError)
+    return str(error)
+
+
+def test_the_write_time_follows_from_the_model() -> None:
+    request = job_from_mapping({**_mapping(JOB)}).request
+    assert request.model
+    state = 12 * parameter_count(request.model)
+    body = advice("--bandwidth", "100", "--rate", "6.5")
+    assert body["bytes"] == state
+    assert body["write_seconds"] == pytest.approx(state / 100e9)
+    assert body["mean_seconds_between_failures"] == pytest.approx(86_400 / (48 * 6.5e-3))
+
+
+def test_storage_is_no_faster_than_the_gang() -> None:
+    body = advice("--bandwidth", "1e8")
+    assert body["write_seconds"] == pytest.approx(body["bytes"] / (48 * 8 * 50e9))
+    assert body["load_from_peer_seconds"] == pytest.approx(
+        body["bytes"] / 48 / (8 * 50e9), rel=1e-6
+    )
+
+
+def test_each_share_is_that_of_its_interval() -> None:
+    body = advice("--write-s", "60", "--restart-s", "200", "--down-s", "9")
+    faults = Faults(body["mean_seconds_between_failures"], 60, 200, 9)
+    for found in body["advice"] + body["sensitivity"]:
+        assert found["goodput"] == pytest.approx(efficiency(faults, found["period_seconds"]))
+    best = max(found["goodput"] for found in body["advice"])
+    (optimal,) = (a["goodput"] for a in body["advice"] if a["rule"] == "optimal")
+    assert optimal == pytest.approx(best)
+    assert best < body["without_writes"] < 1
+
+
+def test_the_table_has_every_rule() -> None:
+    text = muster("checkpoint", "job.yaml", "--fabric", "roce-24k").output
+    for rule in ("young", "daly", "refined first order", "optimal", "x 0.25", "x 4"):
+        assert rule in text
+
+
+def test_a_rule_that_does_not_hold_is_shown_as_such() -> None:
+    options = ("--rate", "1e6", "--write-s", "9")
+    text = muster("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options).output
+    assert "does not hold" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--write-s: is needed: the job has no model to size"),
+        (("--write-s", "0"), "--write-s: must be a positive number, not 0"),
+        (("--write-s", "nan"), "--write-s: must be a positive number, not nan"),
+        (("--write-s", "9", "--bandwidth", "8"), "--bandwidth: stands beside --write-s"),
+        (("--rate", "-1"), "--rate: must be a positive number, not -1"),
+    ],
+)
+def test_bad_options_are_named(options: tuple[str, ...], message: str) -> None:
+    assert message in refusal("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options)
+
+
+def test_place_says_where_the_copies_are() -> None:
+    Path("job.yaml").write_text(JOB + "checkpoint: {peers: 2}\n")
+    body = json.loads(
+        muster("place", "job.yaml", "--fabric", "roce-24k", "--format", "json").output
+    )
+    found = body["checkpoint"]
+    assert list(found["copies"]) == body["hosts"]
+    for host, holders in found["copies"].items():
+        assert len(set(holders)) == 2
+        assert host.rsplit("-", 1)[0] not in {h.rsplit("-", 1)[0] for h in holders}
+    assert found["close"] == []
+    assert found["survival"][0] == {"failed": 2, "probability": 1.0, "exact": True}
+    assert {d["tier"]: d["fatal"] for d in found["domains"]} == {"zone": 1, "rack": 0}
+    text = muster("place", "job.yaml", "--fabric", "roce-24k").output
+    assert "each host's state in the memory of 2 other hosts" in text
+    assert "the copies outlive the loss of any rack" in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("{peers: 4}", "job.yaml:6: checkpoint.peers: must be at most 3, is 4"),
+        ("{peer: 1}", "checkpoint.peer: unknown key 'peer', did you mean peers?"),
+        ("{interval_s: 0}", "checkpoint.interval_s: must be at least 1, is 0"),
+        ("{peers: 1.5}", "checkpoint.peers: must be a whole number of hosts, not 1.5"),
+    ],
+)
+def test_bad_keys_are_named_with_their_line(keys: str, message: str) -> None:
+    Path("job.yaml").write_text(f"{JOB}checkpoint: {keys}\n")
+    assert message in refusal("place", "job.yaml", "--fabric", "roce-24k")
+
+
+def test_too_few_replicas_are_refused() -> None:
+    Path("job.yaml").write_text(JOB.replace("dp: 12", "dp: 1") + "checkpoint: {peers: 1}\n")
+    assert "checkpoint.peers: a copy lies in no TP" in refusal(
+        "place", "job.yaml", "--fabric", "roce-24k"
+    )
+
+
+def test_the_section_survives_file_and_wire() -> None:
+    spec = job_from_mapping(
+        {**_mapping(BARE), "checkpoint": {"interval_s": 7, "peers": 3, "peer_interval_s": 9}}
+    )
+    assert spec.checkpoint == Checkpoint(7, 3, 9)
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
