@@ -20,8 +20,6 @@ from scheduler.core.events import (
     Defragmented,
     Event,
     GangResized,
-    GangSwapped,
-    HostSwap,
     JobEnded,
     JobRequeued,
     JobsReserved,
@@ -288,15 +286,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
         return f"job {action.name}: {wrong[0]}"
     if cut(fabric, job.request, hosts) != action.cuts:
         return f"job {action.name}: other blocks moved meanwhile"
-    loads = peers.sources(state, job, action.moves)
-    swaps = tuple(
-        HostSwap(m.block, fabric.hosts[m.left], fabric.hosts[m.joined], source)
-        for m, source in zip(action.moves, loads, strict=True)
-    )
-    copies = peers.moved(state, job, hosts, (m.block for m in action.moves))
-    swapped = GangSwapped(
-        now_ns, action.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies
-    )
+    swapped = peers.swapped(state, job, action, hosts, now_ns)
     return (*_given(state, action, lent, now_ns), swapped)
 
 

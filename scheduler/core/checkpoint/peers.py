@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from placement.copies import Holders, choose, mended, source
+from scheduler.core.events import GangSwapped, HostSwap
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import HostState
-from scheduler.core.plan import Move
+from scheduler.core.lifecycle import RUNS
+from scheduler.core.plan import Move, Swap
 from scheduler.core.state import State
 
 
@@ -17,8 +18,20 @@ def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
     return choose(state.loaded_fabric, job.request, hosts, peers) if peers else ()
 
 
-def moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
-    """The same once these blocks are on other hosts; empty: as it was."""
+def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: int) -> GangSwapped:
+    """The fact of a swap after which the gang is on `hosts`: from whose memory each joining
+    host loads, and who has whose copy from here on."""
+    names, loads = state.loaded_fabric.hosts, _sources(state, job, action.moves)
+    swaps = tuple(
+        HostSwap(m.block, names[m.left], names[m.joined], source)
+        for m, source in zip(action.moves, loads, strict=True)
+    )
+    copies = _moved(state, job, hosts, (m.block for m in action.moves))
+    return GangSwapped(now_ns, job.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies)
+
+
+def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
+    """Holders once these blocks are on other hosts; empty: as it was."""
     if not job.copies:
         return ()
     peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
@@ -26,7 +39,7 @@ def moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -
     return () if found == job.copies else found
 
 
-def sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
+def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
     """Of each move, the host from whose memory the joining one loads; empty: from storage.
 
     A host that is only left, not lost, hands its state over itself. When one block has no
@@ -36,7 +49,7 @@ def sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
     if not job.copies:
         return storage
     names = state.loaded_fabric.hosts
-    lost = {b for b, h in enumerate(job.hosts) if state.host(h).state is HostState.FAILED}
+    lost = {b for b, h in enumerate(job.hosts) if state.host(h).state not in RUNS}
     found = []
     for move in moves:
         holder = source(move.block, job.copies, lost) if move.block in lost else move.block
