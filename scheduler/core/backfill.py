@@ -71,6 +71,12 @@ class Easy:
             self.first = self._outlook.reservation(job, allowed, free)
         self._has_waited = True
 
+    def is_settled(self, job: Job) -> bool:
+        """Whether nothing changes when `job` waits as well."""
+        if not self._has_waited:
+            return False
+        return self.first is not None or self._is_fifo or self._outlook.is_hopeless(job)
+
     def is_done(self, free: HostSet) -> bool:
         if self._is_fifo and self._has_waited:
             return True
@@ -106,6 +112,10 @@ class Caps:
             found = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
             if found is not None:
                 self._first[allowed.whose] = found
+
+    def has_waiting(self, whose: str) -> bool:
+        """Whether the limit of this tenant is known to hold a job back."""
+        return whose in self._first
 
     def before(self, job: Job, end_ns: int) -> Reservation | None:
         """The job of the same tenant that `job` would delay the most."""

@@ -72,6 +72,8 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     Actions stand alone, so one that no longer holds takes no other with it. When
     all of a plan's actions fell, the answer is a Conflict. Cost: O(hosts placed).
     """
+    if not plan.actions:
+        return ()
     events: list[Event] = []
     applied = 0  # a swap changes what its tenant holds, and with it what is promised
     reasons: list[str] = []

@@ -28,11 +28,15 @@ class Company:
 
     def __init__(self, state: State) -> None:
         self._fabric: Fabric = state.loaded_fabric
-        self._parties = {
-            job.name: Party(job.name, job.spec.neighbours, job.held)
-            for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-        }
-        self._wanting = [name for name, p in self._parties.items() if p.wants != ANYBODY]
+        self._state = state
+        self._wanting = [
+            name
+            for name in state.running
+            if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
+        ]
+        # Most decisions ask nobody who holds what: it is found when somebody does.
+        self._found: dict[str, Party] | None = None
+        self._since: list[Party | frozenset[str]] = []
         self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Neighbours, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
@@ -40,22 +44,46 @@ class Company:
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
         wants = job.spec.neighbours
-        self._parties[job.name] = Party(job.name, wants, hosts)
+        self._change(Party(job.name, wants, hosts))
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
         self._forget()
 
     def left(self, names: Collection[str]) -> None:
         """These gangs, which ran, are gone."""
-        self._parties = {name: p for name, p in self._parties.items() if name not in names}
+        self._change(frozenset(names))
         self._wanting = [name for name in self._wanting if name not in names]
         self._forget()
 
     def without(self, names: Collection[str]) -> Company:
         """A company of its own, from which these gangs are gone."""
         other = copy(self)
+        other._since = [*self._since]
+        other._found = None if self._found is None else self._found.copy()
+        other._wanting = [*self._wanting]
         other.left(names)
         return other
+
+    @property
+    def _parties(self) -> dict[str, Party]:
+        """Who holds which hosts, in order of start."""
+        if self._found is None:
+            jobs = self._state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+            self._found = {j.name: Party(j.name, j.spec.neighbours, j.held) for j in jobs}
+            changes, self._since = self._since, []
+            for change in changes:
+                self._change(change)
+        return self._found
+
+    def _change(self, change: Party | frozenset[str]) -> None:
+        """Somebody takes hosts, or these are gone."""
+        if self._found is None:
+            self._since.append(change)
+        elif isinstance(change, Party):
+            self._found[change.name] = change
+        else:
+            for name in change:
+                self._found.pop(name, None)
 
     def _forget(self) -> None:
         self._fitting, self._closed, self._avoided = {}, {}, None

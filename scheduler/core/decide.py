@@ -76,6 +76,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
+    if not (first or state.queue or any(state.jobs[name].sizes for name in state.running)):
+        return Plan(state.version, look_again_ns=next_edge_ns(state))  # nobody wants anything
     moved = _after(state, first, now_ns)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
@@ -136,7 +138,7 @@ class Desk:
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
         for job in self._line:
-            outcome = self._outcome(job)
+            outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
             if self._started_hosts >= self._limits.batch_hosts or self._is_done(job):
@@ -152,6 +154,21 @@ class Desk:
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
         return self.rule.is_done(self.free) and self.preempting.is_over(job)
+
+    def _waits_again(self, job: Job) -> bool:
+        """Whether `job` waits as others before it do: quotas and reservations leave it too
+        little, and all that could come of asking further has been tried for them. Long
+        queues are mostly of such jobs."""
+        if len(job.sizes) > 1 or not isinstance(self.rule, Easy):
+            return False
+        allowed, end_ns = self.quotas.allowance(job, self.free), self.end_ns(job)
+        if job.needed <= min(allowed.limit, self.rule.room(job, end_ns, allowed)):
+            return False
+        if not self.preempting.is_in_vain(job, end_ns):
+            return False
+        if job.needed > allowed.limit:
+            return self.caps.has_waiting(allowed.whose)
+        return self.rule.is_settled(job)
 
     def verdicts(self) -> Iterator[Verdict]:
         """What becomes of every job of the queue, if all were decided at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from placement import hostset
 from placement.copies import Holders
@@ -134,9 +135,14 @@ class Job:
 
     @property
     def held(self) -> HostSet:
-        return hostset.of(self.hosts + self.spares)
+        return _set_of(self.hosts + self.spares)
 
     @property
     def order(self) -> tuple[int, int]:
         """Sort key of the queue: priority, then arrival."""
         return (-self.priority, self.sequence)
+
+
+@lru_cache(maxsize=4_096)  # decisions ask again and again for the hosts of the same gangs
+def _set_of(hosts: tuple[int, ...]) -> HostSet:
+    return hostset.of(hosts)

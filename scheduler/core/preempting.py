@@ -78,18 +78,26 @@ class Preempting:
 
         `first`, the job that waits with a reservation, starts no later for it.
         """
-        shut = self._shut(job, end_ns)
-        key = (job.tenant, job.priority, job.is_preemptible, shut)
-        if self.is_idle or job.needed >= self._in_vain.get(key, job.needed + 1) or not self._tries:
+        if self.is_in_vain(job, end_ns):
             return None
         aim = self._aim(job, self._ripe, free, end_ns, first)
         self._await(aim.of(self._unripe))
         found = aim.choice() if aim.is_hopeful else None
         if not aim.is_hopeful:
-            self._in_vain[key] = job.needed
+            self._in_vain[self._kind(job, end_ns)] = job.needed
         elif found is None:
             self._tries -= 1
         return found
+
+    def is_in_vain(self, job: Job, end_ns: int) -> bool:
+        """Whether it is known that `job` finds nobody to send away."""
+        if self.is_idle or not self._tries:
+            return True
+        return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
+
+    def _kind(self, job: Job, end_ns: int) -> tuple[str, int, bool, HostSet]:
+        """What jobs have in common that may send the same gangs away."""
+        return (job.tenant, job.priority, job.is_preemptible, self._shut(job, end_ns))
 
     def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
         """Whom `job` would send away if everybody had had the minimum run time."""

@@ -102,9 +102,9 @@ class Outlook:
     def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out
         of service, or promised to others. Cost: O(gangs)."""
+        if self.is_hopeless(job):
+            return None
         key = (job.tenant, job.is_preemptible)
-        if job.needed >= self._hopeless.get(key, job.needed + 1):
-            return None  # a smaller job of this tenant was in vain before
         bound = (*key, job.request.where, job.spec.neighbours, job.needed)
         if bound in self._bound_in_vain:
             return None
@@ -122,6 +122,10 @@ class Outlook:
         else:
             self._hopeless[key] = job.needed
         return None
+
+    def is_hopeless(self, job: Job) -> bool:
+        """Whether a smaller job of this tenant was in vain before."""
+        return job.needed >= self._hopeless.get((job.tenant, job.is_preemptible), job.needed + 1)
 
     def _closed_after(self, job: Job) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""
