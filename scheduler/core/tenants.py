@@ -9,7 +9,7 @@ first. A guarantee may have a shape: cells, so many hosts in each of so many dom
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -125,14 +125,6 @@ class Tenants:
     defragmentation: Defragmentation | None = None
     spares: SparePolicy = BY_DEFAULT
     restarts: Restarts = Restarts()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Every decision looks up what it knows of the tenants."""
-        return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
     @cached_property
     def by_name(self) -> dict[str, Tenant]:
