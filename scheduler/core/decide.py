@@ -76,8 +76,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
-    if not (first or state.queue or any(state.jobs[name].sizes for name in state.running)):
-        return Plan(state.version, look_again_ns=next_edge_ns(state))  # nobody wants anything
+    if not first and _is_idle(state):
+        return Plan(state.version, look_again_ns=next_edge_ns(state))
     moved = _after(state, first, now_ns)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
@@ -92,6 +92,15 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     )
     again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)
     return Plan(state.version, actions, desk.rule.reservations, again_ns)
+
+
+def _is_idle(state: State) -> bool:
+    """Whether nobody waits, and those that run want nothing: most decisions of a cluster
+    that is not full."""
+    if state.queue or state.stopped:
+        return False
+    running = map(state.jobs.__getitem__, state.running)
+    return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in running)
 
 
 def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:

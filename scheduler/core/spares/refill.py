@@ -42,7 +42,11 @@ class Room(Protocol):
 
 
 def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refill, ...]:
-    """Spares that change hands between jobs and nobody. Cost: O(hosts held)."""
+    """Spares that change hands between jobs and nobody. Cost: O(hosts held), O(gangs) where
+    none wants spares."""
+    gangs = map(state.jobs.__getitem__, state.running)
+    if all(job.spec.request.spares.hosts == 0 for job in gangs):
+        return ()
     pools = Pools(state)
     if room.free:
         found = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
