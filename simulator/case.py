@@ -23,6 +23,7 @@ from scheduler.windowsfile import WindowsFile
 from simulator import failures, mapping
 from simulator.log import Log
 from simulator.metrics import JobRow, Metrics
+from simulator.placers import Placer, placing_by
 from simulator.report import Report
 from simulator.run import Refused, Replay, Setting
 from simulator.shapes import Attach, Rule
@@ -59,6 +60,7 @@ class Case:
     assumed_limit_s: int | None = None
     attach: Rule = Rule.RING
     failure_scale: float = 1.0
+    placement: Placer = Placer.MINIMUM_CUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ def _setting(case: Case) -> Setting:
         _windows(case),
         case.assumed_limit_s is not None,
         Attach(case.attach, case.seed),
+        placing_by(case.placement, case.seed),
     )
 
 
@@ -236,6 +239,7 @@ def _record(case: Case) -> dict[str, Any]:
     fabric = case.fabric
     return {
         "policy": case.policy.value,
+        "placement": case.placement.value,
         "seed": case.seed,
         "failures": case.failures,
         "windows": case.windows.document.source if case.windows else None,

@@ -52,6 +52,13 @@ def replay_command(
         Literal["production", "easy", "fifo", "conservative"],
         typer.Option(help="How the queue is served."),
     ] = "production",
+    placement: Annotated[
+        Literal["minimum-cut", "consecutive", "random", "spread"],
+        typer.Option(
+            help="Who chooses the hosts: the scheduler, or for comparison fewest domains by"
+            " a count of slots, chance, or Arnold's spread."
+        ),
+    ] = "minimum-cut",
     tenants: Annotated[
         str | None,
         typer.Option(
@@ -146,6 +153,7 @@ def replay_command(
     from scheduler.tenantsfile import load_tenants
     from scheduler.windowsfile import load_windows
     from simulator.case import Case, costs_of
+    from simulator.placers import Placer
     from simulator.shapes import Rule
 
     ruled = load_tenants(tenants) if tenants is not None else None
@@ -166,6 +174,7 @@ def replay_command(
         load_windows(windows) if windows is not None else None,
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
         Rule(attach),
+        placement=Placer(placement),
     )
     totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))

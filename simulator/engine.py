@@ -21,7 +21,9 @@ from scheduler.core import (
 )
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded
+from scheduler.core.finding import placing
 from simulator.kernel import Kernel
+from simulator.placers import Placing
 
 Sink = Callable[[Event, State], None]  # the state is the one after the event
 
@@ -48,12 +50,14 @@ class Engine:
         sink: Sink,
         decision_ns: int = 0,
         tenants: Tenants | None = None,
+        placing: Placing = placing,
     ) -> None:
         self.kernel = kernel
         self.state = State.empty()
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
+        self._placing = placing
         self._is_deciding = False
         self._record([FabricLoaded(kernel.now_ns, fabric.spec)])
         if tenants is not None and (refusal := self.send(LoadTenants(tenants))):
@@ -80,7 +84,8 @@ class Engine:
             self.kernel.at(self.kernel.now_ns, self._decide, DECIDE)
 
     def _decide(self) -> None:
-        plan = decide(self.state, self.kernel.now_ns, self._limits)
+        find = self._placing(self.state, self._limits)
+        plan = decide(self.state, self.kernel.now_ns, self._limits, find)
         at_ns = self.kernel.now_ns + self._decision_ns
         self.kernel.at(at_ns, partial(self._commit, plan), COMMIT)
 

@@ -14,6 +14,7 @@ from scheduler.core import Limits, State, Tenants
 from scheduler.core.commands import Command, EndJob, ReportHost, SetWindow, SubmitJob
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
+from scheduler.core.finding import placing
 from scheduler.core.tenants import OPEN
 from scheduler.core.windows import Window
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
@@ -21,6 +22,7 @@ from simulator.failures import Outage
 from simulator.kernel import Kernel
 from simulator.launcher import Launcher
 from simulator.mapping import AS_RING, job_spec, with_tenant
+from simulator.placers import Placing
 from simulator.shapes import Attach
 from simulator.traces.record import TraceJob
 
@@ -33,6 +35,7 @@ class Setting:
     `costs`: what interruptions cost, whatever the tenants file says.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
     `attach`: the shape of jobs of which the trace knows only the size.
+    `placing`: who chooses the hosts.
     """
 
     fabric: Fabric
@@ -44,6 +47,7 @@ class Setting:
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
     attach: Attach = AS_RING
+    placing: Placing = placing
 
     @property
     def charged(self) -> Tenants | None:
@@ -114,6 +118,7 @@ class Replay:
             self._record,
             self._setting.decision_ns,
             self._setting.charged,
+            self._setting.placing,
         )
         for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
             if refusal := self._engine.send(SetWindow(window)):

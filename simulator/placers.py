@@ -1,0 +1,74 @@
+"""Who chooses the hosts in a replay: the scheduler's own solver, or a rival of it.
+
+The core's `decide` takes the placer as an argument; queue, quotas, backfill, preemption and
+the check of every plan are the same for all. Swaps, and the hosts by which elastic gangs
+grow or that they keep, stay the solver's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+
+from placement.hostset import HostSet
+from placement.place import place
+from placement.request import Placement
+from placement.rivals import Choose, at_random, by_spread, chosen, consecutive
+from scheduler.core.finding import Find, placing
+from scheduler.core.job import Job
+from scheduler.core.policy import Limits
+from scheduler.core.spares.pools import Pools
+from scheduler.core.state import State
+
+Placing = Callable[[State, Limits], Find]
+
+
+class Placer(StrEnum):
+    """MINIMUM_CUT: the scheduler's own. CONSECUTIVE: fewest domains by a count of free
+    hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's measure."""
+
+    MINIMUM_CUT = "minimum-cut"
+    CONSECUTIVE = "consecutive"
+    RANDOM = "random"
+    SPREAD = "spread"
+
+
+def placing_by(placer: Placer, seed: int) -> Placing:
+    """How `placer` finds hosts. `seed`: of the random one; the same state, job and seed give
+    the same hosts."""
+    match placer:
+        case Placer.MINIMUM_CUT:
+            return placing
+        case Placer.CONSECUTIVE:
+            return lambda state, _: _choosing(state, lambda _: consecutive(state.loaded_fabric))
+        case Placer.RANDOM:
+            return lambda state, _: _choosing(state, partial(_drawn, state, seed))
+        case Placer.SPREAD:
+            return _spread
+
+
+def _drawn(state: State, seed: int, job: Job) -> Choose:
+    return at_random(f"{seed}/placement/{job.uid}/{state.version}")
+
+
+def _choosing(state: State, choose: Callable[[Job], Choose]) -> Find:
+    pools = Pools(state)
+
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        spares, sizing = most - job.gang_hosts, pools.for_placing()
+        return chosen(state.loaded_fabric, free, job.request, choose(job), spares, sizing)
+
+    return find
+
+
+def _spread(state: State, limits: Limits) -> Find:
+    pools = Pools(state)
+
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        request, fabric = by_spread(job.request), state.loaded_fabric
+        spares, sizing = most - job.gang_hosts, pools.for_placing()
+        answer = place(fabric, free, request, limits.place, most_spares=spares, sizing=sizing)
+        return answer if isinstance(answer, Placement) else None
+
+    return find

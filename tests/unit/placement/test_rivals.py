@@ -1,0 +1,79 @@
+"""Placements of other schedulers: valid, and each by its own rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from placement import hostset
+from placement.check import violations
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from placement.request import ANYWHERE, NO_SPARES, Constraints, Placement, SpareRule
+from placement.rivals import Choose, at_random, chosen, consecutive
+from tests.build import exactly, fabric, gang
+
+SMALL = fabric(zones=3, racks=2, hosts=2)  # zones of four hosts: 0-3, 4-7, 8-11
+
+
+def put(
+    choose: Choose,
+    free: HostSet,
+    hosts: int,
+    spares: SpareRule = NO_SPARES,
+    where: Constraints = ANYWHERE,
+) -> Placement:
+    request = replace(gang(hosts, dp=hosts, spares=spares), where=where)
+    found = chosen(SMALL, free, request, choose, 0)
+    assert found is not None
+    assert violations(SMALL, free, request, found) == []
+    return found
+
+
+def test_consecutive_takes_the_smallest_zone_that_holds_the_gang() -> None:
+    free = hostset.of([0, 1, 2, 3, 5, 6, 7, 8, 9])
+    assert put(consecutive(SMALL), free, 2).hosts == (8, 9)
+
+
+def test_consecutive_takes_the_fullest_zones_first_and_the_rest_where_it_just_fits() -> None:
+    free = hostset.of([0, 4, 5, 6, 7, 8, 9])
+    assert put(consecutive(SMALL), free, 5).hosts == (4, 5, 6, 7, 0)
+
+
+def test_consecutive_counts_racks_inside_a_zone_as_well() -> None:
+    free = hostset.of([0, 2, 3])  # one host of the first rack, all of the second
+    assert put(consecutive(SMALL), free, 2).hosts == (2, 3)
+
+
+def test_random_hosts_are_those_of_the_seed() -> None:
+    free = hostset.full(12)
+    once, again = (put(at_random("7/a"), free, 6).hosts for _ in range(2))
+    others = {put(at_random(f"{seed}/a"), free, 6).hosts for seed in range(8)}
+    assert once == again
+    assert len(others) == 8
+
+
+def test_random_draws_every_host() -> None:
+    free = hostset.full(12)
+    drawn = Counter(h for seed in range(60) for h in put(at_random(str(seed)), free, 4).hosts)
+    assert set(drawn) == set(range(12))
+
+
+@pytest.mark.parametrize("choose", [consecutive(SMALL), at_random("1")], ids=["slots", "random"])
+def test_constraints_and_spares_hold_for_rivals_too(choose: Choose) -> None:
+    found = put(choose, hostset.full(12), 3, spares=exactly(1), where=Constraints(same="zone"))
+    zones = {int(SMALL.tiers[0].domain_by_host[h]) for h in found.hosts + found.spares}
+    assert len(zones) == len(found.spares) == 1
+
+
+def test_what_does_not_fit_is_not_placed() -> None:
+    assert chosen(SMALL, hostset.of([1, 2]), gang(3, dp=3), consecutive(SMALL), 0) is None
+
+
+def test_one_tier_machines_are_filled_in_order() -> None:
+    machine: Fabric = fabric(zones=1, racks=1, hosts=6)
+    found = chosen(machine, hostset.of([1, 3, 4]), gang(2, dp=2), consecutive(machine), 0)
+    assert found is not None
+    assert found.hosts == (1, 3)
