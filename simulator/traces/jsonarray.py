@@ -51,11 +51,12 @@ class _Splitter:
         self._rest = ""  # from the quote of a string that goes on in the next piece
 
     def feed(self, line: int, text: str) -> Iterator[tuple[int, str]]:
+        """`line`: that of the first character; one string goes over no line."""
         text, self._rest = self._rest + text, ""
         start = 0
         for token in TOKEN.finditer(text):
             mark = token.group()
-            if mark == '"' and not text.endswith("\n"):
+            if mark == '"' and text.find("\n", token.start()) < 0:
                 self._rest = text[token.start() :]
                 text = text[: token.start()]
                 break
@@ -73,6 +74,7 @@ class _Splitter:
                 yield self._cut(line, text[start : token.start()])
             else:
                 continue
+            line += text.count("\n", start, token.end())
             start = token.end()
         self._hold(line, text[start:])
 
@@ -89,8 +91,7 @@ class _Splitter:
             yield self._cut(line, text)
 
     def _cut(self, line: int, text: str) -> tuple[int, str]:
-        self._held.append(text)
-        element = self._line or line, "".join(self._held).strip()
+        element = self._line or _line_of(line, text), "".join((*self._held, text)).strip()
         self._held, self._length, self._line = [], 0, 0
         return element
 
@@ -99,7 +100,7 @@ class _Splitter:
             return
         if not self._depth:
             raise _no_array(text)
-        self._line = self._line or line
+        self._line = self._line or _line_of(line, text)
         self._held.append(text)
         self._length += len(text)
         if self._length + len(self._rest) > MOST_CHARACTERS:
@@ -108,6 +109,11 @@ class _Splitter:
     def close(self) -> None:
         if self._rest or not self._is_over:
             raise FieldError("file", "must be one JSON array: it ends too early")
+
+
+def _line_of(line: int, text: str) -> int:
+    """Of the first character that is no blank, where the text begins on `line`."""
+    return line + text.count("\n", 0, len(text) - len(text.lstrip()))
 
 
 def _no_array(text: str) -> FieldError:

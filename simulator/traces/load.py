@@ -18,6 +18,7 @@ from simulator.traces.sorting import by_submit, order
 
 WINDOW = 10_000  # records that may be out of place in a file that is sorted on the whole
 MOST_BYTES = 2**20  # of a line
+PIECE_BYTES = 2**16  # of a file without lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,18 @@ class Trace:
                 self.on_bad(self.path, record)
 
     def _lines(self) -> Iterable[tuple[int, str]]:
-        """Lines, those longer than MOST_BYTES in pieces, each with the number of its line."""
+        """Lines, or pieces of a file that has none, each with the number of its first line."""
         decode = getincrementaldecoder("utf-8")().decode
+        is_lines = self.format.is_lines
         with _open(self.path) as file:
             self._line = 1
-            while raw := file.readline(MOST_BYTES):
-                is_whole = raw.endswith(b"\n")
-                if self.format.is_lines and not is_whole and len(raw) == MOST_BYTES:
+            while raw := file.readline(MOST_BYTES) if is_lines else file.read(PIECE_BYTES):
+                count = raw.count(b"\n")
+                if is_lines and not count and len(raw) == MOST_BYTES:
                     raise FieldError("line", f"is longer than {MOST_BYTES:,} bytes")
                 text = decode(raw)
                 yield self._line, text.removeprefix("\ufeff") if self._line == 1 else text
-                self._line += is_whole
+                self._line += count
             decode(b"", final=True)
 
 

@@ -15,7 +15,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from simulator.traces.jsonarray import elements, value_of
@@ -28,8 +29,9 @@ from simulator.traces.record import (
     Outcome,
     TraceJob,
 )
-from simulator.traces.times import instant_ns, is_unknown
+from simulator.traces.times import EPOCH, instant_ns, is_unknown
 
+HOUR_NS = 3600 * SECOND_NS
 OUTCOMES = {
     "Pass": Outcome.COMPLETED,
     "Killed": Outcome.CANCELLED,
@@ -110,17 +112,22 @@ def _instant_ns(values: Mapping[str, Any], key: str, path: str) -> int | None:
 
 
 def pacific_ns(clock_ns: int) -> int:
-    """Nanoseconds since 1970 of what a clock on the US Pacific coast shows.
+    """Nanoseconds since 1970 of what a clock on the US Pacific coast shows."""
+    return clock_ns + _behind(clock_ns // HOUR_NS) * HOUR_NS
+
+
+@lru_cache(maxsize=2**14)
+def _behind(hour: int) -> int:
+    """Hours that such a clock is behind UTC, when it shows so many since 1970.
 
     Summer time is from the second Sunday of March to the first of November, at 2 in
     the morning (since 2007); the hour that comes twice is taken as its first.
     """
-    clock = datetime.fromtimestamp(clock_ns // SECOND_NS, UTC)
-    march, november = (datetime(clock.year, month, 1, 2, tzinfo=UTC) for month in (3, 11))
+    clock = EPOCH + timedelta(hours=hour)
+    march, november = (clock.replace(month=month, day=1, hour=2) for month in (3, 11))
     begin = march + timedelta(days=(6 - march.weekday()) % 7 + 7)
     end = november + timedelta(days=(6 - november.weekday()) % 7)
-    hours = 7 if begin <= clock < end else 8
-    return clock_ns + hours * 3600 * SECOND_NS
+    return 7 if begin <= clock < end else 8
 
 
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:

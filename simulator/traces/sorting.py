@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -18,6 +19,7 @@ from simulator.traces.record import TraceJob
 
 RUN = 50_000  # jobs sorted at a time, some 25 MB
 BATCH = 100  # jobs that are written, and read back, as one
+values = attrgetter(*TraceJob.__slots__)  # half the time of pickling the jobs themselves
 
 
 def order(job: TraceJob) -> tuple[int, int]:
@@ -47,7 +49,8 @@ def by_submit(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
 
 def _write(run: list[TraceJob], file: IO[bytes]) -> None:
     for first in range(0, len(run), BATCH):
-        pickle.dump(run[first : first + BATCH], file, pickle.HIGHEST_PROTOCOL)
+        batch = [values(job) for job in run[first : first + BATCH]]
+        pickle.dump(batch, file, pickle.HIGHEST_PROTOCOL)
     file.seek(0)
 
 
@@ -57,4 +60,5 @@ def _read(file: IO[bytes]) -> Iterator[TraceJob]:
             batch = pickle.load(file)
         except EOFError:
             return
-        yield from batch
+        for kept in batch:
+            yield TraceJob(*kept)

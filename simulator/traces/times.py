@@ -9,6 +9,7 @@ from functools import lru_cache
 from simulator.traces.record import SECOND_NS, FieldError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PLAIN_EPOCH = EPOCH.replace(tzinfo=None)
 UNKNOWN = frozenset(("", "none", "null", "nan", "nat", "unknown", "n/a"))
 FORM = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 SPAN = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,7}):)?(\d{1,7}):(\d\d)(?:\.\d+)?", re.ASCII)
@@ -31,8 +32,7 @@ def instant_ns(text: str, field: str) -> int:
         when = None
     if when is None:
         raise FieldError(field, "must be YYYY-MM-DD HH:MM:SS", text)
-    whole = when if when.tzinfo else when.replace(tzinfo=UTC)
-    since = whole - EPOCH
+    since = when - (EPOCH if when.tzinfo else PLAIN_EPOCH)
     if since.days < 0:
         raise FieldError(field, "must not be before 1970", text)
     return (since.days * 86_400 + since.seconds) * SECOND_NS + since.microseconds * 1000

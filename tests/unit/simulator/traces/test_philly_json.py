@@ -130,7 +130,7 @@ def test_layout_does_not_matter(
 ) -> None:
     jobs = [job(HOUR, jobid=f'a "{i}" ] }} \\ ü') for i in range(20)]
     whole, _ = read(tmp_path, *jobs, indent=indent)
-    monkeypatch.setattr(load, "MOST_BYTES", 7)  # strings and characters come in pieces
+    monkeypatch.setattr(load, "PIECE_BYTES", 7)  # strings and characters come in pieces
     pieces, told = read(tmp_path, *jobs, indent=indent)
 
     assert told == []
