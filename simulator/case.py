@@ -123,7 +123,7 @@ def run_case(
 
     tally = replay.run(step)
     if not tally.offered:
-        raise InputError(Problem("", "holds no job to replay", str(case.trace)))
+        raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
     totals = metrics.totals(case.fabric.host_count)
     totals["seconds"] = seconds = time.perf_counter() - begin
     totals |= {
@@ -164,6 +164,11 @@ class _Skipped:
         self.kinds: Counter[str] = Counter()
         self._strict = strict
         self._warn = warn
+
+    def told(self) -> str:
+        """What was left out, for a sentence; empty if nothing was."""
+        parts = [f"{count:,} left out: {kind}" for kind, count in sorted(self.kinds.items())]
+        return f" ({'; '.join(parts)})" if parts else ""
 
     def __call__(self, path: Path, bad: BadRecord) -> None:
         problem = Problem(bad.field, bad.told, str(path), bad.line)

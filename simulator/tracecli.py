@@ -109,19 +109,22 @@ def generate_command(
     """
     from scheduler.specs import load_fabric
     from simulator.mixes.fit import fit
+    from simulator.mixes.extent import Extent
     from simulator.mixes.generate import Wanted, generate
     from simulator.mixes.published import MIXES
 
     cluster = load_fabric(fabric)
     hosts, gpus_per_host = cluster.host_count, cluster.gpus_per_host
     wanted = Wanted(fit(MIXES[mix]), jobs, hosts, gpus_per_host, load, seed)
+    extent = Extent()
     head = f"# synthetic: mix {mix}, {jobs} jobs, load {load:g}, {cluster.name}, seed {seed}\n"
 
     def text() -> Iterator[str]:
         yield head
-        yield from _lines(generate(wanted), attach, cluster, seed)
+        yield from _lines(extent.watch(generate(wanted)), attach, cluster, seed)
 
     _write(text(), out)
+    typer.echo(str(extent), err=True)
 
 
 def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:

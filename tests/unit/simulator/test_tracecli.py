@@ -152,5 +152,13 @@ class TestGenerate:
         assert (totals["completed"], totals["rejected"]) == (300, 0)
         assert set(held["by_outcome"]) == {"completed", "cancelled", "failed"}
 
+    def test_it_says_when_the_load_is_never_reached(self) -> None:
+        few = muster(*GENERATE).stderr
+        many = muster(*GENERATE, "--load", "0.001").stderr
+
+        assert few.startswith("300 jobs over ")
+        assert "more jobs are needed" in few
+        assert "more jobs are needed" not in many
+
     def test_a_mix_that_there_is_not(self) -> None:
         assert muster("generate", "--mix", "mine", "--fabric", "ib-24k").exit_code == 2

@@ -43,3 +43,12 @@ def test_what_a_format_assumes_is_recorded(tmp_path: Path) -> None:
     path.write_text(PAI.format("100"))
 
     assert FORMATS["pai"].note in run_case(Case(path, "pai", machine(2)))["assumptions"]
+
+
+def test_a_trace_without_jobs_says_what_it_has_instead(tmp_path: Path) -> None:
+    path = tmp_path / "pai.csv"
+    path.write_text(PAI.format("0"))
+
+    told = r"pai\.csv: holds no job to replay \(1 left out: plan_gpu is 0: a task of CPUs\)"
+    with pytest.raises(InputError, match=told):
+        run_case(Case(path, "pai", machine(2)))
