@@ -108,8 +108,8 @@ def generate_command(
     same bytes.
     """
     from scheduler.specs import load_fabric
-    from simulator.mixes.fit import fit
     from simulator.mixes.extent import Extent
+    from simulator.mixes.fit import fit
     from simulator.mixes.generate import Wanted, generate
     from simulator.mixes.published import MIXES
 
