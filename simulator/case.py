@@ -136,6 +136,7 @@ def run_case(
         "preemptions": metrics.preemptions,
         "preempted_host_s": metrics.preempted_host_ns / SECOND_NS,
         "resizes": metrics.resizes,
+        "largest_job": metrics.largest_job(),
         **metrics.parts(),
         "events_per_second": metrics.events / seconds,
         **_record(case),

@@ -93,6 +93,7 @@ class Metrics:
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
         self.first_submit_ns: int | None = None
         self.last_end_ns: int | None = None
+        self.largest: JobRow | None = None  # of the jobs that ran, the first to end
         self._on_row = on_row
         self._open: dict[str, _Open] = {}
         self._time = NOTHING  # of ended jobs
@@ -164,6 +165,8 @@ class Metrics:
         )
         self._time += account.time
         self.last_end_ns = event.time_ns
+        if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):
+            self.largest = row
         if event.outcome is JobState.COMPLETED:
             self.completed += 1
             self._slowdowns.append(row.slowdown)
@@ -214,6 +217,20 @@ class Metrics:
             "goodput": spent.share,
             "restarts": self.restarts,
             "events": self.events,
+        }
+
+    def largest_job(self) -> dict[str, Any] | None:
+        """The job on most hosts: how long it waited, and took from its first start to its
+        end; None when none has run."""
+        row = self.largest
+        if row is None or row.start_ns is None:
+            return None
+        return {
+            "job": row.name,
+            "hosts": row.hosts,
+            "wait_s": (row.wait_ns or 0) / SECOND_NS,
+            "took_s": (row.end_ns - row.start_ns) / SECOND_NS,
+            "attempts": row.attempts,
         }
 
     def parts(self) -> dict[str, Any]:

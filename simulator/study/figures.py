@@ -22,7 +22,7 @@ class Figure:
     def of(self, totals: Mapping[str, Any]) -> float:
         found: Any = totals
         for step in self.path:
-            found = found[step]
+            found = found[step] if found else 0
         number: float = found
         return number
 
@@ -48,6 +48,8 @@ FIGURES = (
     Figure("utilization", "utilization", ("utilization",), 1, _share),
     Figure("goodput", "goodput", ("goodput",), 1, _share),
     Figure("ettr", "ettr", ("ettr",), 1, _share),
+    Figure("largest_took_s", "largest job took", ("largest_job", "took_s"), -1, duration),
+    Figure("largest_wait_s", "largest job waited", ("largest_job", "wait_s"), -1, duration),
     Figure("host_failures", "host failures", ("host_failures",), 0, _count),
     Figure("restarts", "restarts", ("restarts",), -1, _count),
     Figure("preemptions", "preemptions", ("preemptions",), 0, _count),

@@ -144,7 +144,7 @@ def repeated(table: Table) -> Iterator[tuple[dict[str, Value], dict[str, Range]]
         yield json.loads(where_text), ranges
 
 
-SHOWN = ("wait_mean_s", "wait_p95_s", "makespan_s", "utilization", "goodput", "restarts")
+SHOWN = ("wait_mean_s", "wait_p95_s", "largest_took_s", "utilization", "goodput", "restarts")
 
 
 def rows(table: Table) -> list[list[str]]:
