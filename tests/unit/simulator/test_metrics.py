@@ -110,3 +110,17 @@ def test_what_a_preempted_gang_repeats() -> None:
 
     assert metrics.preemptions == 1
     assert metrics.preempted_host_ns == 2 * 10 * SECOND_NS
+
+
+def test_the_largest_job_is_told_by_what_it_took() -> None:
+    jobs = [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2), trace_job("c", 1, 20, gpus=2)]
+    metrics = replayed(machine(2), jobs, Policy.FIFO).metrics
+
+    assert metrics.largest_job() == {
+        "job": "b",
+        "hosts": 2,
+        "wait_s": 100.0,
+        "took_s": 50.0,
+        "attempts": 1,
+    }
+    assert Metrics().largest_job() is None
