@@ -28,6 +28,7 @@ from simulator.report import Report
 from simulator.run import Refused, Replay, Setting
 from simulator.shapes import Attach, Rule
 from simulator.story import Story
+from simulator.timing import Times
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 
@@ -39,8 +40,10 @@ class Case:
     `failures`: models, presets or files, see failures/. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
-    `attach`: how jobs that are no more than a size get a shape.
-    `failure_scale`: by which the rates of failures are multiplied.
+    `attach`: how jobs that are no more than a size get a shape. `decision_s`: None for as
+    long as decisions do take here and now. `times`: None for the numbers of `costs`.
+    `until_s`: after the first submit everything is cut off. `failure_scale`: by which the
+    rates of failures are multiplied.
     """
 
     trace: Path
@@ -51,7 +54,7 @@ class Case:
     seed: int = 0
     spares: SpareRule = NO_SPARES
     costs: Costs = field(default_factory=Costs)
-    decision_s: float = 0.0
+    decision_s: float | None = 0.0
     strict: bool = False
     since: str | None = None
     limit: int | None = None
@@ -61,6 +64,8 @@ class Case:
     attach: Rule = Rule.RING
     failure_scale: float = 1.0
     placement: Placer = Placer.MINIMUM_CUT
+    times: Times | None = None
+    until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,7 @@ def run_case(
         "resizes": metrics.resizes,
         "largest_job": metrics.largest_job(),
         **metrics.parts(),
+        **(replay.modelled.told(metrics.spent()) if replay.modelled else {}),
         "events_per_second": metrics.events / seconds,
         **_record(case),
         "log_sha256": log.digest,
@@ -189,14 +195,16 @@ def _setting(case: Case) -> Setting:
     return Setting(
         case.fabric,
         limits,
-        case.costs,
+        case.times.costs if case.times else case.costs,
         case.spares,
-        round(case.decision_s * SECOND_NS),
+        None if case.decision_s is None else round(case.decision_s * SECOND_NS),
         case.tenants.tenants if case.tenants else None,
         _windows(case),
         case.assumed_limit_s is not None,
         Attach(case.attach, case.seed),
         placing_by(case.placement, case.seed),
+        case.times,
+        None if case.until_s is None else round(case.until_s * SECOND_NS),
     )
 
 
@@ -248,6 +256,8 @@ def _record(case: Case) -> dict[str, Any]:
         "placement": case.placement.value,
         "seed": case.seed,
         "failures": case.failures,
+        "times": case.times.model_dump() if case.times else None,
+        "until_s": case.until_s,
         "windows": case.windows.document.source if case.windows else None,
         "tenants": case.tenants.tenants.digest if case.tenants else None,
         "fabric": {
@@ -268,7 +278,6 @@ def _record(case: Case) -> dict[str, Any]:
 
 
 def _assumptions(case: Case) -> Iterator[str]:
-    costs = case.costs
     yield mapping.mapping(case.attach)
     if note := find_format(case.trace_format).note:
         yield note
@@ -281,14 +290,30 @@ def _assumptions(case: Case) -> Iterator[str]:
     if case.windows:
         yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
     yield f"spares: {case.spares} for jobs that do not say"
-    yield f"a decision takes {case.decision_s:g} s"
-    yield (
-        f"an interruption loses the work since the last checkpoint ({costs.checkpoint_s} s apart)"
-        f" and {costs.restart_s} s to restart; a failure is noticed after {costs.detect_s} s"
-    )
+    if case.decision_s is None:
+        yield "a decision takes as long as it does here: such a run does not repeat exactly"
+    else:
+        yield f"a decision takes {case.decision_s:g} s"
+    yield _interruption(case)
+    if case.until_s is not None:
+        yield f"{case.until_s / 3600:g} h after the first submit live jobs are cut off"
     if case.failures:
         scale = "" if case.failure_scale == 1 else f", rates x {case.failure_scale:g}"
         told = f"injected failures: {case.failures}{scale}"
         yield f"{told}; those in the recorded run times count as well"
     else:
         yield "no failures are injected; recorded run times contain those of their time"
+
+
+def _interruption(case: Case) -> str:
+    costs, times = case.costs, case.times
+    if times:
+        return (
+            f"times: {times.source}; an interruption loses the work since the last checkpoint"
+            f" ({times.checkpoint.interval_s:g} s apart), and gangs are as fast as their placement"
+            " and the gangs that share uplinks with them allow"
+        )
+    return (
+        f"an interruption loses the work since the last checkpoint ({costs.checkpoint_s} s apart)"
+        f" and {costs.restart_s} s to restart; a failure is noticed after {costs.detect_s} s"
+    )

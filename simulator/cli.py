@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simulator.case import Case, Progress
 
 MOST_WARNINGS = 20
+MOST_DECISION_S = 86_400
 # Spelt out, for the readers are imported only when a command runs; a test compares.
 TRACE_FORMATS = "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster."
 STEPS = 2_000  # kernel steps between two looks at the progress bar
@@ -136,9 +137,28 @@ def replay_command(
             min=0, help="Time until a failure is noticed, which is lost; default: the same, or 0."
         ),
     ] = None,
+    times: Annotated[
+        str | None,
+        typer.Option(
+            help="A time model: default, llama3 or a YAML file, then changes such as"
+            " llama3,checkpoint.interval_s=1800. Takes the place of --checkpoint-s,"
+            " --restart-s and --detect-s; steps take as long as the placement and its"
+            " neighbours make them.",
+            show_default=False,
+        ),
+    ] = None,
+    until_h: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=876_000,
+            help="Cut off whatever is live so long after the first submit.",
+            show_default=False,
+        ),
+    ] = None,
     decision_s: Annotated[
-        float, typer.Option(min=0, max=86_400, help="How long a decision is taken to last.")
-    ] = 0.0,
+        str, typer.Option(help="How long a decision is taken to last; measured: as it does.")
+    ] = "0",
     output: Annotated[
         Format, typer.Option("--format", help="How the totals are written.")
     ] = Format.TABLE,
@@ -155,6 +175,7 @@ def replay_command(
     from simulator.case import Case, costs_of
     from simulator.placers import Placer
     from simulator.shapes import Rule
+    from simulator.timing import load_times
 
     ruled = load_tenants(tenants) if tenants is not None else None
     case = Case(
@@ -166,7 +187,7 @@ def replay_command(
         seed,
         specs.parse_spares(spares),
         costs_of(ruled, checkpoint_s, restart_s, detect_s),
-        decision_s,
+        _decision_s(decision_s),
         strict,
         since,
         limit,
@@ -175,9 +196,27 @@ def replay_command(
         None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
         Rule(attach),
         placement=Placer(placement),
+        times=load_times(times) if times is not None else None,
+        until_s=None if until_h is None else until_h * 3600,
     )
     totals = _run(case, report, parquet)
     typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
+
+
+def _decision_s(text: str) -> float | None:
+    """None: as long as it does take."""
+    from scheduler.problems import InputError, Problem
+
+    if text == "measured":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MOST_DECISION_S:
+        message = f"must be measured, or seconds from 0 to {MOST_DECISION_S:,}, not {text!r}"
+        raise InputError(Problem("--decision-s", message))
+    return seconds
 
 
 def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:

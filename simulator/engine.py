@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -37,9 +38,9 @@ class Engine:
     cannot have.
 
     A decision is due when the log has grown since the last one, or when the last one
-    asked for it, and takes
-    `decision_ns`; commands that arrive meanwhile are admitted at once, and the commit
-    re-checks the plan against them, as in the live service.
+    asked for it, and takes `decision_ns`, or as long as it does take when that is None;
+    commands that arrive meanwhile are admitted at once, and the commit re-checks the plan
+    against them, as in the live service.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Engine:
         fabric: Fabric,
         limits: Limits,
         sink: Sink,
-        decision_ns: int = 0,
+        decision_ns: int | None = 0,
         tenants: Tenants | None = None,
         placing: Placing = placing,
     ) -> None:
@@ -84,9 +85,11 @@ class Engine:
             self.kernel.at(self.kernel.now_ns, self._decide, DECIDE)
 
     def _decide(self) -> None:
+        begin_ns = time.perf_counter_ns()
         find = self._placing(self.state, self._limits)
         plan = decide(self.state, self.kernel.now_ns, self._limits, find)
-        at_ns = self.kernel.now_ns + self._decision_ns
+        took_ns = time.perf_counter_ns() - begin_ns
+        at_ns = self.kernel.now_ns + (took_ns if self._decision_ns is None else self._decision_ns)
         self.kernel.at(at_ns, partial(self._commit, plan), COMMIT)
 
     def _commit(self, plan: Plan) -> None:

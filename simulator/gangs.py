@@ -75,6 +75,11 @@ class Gangs:
         """Whether a gang holds this host, as one of its own or as a spare."""
         return host in self._holder
 
+    def run_on(self, host: str) -> Run | None:
+        """The attempt with ranks on this host; none for a spare of one."""
+        run = self._runs.get(self._holder.get(host, ""))
+        return None if run is None or host in run.spares else run
+
     def feed(self, event: Event) -> tuple[Change, ...]:
         """What this event does to attempts, in order. Cost: O(hosts of the gang)."""
         match event:

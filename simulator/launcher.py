@@ -5,37 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from scheduler.core import State
 from scheduler.core.commands import EndJob
-from scheduler.core.events import Event
+from scheduler.core.events import Event, JobEnded
 from scheduler.core.lifecycle import JobState
 from simulator.engine import END
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel
+from simulator.timing import Timing
 
 
 class Launcher:
     """Reads the log and reports ends through `end`.
 
-    An attempt ends when its job's remaining work is done; one that is interrupted
-    keeps what was checkpointed. Work is host-time, so that a gang with half the replicas
-    takes twice as long: a step takes the same samples in all, and a replica works through
-    its share at the same rate whatever their number. Memory: O(live jobs).
+    An attempt ends when its job's remaining work is done, as `timing` has it; one that is
+    interrupted keeps what was checkpointed. Work is host-time, so that a gang with half the
+    replicas takes twice as long: a step takes the same samples in all, and a replica works
+    through its share at the same rate whatever their number. Memory: O(live jobs).
     """
 
-    def __init__(
-        self, kernel: Kernel, end: Callable[[EndJob], None], state: Callable[[], State]
-    ) -> None:
+    def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], timing: Timing) -> None:
         self._kernel = kernel
         self._end = end
-        self._state = state
+        self._timing = timing
         self._gangs = Gangs()
-        self._work_host_ns: dict[str, int] = {}
+        self._attempt: dict[str, int] = {}
         self._entry: dict[str, int] = {}
-
-    def expect(self, name: str, run_ns: int, hosts: int) -> None:
-        """The job `name` runs so long on so many hosts, when nothing comes between."""
-        self._work_host_ns[name] = run_ns * hosts
+        self._silent: set[str] = set()
 
     def feed(self, event: Event) -> None:
         """Start, stop and end gangs as the log says; `event` is the state's newest."""
@@ -44,24 +39,51 @@ class Launcher:
                 case Began(run):
                     self._start(run)
                 case Stopped(run):
-                    self._cancel(run)
-                case Left(run, _, is_complete):
-                    self._cancel(run)
-                    if is_complete:
-                        del self._work_host_ns[run.name]
+                    self._halt(run.name)
+                case Left(run):
+                    self._cancel(run.name)
+                    self._timing.leave(change)
+            self._hurry()
+        if isinstance(event, JobEnded):
+            self._attempt.pop(event.name, None)
+            self._timing.forget(event.name)
+
+    def silence(self, host: str) -> None:
+        """The host has failed and nobody knows yet: its gang stands still."""
+        self._silent.add(host)
+        run = self._gangs.run_on(host)
+        if run is not None:
+            self._halt(run.name)
+            self._hurry()
+
+    def revive(self, host: str) -> None:
+        """It is known to have failed, or works again."""
+        self._silent.discard(host)
 
     def _start(self, run: Run) -> None:
-        state = self._state()
-        done_host_ns = state.jobs[run.name].goodput.hosts.productive
-        work_ns = -(-(self._work_host_ns[run.name] - done_host_ns) // len(run.hosts))
-        ahead_ns = state.tenants.preemption.costs.overhead_ns(run.attempt) + work_ns
-        report = EndJob(run.name, JobState.COMPLETED, run.attempt)
-        self._entry[run.name] = self._kernel.at(
-            run.start_ns + ahead_ns, partial(self._end, report), END
-        )
+        self._timing.begin(run)
+        self._attempt[run.name] = run.attempt
+        self._await_end(run.name)
+        if self._silent and not self._silent.isdisjoint(run.hosts):
+            self._halt(run.name)
 
-    def _cancel(self, run: Run) -> None:
+    def _await_end(self, name: str) -> None:
+        report = EndJob(name, JobState.COMPLETED, self._attempt[name])
+        end_ns = self._timing.end_ns(name, self._kernel.now_ns)
+        self._entry[name] = self._kernel.at(end_ns, partial(self._end, report), END)
+
+    def _halt(self, name: str) -> None:
+        self._cancel(name)
+        self._timing.halt(name, self._kernel.now_ns)
+
+    def _cancel(self, name: str) -> None:
         """An end that is no longer due must not come: the attempt did not get there."""
-        entry = self._entry.pop(run.name, None)
+        entry = self._entry.pop(name, None)
         if entry is not None:
             self._kernel.cancel(entry)
+
+    def _hurry(self) -> None:
+        """Ends of gangs whose pace is another now."""
+        for name in self._timing.changed():
+            self._cancel(name)
+            self._await_end(name)

@@ -11,7 +11,7 @@ from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, State, Tenants
-from scheduler.core.commands import Command, EndJob, ReportHost, SetWindow, SubmitJob
+from scheduler.core.commands import CancelJob, Command, EndJob, ReportHost, SetWindow, SubmitJob
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
@@ -24,15 +24,19 @@ from simulator.launcher import Launcher
 from simulator.mapping import AS_RING, job_spec, with_tenant
 from simulator.placers import Placing
 from simulator.shapes import Attach
-from simulator.traces.record import TraceJob
+from simulator.timing import Flat, Modelled, Times, Timing
+from simulator.traces.record import SECOND_NS, TraceJob
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is replayed on what. `decision_ns`: how long a decision is taken to last.
+    """What is replayed on what. `decision_ns`: how long a decision is taken to last, None
+    for as long as it does last.
 
     `windows`: those of a replay whose first submit is at that time.
-    `costs`: what interruptions cost, whatever the tenants file says.
+    `costs`: what interruptions cost, whatever the tenants file says; with `times`, the time
+    model, what the scheduler believes. `until_ns`: after the first submit; jobs that are
+    live then are cancelled.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
     `attach`: the shape of jobs of which the trace knows only the size.
     `placing`: who chooses the hosts.
@@ -42,12 +46,14 @@ class Setting:
     limits: Limits = field(default_factory=Limits)
     costs: Costs = field(default_factory=Costs)
     spares: SpareRule = NO_SPARES
-    decision_ns: int = 0
+    decision_ns: int | None = 0
     tenants: Tenants | None = None
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
     attach: Attach = AS_RING
     placing: Placing = placing
+    times: Times | None = None
+    until_ns: int | None = None
 
     @property
     def charged(self) -> Tenants | None:
@@ -90,6 +96,9 @@ class Replay:
         on_refused: Callable[[Refused], None] | None = None,
     ) -> None:
         self.tally = Tally()
+        self.modelled = Modelled(setting.fabric, setting.times) if setting.times else None
+        self._timing: Timing = self.modelled or Flat(lambda: self._engine.state)
+        self._down_ns: dict[str, int] = {}
         self._setting = setting
         self._jobs = iter(jobs)
         self._outages = iter(outages)
@@ -102,6 +111,8 @@ class Replay:
         if first is None:
             return self.tally
         self._start(first)
+        if self._setting.until_ns is not None:
+            self._kernel.at(self._zero_ns + self._setting.until_ns, self._stop, ARRIVAL)
         while (self._next is not None or self._engine.state.jobs) and self._kernel.step():
             if on_step:
                 on_step()
@@ -110,7 +121,7 @@ class Replay:
     def _start(self, first: TraceJob) -> None:
         self._zero_ns = first.submit_ns
         self._kernel = Kernel(first.submit_ns)
-        self._launcher = Launcher(self._kernel, self._end, lambda: self._engine.state)
+        self._launcher = Launcher(self._kernel, self._end, self._timing)
         self._engine = Engine(
             self._kernel,
             self._setting.fabric,
@@ -125,6 +136,14 @@ class Replay:
                 raise BadInput("windows", refusal.message)
         self._await_job(first)
         self._await_outage()
+
+    def _stop(self) -> None:
+        """The time is over: nothing more arrives, and what is live is cut off."""
+        self._jobs = iter(())
+        self._await_job(None)
+        for name in tuple(self._engine.state.jobs):
+            if refusal := self._engine.send(CancelJob(name)):
+                raise RuntimeError(f"{name} could not be cut off: {refusal.message}")
 
     def _record(self, event: Event, state: State) -> None:
         self._launcher.feed(event)
@@ -148,7 +167,7 @@ class Replay:
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:
             hosts = spec.request.hosts_needed(setting.fabric.gpus_per_host)
-            self._launcher.expect(spec.name, job.run_ns, hosts)
+            self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
         else:
             self.tally.refused[refusal.code.value] += 1
             if self._on_refused:
@@ -161,10 +180,33 @@ class Replay:
             self._kernel.at(self._zero_ns + outage.time_ns, partial(self._report, outage), HEALTH)
 
     def _report(self, outage: Outage) -> None:
+        """The scheduler hears of it at once, or when the failure is detected."""
+        after_ns = self._detection_ns(outage)
+        if after_ns:
+            if outage.is_down:
+                self._launcher.silence(outage.host)
+            at_ns = self._kernel.now_ns + after_ns
+            self._kernel.at(at_ns, partial(self._tell, outage), HEALTH)
+        else:
+            self._tell(outage)
+        self._await_outage()
+
+    def _detection_ns(self, outage: Outage) -> int:
+        """A repair that comes before the failure was heard of is told right after it."""
+        times, now_ns = self._setting.times, self._kernel.now_ns
+        if times is None:
+            return 0
+        if not outage.is_down:
+            return max(0, self._down_ns.pop(outage.host, now_ns) - now_ns)
+        after_ns = round(times.detection_s(outage.cause) * SECOND_NS)
+        self._down_ns[outage.host] = now_ns + after_ns
+        return after_ns
+
+    def _tell(self, outage: Outage) -> None:
+        self._launcher.revive(outage.host)
         signal = "host-down" if outage.is_down else "repaired"
         if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
             raise RuntimeError(f"an outage was refused: {refusal.message}")
-        self._await_outage()
 
 
 def run_script(

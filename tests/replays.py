@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from placement.fabric import Fabric, from_spec
 from placement.request import NO_SPARES, SpareRule
-from scheduler.core import Limits, Policy, State, apply
+from scheduler.core import Limits, Policy, State, Tenants, apply
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted
 from simulator.failures import Outage
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting, Tally
+from simulator.timing import Modelled, Times
 from simulator.traces.record import SECOND_NS, TraceJob
 
 
@@ -64,6 +65,7 @@ class World:
     rows: dict[str, JobRow]
     metrics: Metrics
     tally: Tally
+    modelled: Modelled | None = None
 
     def starts_s(self) -> dict[str, float]:
         """First start of each job."""
@@ -85,6 +87,9 @@ def replayed(
     spares: SpareRule = NO_SPARES,
     costs: Costs | None = None,
     decision_ns: int = 0,
+    times: Times | None = None,
+    until_s: float | None = None,
+    tenants: Tenants | None = None,
 ) -> World:
     """Replay to the end."""
     costs = costs or Costs()
@@ -100,9 +105,19 @@ def replayed(
         log.append(event)
         metrics.feed(event, state)
 
-    setting = Setting(fabric, Limits(policy=policy), costs, spares, decision_ns)
-    tally = Replay(setting, jobs, sink, outages).run()
-    return World(fabric, log, rows, metrics, tally)
+    setting = Setting(
+        fabric,
+        Limits(policy=policy),
+        times.costs if times else costs,
+        spares,
+        decision_ns,
+        tenants,
+        times=times,
+        until_ns=None if until_s is None else round(until_s * SECOND_NS),
+    )
+    replay = Replay(setting, jobs, sink, outages)
+    tally = replay.run()
+    return World(fabric, log, rows, metrics, tally, replay.modelled)
 
 
 def measured(log: Iterable[Event]) -> Metrics:

@@ -1,0 +1,44 @@
+"""Two numbers for every gang: a restart, and the time between two checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from placement.request import Request
+from scheduler.core import State
+from simulator.gangs import Left, Run
+
+
+class Flat:
+    """The costs that the scheduler counts with, wherever a gang lies and however large: what
+    is left to do is what its account says has not been done."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._state = state
+        self._work_host_ns: dict[str, int] = {}
+        self._end_ns: dict[str, int] = {}
+
+    def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
+        self._work_host_ns[name] = run_ns * hosts
+
+    def begin(self, run: Run) -> None:
+        state = self._state()
+        done_host_ns = state.jobs[run.name].goodput.hosts.productive
+        work_ns = -(-(self._work_host_ns[run.name] - done_host_ns) // len(run.hosts))
+        ahead_ns = state.tenants.preemption.costs.overhead_ns(run.attempt) + work_ns
+        self._end_ns[run.name] = run.start_ns + ahead_ns
+
+    def halt(self, name: str, now_ns: int) -> None:
+        """The account knows when a gang stood still."""
+
+    def leave(self, left: Left) -> None:
+        self._end_ns.pop(left.run.name, None)
+
+    def end_ns(self, name: str, now_ns: int) -> int:
+        return self._end_ns[name]
+
+    def changed(self) -> Sequence[str]:
+        return ()
+
+    def forget(self, name: str) -> None:
+        self._work_host_ns.pop(name, None)

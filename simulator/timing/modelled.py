@@ -1,0 +1,220 @@
+"""The time model at work: how far each gang is, and what it waits for.
+
+A gang's clock counts work and checkpoint writes; it runs at 1 / stretch of real time, the
+stretch being that of its placement among its neighbours (network.py). When a gang that
+shares uplinks starts or stops, the clocks of those beside it change pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placement.fabric import Fabric
+from placement.model import parameter_count
+from placement.replicas import sized
+from placement.request import Request
+from scheduler.core.goodput import Goodput, Parts
+from simulator.gangs import Left, Run
+from simulator.timing.knobs import Times
+from simulator.timing.network import ALONE, GangLoad, Link, Network
+from simulator.timing.spent import PARTS, Spent
+from simulator.traces.record import SECOND_NS
+
+MILLION = 1_000_000  # clocks run at whole parts per million
+
+
+@dataclass(slots=True)
+class _Clock:
+    """One attempt. `clock_ns` at `at_ns`, running at `rate` ppm; it starts at `ready_ns`.
+
+    One period of the clock is `interval_ns` of work and `write_ns` of writing.
+    """
+
+    run: Run
+    load: GangLoad
+    work_ns: int
+    ready_ns: int
+    at_ns: int
+    interval_ns: int
+    write_ns: int
+    clock_ns: int = 0
+    rate: int = MILLION
+    halt_ns: int | None = None
+
+    def settle(self, now_ns: int) -> None:
+        """Count up to now, or to when it came to stand still."""
+        until_ns = now_ns if self.halt_ns is None else min(now_ns, self.halt_ns)
+        elapsed_ns = until_ns - max(self.at_ns, self.ready_ns)
+        if elapsed_ns > 0:
+            self.clock_ns += elapsed_ns * self.rate // MILLION
+        self.at_ns = max(self.at_ns, until_ns)
+
+    @property
+    def end_ns(self) -> int:
+        """When the work is done at this pace."""
+        writes = max(0, self.work_ns - 1) // self.interval_ns
+        ahead_ns = self.work_ns + writes * self.write_ns - self.clock_ns
+        return max(self.at_ns, self.ready_ns) - (-max(0, ahead_ns) * MILLION // self.rate)
+
+    def spent(self, left: Left) -> Spent:
+        """What became of the attempt's time. Its clock is settled."""
+        ran_ns = left.ran_ns
+        halt_ns = self.run.start_ns + ran_ns if self.halt_ns is None else self.halt_ns
+        alive_ns = max(0, min(ran_ns, halt_ns - self.run.start_ns))
+        restart_ns = min(alive_ns, self.ready_ns - self.run.start_ns)
+        writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
+        work_ns = writes * self.interval_ns + min(part_ns, self.interval_ns)
+        kept_ns = writes * self.interval_ns
+        if left.is_complete:
+            work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns)
+        writing_ns = max(0, self.clock_ns - work_ns)
+        return Spent(
+            kept_ns,
+            work_ns - kept_ns,
+            ran_ns - alive_ns,
+            restart_ns,
+            writing_ns,
+            alive_ns - restart_ns - work_ns - writing_ns,
+        )
+
+
+class Modelled:
+    """Timing of the gangs of one replay. Memory: O(live jobs)."""
+
+    def __init__(self, fabric: Fabric, times: Times) -> None:
+        self._fabric = fabric
+        self._times = times
+        self._network = Network(fabric, times.network.comm_share)
+        self.time = Spent()  # of attempts that are over
+        self.host_time = Spent()
+        self._requests: dict[str, Request] = {}
+        self._remaining_host_ns: dict[str, int] = {}
+        self._clocks: dict[str, _Clock] = {}
+        self._on: dict[Link, dict[str, float]] = {}
+        self._last_hosts: dict[str, tuple[str, ...]] = {}
+        self._changed: dict[str, None] = {}
+
+    def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
+        self._requests[name] = request
+        self._remaining_host_ns[name] = run_ns * hosts
+
+    def begin(self, run: Run) -> None:
+        request = self._request(run)
+        work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
+        is_known = self._times.network.is_modelled
+        load = self._network.load(request, run.hosts) if is_known else ALONE
+        ready_ns = run.start_ns + self._start_ns(run, request)
+        point = self._times.checkpoint
+        write_s = self._moved_s(request, point.kind, point.write_gb_per_s) + point.stall_s
+        self._clocks[run.name] = _Clock(
+            run,
+            load,
+            work_ns,
+            ready_ns,
+            run.start_ns,
+            round(point.interval_s * SECOND_NS),
+            round(write_s * SECOND_NS),
+        )
+        self._last_hosts[run.name] = run.hosts
+        for sent in load.sent:
+            self._on.setdefault(sent.link, {})[run.name] = sent.mean
+        self._pace(load, run.start_ns)
+
+    def halt(self, name: str, now_ns: int) -> None:
+        clock = self._clocks[name]
+        if clock.halt_ns is not None:
+            return
+        clock.settle(now_ns)
+        clock.halt_ns = now_ns
+        for sent in clock.load.sent:
+            del self._on[sent.link][name]
+        self._changed.pop(name, None)
+        self._pace(clock.load, now_ns)
+
+    def leave(self, left: Left) -> None:
+        name, hosts = left.run.name, len(left.run.hosts)
+        self.halt(name, left.run.start_ns + left.ran_ns)
+        spent = self._clocks.pop(name).spent(left)
+        self._remaining_host_ns[name] -= spent.productive * hosts
+        self.time = self.time.plus(spent)
+        self.host_time = self.host_time.plus(spent, hosts)
+
+    def end_ns(self, name: str, now_ns: int) -> int:
+        clock = self._clocks[name]
+        clock.settle(now_ns)
+        return max(now_ns, clock.end_ns)
+
+    def changed(self) -> Sequence[str]:
+        names = tuple(self._changed)
+        self._changed.clear()
+        return names
+
+    def forget(self, name: str) -> None:
+        for kept in (self._requests, self._remaining_host_ns, self._last_hosts):
+            kept.pop(name, None)
+
+    def told(self, account: Goodput) -> dict[str, Any]:
+        """What the time of jobs and of their hosts went to, in the totals' own form.
+
+        `account`: the scheduler's, which knows who waited and which hosts stood by.
+        Attempts that still run count as productive, as they do there. Units: seconds.
+        """
+        time = _parts(self.time, account.time)
+        hosts = _parts(self.host_time, account.hosts)
+        held_s = sum(hosts.values()) - hosts["queueing"]
+        whole_s = sum(time.values()) - time.pop("spare")
+        return {
+            "goodput": hosts["productive"] / held_s if held_s else 0.0,
+            "ettr": time["productive"] / whole_s if whole_s else 0.0,
+            "job_s": time,
+            "host_s": hosts,
+        }
+
+    def _request(self, run: Run) -> Request:
+        """At the size that the gang has now."""
+        request = self._requests[run.name]
+        needed = request.hosts_needed(self._fabric.gpus_per_host)
+        return sized(request, request.parallelism.dp * len(run.hosts) // needed)
+
+    def _start_ns(self, run: Run, request: Request) -> int:
+        if run.attempt == 1:
+            return 0
+        times, point = self._times, self._times.checkpoint
+        kind, rate = point.kind, point.load_gb_per_s
+        if kind == "local" and run.hosts != self._last_hosts.get(run.name):
+            kind, rate = "remote", point.remote_gb_per_s
+        load_s = self._moved_s(request, kind, rate)
+        init_s = times.init_s(request.parallelism.world_size)
+        return round((times.process_start_s + init_s + load_s + times.warmup_s) * SECOND_NS)
+
+    def _moved_s(self, request: Request, kind: str, gb_per_s: float) -> float:
+        """To write or to load the state of a gang, of which each part is moved once."""
+        state = self._times.checkpoint.gb_per_gpu * 1e9 * request.parallelism.world_size
+        if request.model is not None:
+            state = self._times.checkpoint.bytes_per_parameter * parameter_count(request.model)
+        ways = 1 if kind == "remote" else request.hosts_needed(self._fabric.gpus_per_host)
+        return state / (ways * gb_per_s * 1e9)
+
+    def _pace(self, load: GangLoad, now_ns: int) -> None:
+        """New rates for the gangs on these uplinks. Cost: O(gangs on them)."""
+        beside = dict.fromkeys(name for sent in load.sent for name in self._on[sent.link])
+        for name in beside:
+            clock = self._clocks[name]
+            others = {
+                sent.link: sum(m for other, m in self._on[sent.link].items() if other != name)
+                for sent in clock.load.sent
+            }
+            rate = max(1, round(MILLION / clock.load.beside(others)))
+            if rate != clock.rate:
+                clock.settle(now_ns)
+                clock.rate = rate
+                self._changed[name] = None
+
+
+def _parts(spent: Spent, account: Parts) -> dict[str, float]:
+    parts = {name: getattr(spent, name) for name in PARTS}
+    parts["productive"] += account.running - spent.ran
+    parts |= {name: getattr(account, name) for name in ("rescheduling", "queueing", "spare")}
+    return {name: value / SECOND_NS for name, value in parts.items()}

@@ -1,0 +1,270 @@
+"""Replays under the time model, small enough to follow by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from placement.parallelism import Parallelism
+from placement.request import NO_SPARES, Request
+from scheduler.core import Tenants
+from scheduler.core.events import GangSwapped, HostMoved, JobStarted
+from scheduler.core.job import JobSpec
+from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.tenants import Restarts
+from simulator.failures import parse
+from simulator.gangs import Left, Run
+from simulator.timing import PARTS, Modelled, Spent, Times, load_times
+from simulator.timing.network import Network
+from simulator.traces.record import SECOND_NS, TraceJob
+from tests.replays import World, down, machine, replayed, trace_job, up
+from tests.unit.simulator.timing.test_network import fabric
+
+HOUR = 3600
+FORGIVING = Tenants(restarts=Restarts(avoid_s=0))  # a gang takes back the host that stopped it
+# 10 s to notice, 5 + 3 + 2 + 10 s to start again, 1,000 s of work and 4 s of writing by turns
+PLAIN = (
+    "default,detection.default_s=10,detection.by_cause.quick=0,process_start_s=5,"
+    "checkpoint.interval_s=1000,checkpoint.gb_per_gpu=1,checkpoint.write_gb_per_s=0.5,"
+    "checkpoint.load_gb_per_s=1,checkpoint.stall_s=0,warmup_s=10"
+)
+
+
+def times(more: str = "") -> Times:
+    found = load_times(PLAIN + more)
+    # 3 s at 2 GPUs
+    return found.model_copy(update={"communicators": [point(2, 3)]})
+
+
+def point(gpus: int, seconds: float) -> Any:
+    example = load_times("default").communicators[0]
+    return example.model_copy(update={"gpus": gpus, "seconds": seconds})
+
+
+def split(world: World) -> dict[str, float]:
+    """Host-seconds by what they went into, without what is 0."""
+    assert world.modelled
+    parts = {name: getattr(world.modelled.host_time, name) / SECOND_NS for name in PARTS}
+    return {name: value for name, value in parts.items() if value}
+
+
+def test_writes_come_between_intervals_and_never_at_the_end() -> None:
+    def end_s(run_s: int) -> float:
+        return replayed(machine(2), [trace_job("a", 0, run_s, 2)], times=times()).ends_s()["a"]
+
+    assert end_s(1_000) == 1_000
+    assert end_s(1_001) == 1_005
+    assert end_s(3_000) == 3_008
+
+
+def test_an_interruption_by_hand() -> None:
+    """Fails at 2,500 s: 2 x 1,004 s are saved, 492 s are not. 10 s unnoticed, 5 + 3 + 2 +
+    10 s to start, then 1,600 s of work with one write."""
+    job = trace_job("a", 0, HOUR, gpus=2)
+    world = replayed(machine(3), [job], outages=[down(2_500, "z0-h0")], times=times())
+    fails = [e for e in world.log if isinstance(e, HostMoved) and e.move is HostMove.FAIL]
+
+    assert fails[0].time_ns == 2_510 * SECOND_NS
+    assert world.ends_s() == {"a": 2_510 + 20 + 1_600 + 4}
+    assert split(world) == {
+        "productive": 2 * HOUR,
+        "rework": 2 * 492,
+        "restart": 2 * 20,
+        "checkpoint": 2 * 3 * 4,
+        "detection": 2 * 10,
+    }
+
+
+def test_detection_depends_on_the_cause() -> None:
+    quick = [down(2_500, "z0-h0")]
+    quick = [type(o)(o.time_ns, o.host, o.is_down, "quick") for o in quick]
+    world = replayed(machine(3), [trace_job("a", 0, HOUR, 2)], outages=quick, times=times())
+
+    assert world.ends_s() == {"a": 2_500 + 20 + 1_600 + 4}
+
+
+def test_a_process_that_crashes_starts_again_in_place() -> None:
+    outages = [down(2_500, "z0-h0"), up(2_500, "z0-h0")]
+    world = replayed(
+        machine(2),
+        [trace_job("a", 0, HOUR, 2)],
+        outages=outages,
+        times=times(),
+        tenants=FORGIVING,
+    )
+    swaps = [e.swaps for e in world.log if isinstance(e, GangSwapped)]
+
+    assert swaps == [()]
+    assert world.ends_s() == {"a": 2_510 + 20 + 1_600 + 4}
+
+
+def test_a_gang_on_a_host_that_failed_unnoticed_stands_still() -> None:
+    """The host is free when it fails at 95 s and is heard of at 105 s; the gang starts on it
+    at 100 s."""
+    jobs = [trace_job("first", 0, 1), trace_job("a", 100, 500, 2)]
+    world = replayed(machine(3), jobs, outages=[down(95, "z0-h0")], times=times())
+    started = next(e for e in world.log if isinstance(e, JobStarted) and e.name == "a")
+
+    assert "z0-h0" in started.hosts
+    assert world.ends_s()["a"] == 105 + 20 + 500
+    assert split(world)["detection"] == 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "same_hosts", "load_s"),
+    [
+        ("remote", False, 2.0),  # 2 GB at 1 GB/s
+        ("peer", False, 1.0),  # each host its GB
+        ("local", True, 1.0),
+        ("local", False, 4.0),  # the disk went with the host: 2 GB at 0.5 GB/s
+    ],
+)
+def test_what_a_load_takes(kind: str, same_hosts: bool, load_s: float) -> None:
+    changes = f",checkpoint.kind={kind},checkpoint.remote_gb_per_s=0.5"
+    outages = [down(2_500, "z0-h0"), *([up(2_500, "z0-h0")] if same_hosts else [])]
+    world = replayed(
+        machine(3),
+        [trace_job("a", 0, HOUR, 2)],
+        outages=outages,
+        times=times(changes),
+        tenants=FORGIVING,
+    )
+
+    assert split(world)["restart"] == 2 * (5 + 3 + load_s + 10)
+
+
+def test_the_state_of_a_model_is_counted_by_its_parameters() -> None:
+    """Llama 3 405B: 405.9 B x 12 bytes over 2 TB/s are 2.4 s, and 7.6 s of stall: 10 s."""
+    from placement.model import parameter_count
+    from scripts.published.traffic import LLAMA3_RUNS
+
+    request, roce = LLAMA3_RUNS[1], machine(2_048, 8)
+    timing = Modelled(roce, load_times("llama3"))
+    timing.expect("a", 1_000 * SECOND_NS, request, 2_048)
+    timing.begin(Run("a", 1, roce.hosts, (), 0))
+
+    assert request.model is not None
+    write_s = 12 * parameter_count(request.model) / 2e12 + 7.6
+    assert write_s == pytest.approx(10, abs=0.05)
+    assert timing.end_ns("a", 0) == pytest.approx((1_000 + 2 * write_s) * SECOND_NS)
+
+
+def spread(name: str, run_s: float, hosts: int, submit_s: float = 0, nbytes: int = 10) -> TraceJob:
+    """A gang in pairs of replicas that send much between hosts."""
+    request = Request(Parallelism(dp=8 * hosts), traffic=(("dp", nbytes),), spares=NO_SPARES)
+    spec = JobSpec(name, request, 0, None)
+    return TraceJob(
+        name, round(submit_s * SECOND_NS), round(run_s * SECOND_NS), 0, 8 * hosts, spec=spec
+    )
+
+
+def test_a_gang_over_a_narrow_uplink_takes_as_much_longer() -> None:
+    narrow = fabric(oversubscription=64)
+    world = replayed(narrow, [spread("a", 1_000, 16)], times=load_times("default"))
+    hosts = next(e.hosts for e in world.log if isinstance(e, JobStarted))
+    stretch = Network(narrow, 0.3).load(spread("a", 1, 16).spec.request, hosts).stretch  # type: ignore[union-attr]
+
+    assert stretch > 1.05
+    assert world.ends_s()["a"] == pytest.approx(1_000 * stretch, rel=1e-5)
+    assert split(world)["network"] == pytest.approx(16 * 1_000 * (stretch - 1), rel=1e-3)
+
+
+def test_the_network_can_be_left_out() -> None:
+    flat = load_times("default,network.is_modelled=false")
+    world = replayed(fabric(64), [spread("a", 1_000, 16)], times=flat)
+
+    assert world.ends_s()["a"] == 1_000
+
+
+def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
+    """Two gangs of 8 hosts on the free halves of two zones, one of them half as long."""
+    narrow = fabric(oversubscription=64)
+    network = Network(narrow, 0.3)
+    timing = Modelled(narrow, load_times("default"))
+    hosts = {
+        "a": tuple(f"z{i // 4}-h{i % 4}" for i in range(8)),
+        "b": tuple(f"z{i // 4}-h{4 + i % 4}" for i in range(8)),
+    }
+    request = spread("x", 1, 8).spec.request  # type: ignore[union-attr]
+    load = network.load(request, hosts["a"])
+    shared = load.beside({sent.link: sent.mean for sent in load.sent})
+    for name, placed in hosts.items():
+        timing.expect(name, 100 * SECOND_NS, request, 8)
+        timing.begin(Run(name, 1, placed, (), 0))
+
+    assert shared > load.stretch > 1
+    assert set(timing.changed()) == {"a", "b"}
+    assert timing.end_ns("a", 0) == pytest.approx(100 * shared * SECOND_NS, rel=1e-5)
+
+    half_ns = round(50 * shared * SECOND_NS)
+    timing.leave(Left(Run("b", 1, hosts["b"], (), 0), half_ns, False))
+
+    assert timing.changed() == ("a",)
+    expected_s = 50 * shared + 50 * load.stretch
+    assert timing.end_ns("a", half_ns) == pytest.approx(expected_s * SECOND_NS, rel=1e-4)
+
+
+def test_a_replay_moves_the_ends_of_gangs_whose_neighbours_come_and_go() -> None:
+    """Three gangs of 5 leave 3 hosts in each of 3 zones; two gangs of 4 share them."""
+    fill = [spread(f"fill{i}", 9_000, 5) for i in range(3)]
+    a, b = spread("a", 1_000, 4, submit_s=10), spread("b", 100, 4, submit_s=300)
+    three = fabric(oversubscription=64, zones=3)
+    alone = replayed(three, [*fill, a], times=load_times("default"))
+    both = replayed(three, [*fill, a, b], times=load_times("default"))
+    zones = {
+        e.name: {h[:2] for h in e.hosts}
+        for e in both.log
+        if isinstance(e, JobStarted) and e.name in "ab"
+    }
+    ran_s = {name: both.ends_s()[name] - both.starts_s()[name] for name in "ab"}
+
+    assert [len(found) for found in zones.values()] == [2, 2]
+    assert zones["a"] & zones["b"]
+    later_s = both.ends_s()["a"] - alone.ends_s()["a"]
+    assert 0 < later_s < ran_s["b"]  # slower, and only while b ran
+
+
+def test_one_tier_machines_do_not_know_the_network() -> None:
+    jobs = [trace_job(f"j{i}", i, 100 + i, 1 + i % 3) for i in range(20)]
+    calm = load_times("default,checkpoint.interval_s=1000000")
+
+    flat, modelled = replayed(machine(4), jobs), replayed(machine(4), jobs, times=calm)
+
+    assert modelled.starts_s() == flat.starts_s()
+    assert modelled.ends_s() == flat.ends_s()
+
+
+def test_the_parts_add_up_to_what_was_held() -> None:
+    narrow = fabric(oversubscription=64)
+    jobs = [spread(f"j{i}", 50_000 + 977 * i, 3 + i % 4, 1_000 * i) for i in range(12)]
+    outages = parse("poisson:rate=400,repair_h=2;poisson:rate=100,repair_h=0,cause=quick")
+    world = replayed(
+        narrow, jobs, outages=outages(narrow, 1), times=times(), until_s=400_000, decision_ns=5
+    )
+    assert world.modelled
+    account = world.metrics.spent()
+    told = world.modelled.told(account)
+
+    assert world.metrics.restarts > 20
+    assert all(value >= 0 for value in told["host_s"].values())
+    assert sum(told["host_s"].values()) * SECOND_NS == pytest.approx(account.hosts.total)
+    assert sum(told["job_s"].values()) * SECOND_NS == pytest.approx(account.time.total)
+    assert told["host_s"]["checkpoint"] > 0 < told["host_s"]["network"]
+    assert told["goodput"] < account.share  # which takes writes and slow steps for work
+
+
+def test_whatever_is_live_is_cut_off_when_the_time_is_over() -> None:
+    jobs = [trace_job("a", 0, 100), trace_job("b", 0, 10_000), trace_job("late", 900, 5)]
+    world = replayed(machine(2), jobs, times=times(), until_s=500)
+    outcomes = {name: row.outcome for name, row in world.rows.items()}
+
+    assert outcomes == {"a": JobState.COMPLETED, "b": JobState.CANCELLED}
+    assert world.ends_s() == {"a": 100, "b": 500}
+
+
+def test_sums_of_parts_count_hosts() -> None:
+    total = Spent(1, 2, 3, 4, 5, 6).plus(Spent(10, 10, 10, 10, 10, 10), 2)
+
+    assert total == Spent(21, 22, 23, 24, 25, 26)
+    assert total.ran == 141
