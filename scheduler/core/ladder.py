@@ -206,7 +206,7 @@ class Climb:
         cuts = cut(self.state.loaded_fabric, job.request, hosts)
         pairs = enumerate(zip(job.hosts, hosts, strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
-        if plain is not None and cuts[:1] >= plain.cuts[:1] and not self._cuts_less(cuts, plain):
+        if plain is not None and not self._cuts_less(cuts, plain):
             yield Step(Rung.REPLACE, note="it would cut no less"), None
             return
         step = self._step(Rung.REPLACE, moves, cuts)
