@@ -74,6 +74,9 @@ drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
 	$(BIN)/python -m tests.bench.routing
 
+bench-restart: $(READY) ## how fast a gang of 16,384 GPUs that lost hosts goes on, in process and by a server
+	$(BIN)/python -m tests.bench.bench_restart $(ARGS)
+
 bench-metrics: $(READY) ## submits on a server with metrics beside one without: what they cost
 	$(BIN)/python -m tests.bench.bench_metrics
 

@@ -228,11 +228,17 @@ class _Placer:
             return self._everywhere(free_by_zone.tolist())
         capacities = [int(n) for n in free_by_zone]
         wanted = self._reserved(capacities)
-        grid, step = self._zones(grids, capacities, wanted)
+        room = [c - w for c, w in zip(capacities, wanted, strict=True)]
+        is_kept = self.sizing.in_zone and self.request.spares.is_auto and sum(room) >= self.gang
+        usual = capacities, wanted
+        grid, step = self._zones(grids, *((room, [0] * len(room)) if is_kept else usual))
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
-        return seating, ways, grid.to_bytes(step.bound)
+        bound = step.bound
+        if is_kept:  # of those that keep spares in each zone: others may cut less
+            bound = by_sizes(grid, capacities) if grids and self.limits.rounds else 0
+        return seating, ways, grid.to_bytes(bound)
 
     def _reserved(self, capacities: list[int]) -> list[int]:
         """Spares that zones of these capacities should keep."""

@@ -30,7 +30,8 @@ class Sizing:
     `epsilon`: how often a zone may run out of spares, as a share of the time. `racks`:
     whole racks held in each zone of a gang on top, against the loss of a switch.
     `others`, `held`: by outermost domain, hosts of other gangs that share their spares
-    with this one, and those spares.
+    with this one, and those spares. `in_zone`: spares stand by in each zone of a gang even
+    where it cuts more for it.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -39,6 +40,7 @@ class Sizing:
     racks: int = 0
     others: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
+    in_zone: bool = False
 
     def size(self, hosts: int) -> int:
         """Spares for so many hosts of one zone, whole racks aside."""

@@ -110,6 +110,7 @@ class _SparesKeys(Keys):
     prior_host_days: Number = SPARES.prior_host_days
     prior_repairs: Count = SPARES.prior_repairs
     racks: Number = SPARES.racks
+    in_zone: Flag = SPARES.in_zone
 
 
 class _RestartsKeys(Keys):
@@ -215,6 +216,7 @@ def _spares(keys: _SparesKeys) -> SparePolicy:
         keys.prior_host_days,
         keys.prior_repairs,
         keys.racks,
+        keys.in_zone,
     )
 
 

@@ -185,12 +185,16 @@ def _swapped(state: State, event: GangSwapped) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
     joined = {swap.block: fabric.index_by_name[swap.joined] for swap in event.swaps}
-    hosts = tuple(joined.get(block, host) for block, host in enumerate(job.hosts))
+    now = after(JOB_MOVES, job.state, JobMove.SWAP)
+    after_swap = list(job.hosts)
+    for block, host in joined.items():
+        after_swap[block] = host
+    hosts = tuple(after_swap)
     # The bound holds for the hosts that were free at the start: its spares were.
     is_bounded = set(joined.values()) <= set(job.spares)
     running = replace(
         job,
-        state=after(JOB_MOVES, job.state, JobMove.SWAP),
+        state=now,
         attempt=event.attempt,
         start_ns=event.time_ns,
         state_ns=event.time_ns,

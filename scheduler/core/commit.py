@@ -279,7 +279,8 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
     is_due = action.is_asked or _leaves_what_it_must(state, job, action)
     if job.state is JobState.RUNNING and not is_due:
         return f"job {action.name}: runs on, its hosts need not be left any more"
-    if any(state.host(host).state not in RUNS for host in hosts):
+    ill = hostset.members(hostset.of(hosts) & state.unhealthy)
+    if any(state.host(host).state not in RUNS for host in ill):
         return f"job {action.name}: another host failed meanwhile"
     shut = avoided(job, state.tenants.restarts, now_ns)
     if shut & hostset.of(hosts) and job.state is JobState.INTERRUPTED:

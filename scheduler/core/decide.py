@@ -78,6 +78,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         return Plan(state.version, first)
     if not first and _is_idle(state):
         return Plan(state.version, look_again_ns=next_edge_ns(state))
+    if first and not state.queue:  # a gang stands still; all else has time until it runs
+        return Plan(state.version, first)
     moved = _after(state, first, now_ns)
     desk = Desk(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]

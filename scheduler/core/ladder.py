@@ -32,6 +32,7 @@ from scheduler.core.takeback import Lent
 from scheduler.core.words import hosts_text, listed
 
 REPLACED_TREES = 400  # slicing trees tried when a gang is placed again
+WORTH_MOVING = 0.25  # of what every way costs: so much a larger cut costs at least
 MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near where it was
 
 Way = Swap | Resize | Requeue
@@ -96,19 +97,22 @@ class Climb:
         """Each rung with its step; None: it cannot be had."""
         plain = self._swaps(self.loss.free)
         is_home = plain is not None and self._is_home(plain)
+        away: tuple[Step, Way] | None = None
         if plain is not None and is_home:
             yield self._swapped(Rung.ZONE, plain)
         else:
             yield Step(Rung.ZONE, note=self._short_text()), None
             yield self._lender()
             if plain is not None:
-                yield self._swapped(Rung.AWAY, plain)
+                away = self._swapped(Rung.AWAY, plain)
+                yield away
             else:
                 yield Step(Rung.AWAY, note=self._few_text()), None
         if not is_home:
             yield self._preempting()
         yield from self._shrinking()
-        yield from self._replacing(plain)
+        if self._is_worth(away[0] if away else None):
+            yield from self._replacing(plain)
         yield self._waiting(plain is None)
 
     def _swaps(self, others: HostSet) -> Swaps | None:
@@ -211,6 +215,12 @@ class Climb:
             return
         step = self._step(Rung.REPLACE, moves, cuts)
         yield step, Swap(job.name, moves, cuts, end_ns=self.end_ns)
+
+    def _is_worth(self, step: Step | None) -> bool:
+        """Whether the larger cut of a swap costs enough that other blocks might move."""
+        if step is None or step.gpu_s is None:
+            return True
+        return step.gpu_s > self.prices.common_s * (1 + WORTH_MOVING)
 
     @staticmethod
     def _cuts_less(cuts: tuple[TierCut, ...], plain: Swaps) -> bool:

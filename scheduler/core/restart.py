@@ -22,6 +22,8 @@ from scheduler.core.state import State
 from scheduler.core.storm import avoided, given_up, is_soon, retry_ns
 from scheduler.core.takeback import Lent
 
+FEW = 8  # hosts that are looked for one by one
+
 
 def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
@@ -136,14 +138,21 @@ class _Desk:
 
 def _broken(state: State, job: Job) -> list[int]:
     """Blocks of the gang whose host runs nothing."""
-    return [b for b, host in enumerate(job.hosts) if state.host(host).state not in RUNS]
+    broken = (i for i, host in state.hosts.items() if host.state not in RUNS)
+    return _blocks_in(job, hostset.of(broken))
 
 
 def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
     """Blocks of the gang whose host is in this state, which is not HEALTHY."""
-    return [b for b, host in enumerate(job.hosts) if state.host(host).state is host_state]
+    there = (i for i, host in state.hosts.items() if host.state is host_state)
+    return _blocks_in(job, hostset.of(there))
 
 
 def _blocks_in(job: Job, hosts: HostSet) -> list[int]:
     """Blocks of the gang on these hosts."""
-    return [b for b, host in enumerate(job.hosts) if hostset.has(hosts, host)] if hosts else []
+    found = hostset.of(job.hosts) & hosts if hosts else 0
+    if not found:
+        return []
+    if found.bit_count() < FEW:
+        return sorted(job.hosts.index(host) for host in hostset.members(found))
+    return [b for b, host in enumerate(job.hosts) if hostset.has(found, host)]

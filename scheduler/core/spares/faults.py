@@ -76,4 +76,4 @@ def sizing(policy: SparePolicy, faults: Faults, hosts: int, now_ns: int) -> Sizi
         repair_s = (repair_s * policy.prior_repairs + out_ns / SECOND_NS) / (
             policy.prior_repairs + faults.repairs
         )
-    return Sizing(rate, repair_s / DAY_S, policy.epsilon, policy.racks)
+    return Sizing(rate, repair_s / DAY_S, policy.epsilon, policy.racks, in_zone=policy.in_zone)

@@ -17,6 +17,7 @@ class SparePolicy:
     what it weighs, as if it had been observed for so long; 0 host-days: the prior stands,
     whatever is observed. `epsilon`: share of the time in which a zone may lack spares.
     `racks`: whole racks held in each zone of a gang on top.
+    `in_zone`: spares stand by in every zone of a gang even where it cuts more for it.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -25,6 +26,7 @@ class SparePolicy:
     prior_host_days: int = 10_000
     prior_repairs: int = 20
     racks: int = 0
+    in_zone: bool = False
 
 
 BY_DEFAULT = SparePolicy()

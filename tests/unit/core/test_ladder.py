@@ -1,0 +1,184 @@
+"""Ways back to work after a failure: which is taken, what is said, and who is spared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement.request import AUTO
+from placement.spares import Sizing, size_spares, standby_pool
+from scheduler.core import JobState, Limits, State, decide
+from scheduler.core.commands import LoadTenants
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import GiveUp, Refill, Swap
+from scheduler.core.rungs import Rung, taken
+from scheduler.core.spares import faults
+from scheduler.core.spares.outlook import spares_outlook
+from scheduler.core.spares.policy import SparePolicy
+from scheduler.core.spares.pools import Pools
+from scheduler.core.storm import avoided, retry_ns
+from scheduler.core.tenants import OPEN, Restarts
+from tests.build import exactly, fabric, fail, loaded, repair, run, schedule, started, submit
+
+DAY_NS = 86_400 * SECOND_NS
+
+
+def hosts_of(state: State, name: str) -> list[str]:
+    return [state.loaded_fabric.hosts[h] for h in state.jobs[name].hosts]
+
+
+def spares_of(state: State, name: str) -> list[str]:
+    return [state.loaded_fabric.hosts[h] for h in state.jobs[name].spares]
+
+
+def often(rate: float) -> LoadTenants:
+    """Hosts fail so often, whatever is observed."""
+    return LoadTenants(replace(OPEN, spares=SparePolicy(rate, prior_host_days=0)))
+
+
+def test_byterobust_holds_four_for_1024_machines() -> None:
+    assert standby_pool(1_024, 0.00081) == standby_pool(1_024, 0.00125) == 4
+
+
+def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
+    """Of n + k hosts that are out a third of the time more than k are, seldom enough."""
+    k = size_spares(30, 0.5, 1.0, 0.01)
+    sizing = Sizing(0.5, 1.0)
+    assert sizing.short(30, k) <= 0.01 < sizing.short(30, k - 1)
+    assert k > 15  # half as many are out on average
+
+
+def test_what_is_seen_moves_the_rates() -> None:
+    """Gamma posterior: (10 + 30) failures in (10,000 + 5,000) host-days."""
+    policy = SparePolicy(0.001, prior_host_days=10_000, prior_repairs=20)
+    seen = faults.Faults(failures=30, repairs=30, out_ns=0, at_ns=0, since_ns=0)
+    found = faults.sizing(policy, seen, 50, 100 * DAY_NS)
+    assert found.failures_per_host_day == pytest.approx(40 / 15_000)
+    assert found.repair_days == pytest.approx(20 / 50)
+
+
+def test_failures_and_repairs_are_counted_with_the_time_between() -> None:
+    state = started(loaded(fabric()), submit("a", 2))
+    state = run(state, fail("z1-r0-h0"), now_ns=10 * SECOND_NS)
+    state = run(state, fail("z1-r0-h0"), now_ns=15 * SECOND_NS)
+    state = run(state, repair("z1-r0-h0"), now_ns=40 * SECOND_NS)
+    assert (state.faults.failures, state.faults.repairs, state.faults.down) == (1, 1, 0)
+    assert state.faults.out_ns == 30 * SECOND_NS
+
+
+def test_two_gangs_share_what_one_would_hold() -> None:
+    """Each alone would hold a spare; the second finds one in the zone."""
+    state = run(loaded(fabric(1, 4, 4)), often(0.05))
+    state = schedule(run(state, submit("a", 4, spares=AUTO)))
+    alone = Sizing(0.05, 1.0).size(4)
+    assert len(spares_of(state, "a")) == alone
+    state = schedule(run(state, submit("b", 4, spares=AUTO)))
+    held = len(spares_of(state, "a")) + len(spares_of(state, "b"))
+    assert held == Sizing(0.05, 1.0).size(8) < 2 * alone
+
+
+def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> None:
+    state = run(loaded(fabric(1, 3, 2)), often(0.02))
+    state = schedule(run(state, submit("a", 2, spares=AUTO)))
+    (spare,) = spares_of(state, "a")
+    state = schedule(run(state, submit("b", 2, spares=exactly(0)), submit("c", 1, spares=AUTO)))
+    assert not state.free
+    state = schedule(run(state, fail(hosts_of(state, "c")[0])))
+    assert hosts_of(state, "c") == [spare]
+    assert spares_of(state, "a") == []
+    step = taken(state.jobs["c"].ladder)
+    assert step is not None
+    assert (step.rung, step.note) == (Rung.LENDER, "from a")
+    state = run(state, repair(next(h for h in state.loaded_fabric.hosts if _is_out(state, h))))
+    (action,) = decide(state, 0, Limits()).actions
+    assert isinstance(action, Refill)
+    state = schedule(state)
+    assert sum(Pools(state).held) == 1
+
+
+def _is_out(state: State, name: str) -> bool:
+    return bool(state.unhealthy >> state.loaded_fabric.index_by_name[name] & 1)
+
+
+def test_spares_that_a_job_asked_for_are_its_own() -> None:
+    state = run(loaded(fabric(1, 2, 2)), often(0.0001))
+    state = schedule(run(state, submit("a", 2, spares=exactly(1)), submit("b", 1, spares=AUTO)))
+    state = schedule(run(state, fail(hosts_of(state, "b")[0])))
+    assert state.jobs["b"].state is JobState.QUEUED
+    assert len(spares_of(state, "a")) == 1
+
+
+def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
+    state = started(loaded(fabric()), submit("a", 2))
+    state = schedule(run(state, fail(hosts_of(state, "a")[0])))
+    (step,) = state.jobs["a"].ladder
+    assert (step.rung, step.moved, step.cut_rise_bytes) == (Rung.ZONE, 1, 0)
+
+
+def test_where_the_zone_is_full_every_way_is_weighed() -> None:
+    state = started(loaded(fabric()), submit("a", 4))
+    state = schedule(run(state, fail(hosts_of(state, "a")[0])))
+    ladder = state.jobs["a"].ladder
+    assert [step.rung for step in ladder if step.gpu_s is not None] == [Rung.AWAY]
+    assert {step.rung for step in ladder} >= {Rung.ZONE, Rung.LENDER}
+    step = taken(ladder)
+    assert step is not None
+    assert step.cut_rise_bytes > 0
+
+
+def test_a_rack_lost_is_one_decision_and_the_others_stay() -> None:
+    state = started(loaded(fabric(1, 4, 2)), submit("a", 4))
+    before = hosts_of(state, "a")
+    state = run(state, fail(before[0]), fail(before[1]))
+    (action,) = decide(state, 0, Limits()).actions
+    assert isinstance(action, Swap)
+    state = schedule(state)
+    assert hosts_of(state, "a")[2:] == before[2:]
+    assert state.jobs["a"].attempt == 2
+
+
+def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:
+    state = started(loaded(fabric(1, 2, 2)), submit("a", 4))
+    terms, host, now_ns = Restarts(), hosts_of(state, "a")[0], 0
+    for minutes in (10, 20, 40):
+        state = run(state, fail(host), repair(host), now_ns=now_ns)
+        just_before = now_ns + minutes * 60 * SECOND_NS - 1
+        assert avoided(state.jobs["a"], terms, just_before)
+        assert not avoided(state.jobs["a"], terms, just_before + 1)
+        for _ in range(2):
+            plan = decide(state, now_ns, Limits())
+            now_ns = max(now_ns, plan.look_again_ns or now_ns, just_before + 1)
+            state = schedule(state, now_ns)
+        assert state.jobs["a"].state is JobState.RUNNING
+
+
+def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
+    terms = Restarts(attempts=5, patience=2, backoff_s=30, avoid_s=0)
+    state = run(loaded(fabric(1, 4, 2)), LoadTenants(replace(OPEN, restarts=terms)))
+    state, now_ns, waits = schedule(run(state, submit("a", 2))), 0, []
+    for _ in range(5):
+        host = hosts_of(state, "a")[0]
+        state = run(state, fail(host), now_ns=now_ns)
+        waits.append(max(0, retry_ns(state.jobs["a"], terms) - now_ns) // SECOND_NS)
+        if state.jobs["a"].fruitless == terms.attempts:
+            (action,) = decide(state, now_ns, Limits()).actions
+            assert isinstance(action, GiveUp)
+        now_ns += waits[-1] * SECOND_NS
+        state = schedule(run(state, repair(host), now_ns=now_ns), now_ns)
+    assert waits == [0, 30, 60, 120, 240]
+    job = state.find("a")
+    assert job is not None
+    assert job.state is JobState.FAILED
+    assert "5 attempts in a row failed before anything was saved" in job.reason
+
+
+def test_what_a_zone_survives_and_what_one_more_buys() -> None:
+    state = run(loaded(fabric(2, 4, 4)), often(0.02))
+    state = schedule(run(state, submit("a", 8, spares=AUTO)))
+    zone, other = spares_outlook(state).zones
+    assert (zone.gang_hosts, zone.held, zone.holders) == (8, zone.wish, (("a", zone.wish),))
+    assert zone.short <= 0.01
+    assert zone.short_next < zone.short
+    assert zone.saved_gpu_hours > 0
+    assert (other.gang_hosts, other.held, other.saved_gpu_hours) == (0, 0, 0)
