@@ -1,0 +1,109 @@
+"""Failures and what is done about them, as published: rates, checkpoints, copies, standbys."""
+
+from __future__ import annotations
+
+from placement.copies import choose, survival
+from placement.fabric import Fabric, from_spec
+from placement.parallelism import Parallelism
+from placement.request import Request
+from placement.spares import standby_pool
+from scheduler.core.checkpoint.intervals import (
+    Faults,
+    daly,
+    effective_share,
+    mean_between_s,
+    optimal,
+    refined,
+    young,
+)
+from scripts.published import Row, Value, at_most, within
+from scripts.published.traffic import all_within
+
+RSC_1 = 6.5e-3  # failures per node-day (Kokolis et al. 2025)
+GPUS, HOUR_S = 8, 3_600
+
+# Aupy et al. (2013): mu, then Young, Daly, refined first order and optimal period, seconds,
+# for 2^10 to 2^19 processors; C = R = 600 s, D = 60 s.
+PERIODS = (
+    (3_849_609, 68_567, 68_573, 67_961, 68_240),
+    (1_924_805, 48_660, 48_668, 48_052, 48_320),
+    (962_402, 34_584, 34_595, 33_972, 34_189),
+    (481_201, 24_630, 24_646, 24_014, 24_231),
+    (240_601, 17_592, 17_615, 16_968, 17_194),
+    (120_300, 12_615, 12_648, 11_982, 12_218),
+    (60_150, 9_096, 9_142, 8_449, 8_701),
+    (30_075, 6_608, 6_673, 5_941, 6_214),
+    (15_038, 4_848, 4_940, 4_154, 4_458),
+    (7_519, 3_604, 3_733, 2_869, 3_218),
+)
+
+
+def worst_period_percent() -> Value:
+    """Largest distance of the 40 periods from those printed."""
+    worst = 0.0
+    for mean_s, *printed in PERIODS:
+        faults = Faults(mean_s, write_s=600, restart_s=600, down_s=60)
+        ours = (young(faults), daly(faults), refined(faults) or 0.0, optimal(faults))
+        worst = max(worst, *(abs(a / b - 1) for a, b in zip(ours, printed, strict=True)))
+    return 100 * worst
+
+
+def hours_between(*gpus: int) -> Value:
+    return tuple(mean_between_s(n // GPUS, RSC_1) / HOUR_S for n in gpus)
+
+
+def racks(hosts: int) -> Fabric:
+    """A host to a rack, a GPU to a host."""
+    tiers = [{"name": "zone", "count": 1}, {"name": "rack", "count": hosts}]
+    spec = {"name": "racks", "gpus_per_host": 1, "tiers": [*tiers, {"name": "host", "count": 1}]}
+    return from_spec(spec)
+
+
+def kept(machines: int, *failed: int) -> Value:
+    """Probability that state survives so many failures at once: two copies in all."""
+    gang = Request(Parallelism(dp=machines))
+    holders = choose(racks(machines), gang, range(machines), peers=1)
+    return tuple(survival(holders, k).probability for k in failed)
+
+
+def pools(machines: int, *chances: float) -> Value:
+    return tuple(standby_pool(machines, chance) for chance in chances)
+
+
+ROWS = [
+    Row(
+        "10",
+        "Hours between failures at 6.5 per 1,000 node-days: 16,384 and 131,072 GPUs",
+        "1.8 / 0.23",
+        lambda: hours_between(16_384, 131_072),
+        all_within((1.803, 0.225), 0.001),
+    ),
+    Row(
+        "17",
+        "Periods of Young, Daly, RFO and optimal (Aupy et al.), 40: furthest off, percent",
+        "40 values",
+        worst_period_percent,
+        at_most(0.13),
+    ),
+    Row(
+        "18",
+        "100,000 GPUs restarting together: 18 min between failures, 10 min lost",
+        "0.44",
+        lambda: effective_share(Faults(18 * 60, 0, 10 * 60)),
+        within(0.444, 0.001),
+    ),
+    Row(
+        "19",
+        "Standbys for 1,024 machines, P99, at 0.81, 1 and 1.25 failures per 1,000",
+        "4",
+        lambda: pools(1_024, 0.81e-3, 1e-3, 1.25e-3),
+        all_within((4, 4, 4), 0),
+    ),
+    Row(
+        "23",
+        "Gemini, 16 machines, two copies: nothing is lost with 2 and with 3 down",
+        "0.933 / 0.800",
+        lambda: kept(16, 2, 3),
+        all_within((0.9333, 0.8), 0.0001),
+    ),
+]
