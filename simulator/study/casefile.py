@@ -28,7 +28,15 @@ from typing import Any
 from placement.errors import BadInput
 from scheduler.problems import InputError
 from scheduler.strictyaml import Document, load
-from simulator.study.options import DEFAULTS, NEEDED, Value, checked, fabric_of, moved_to
+from simulator.study.options import (
+    DEFAULTS,
+    NEEDED,
+    Value,
+    checked,
+    conflicts,
+    fabric_of,
+    moved_to,
+)
 
 MOST_POINTS = 100_000
 RANGES = ("from", "count", "step")
@@ -58,6 +66,7 @@ def load_case(path: str) -> Grid:
     if (count := prod(map(len, axes.values()))) > MOST_POINTS:
         raise document.error(("grid", f"makes {count:,} points, more than {MOST_POINTS:,}"))
     points = tuple(_points({**DEFAULTS, **base}, axes))
+    _check_conflicts(document, points)
     _check_fabrics(document, points)
     return Grid(axes, points)
 
@@ -155,6 +164,15 @@ def _points(
 ) -> Iterator[dict[str, Value]]:
     for combination in product(*axes.values()):
         yield {**base, **dict(zip(axes, combination, strict=True))}
+
+
+def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
+    wrong = dict(found for point in points for found in conflicts(point))
+    if wrong:
+        body = document.mapping()
+        raise document.error(
+            *((key if key in body else f"grid.{key}", told) for key, told in wrong.items())
+        )
 
 
 def _check_fabrics(document: Document, points: Sequence[Mapping[str, Value]]) -> None:

@@ -57,6 +57,9 @@ def compare_command(
     policy: Annotated[
         list[str] | None, typer.Option(help="How the queue is served; several. [production]")
     ] = None,
+    placement: Annotated[
+        list[str] | None, typer.Option(help="Who chooses the hosts; several. [minimum-cut]")
+    ] = None,
     spares: Annotated[
         list[str] | None, typer.Option(help="auto, a number or a share; several. [0]")
     ] = None,
@@ -74,6 +77,12 @@ def compare_command(
     ] = None,
     detect_s: Annotated[
         int | None, typer.Option(help="Time until a failure is noticed. [0]", show_default=False)
+    ] = None,
+    times: Annotated[
+        str | None, typer.Option(help="A time model, as for replay.", show_default=False)
+    ] = None,
+    until_h: Annotated[
+        float | None, typer.Option(help="Cut off what is live then.", show_default=False)
     ] = None,
     attach: Annotated[str, typer.Option(help="ring, llm or llm-elastic, as for replay.")] = "ring",
     decision_s: Annotated[float, typer.Option(min=0, help="How long a decision lasts.")] = 0.0,
@@ -108,6 +117,8 @@ def compare_command(
         "restart_s": restart_s,
         "detect_s": detect_s,
         "attach": attach,
+        "times": times,
+        "until_h": until_h,
         "decision_s": decision_s,
         "tenants": tenants,
         "windows": windows,
@@ -119,6 +130,7 @@ def compare_command(
     several: dict[str, Sequence[Value]] = {
         "fabric": fabric,
         "policy": policy or ["production"],
+        "placement": placement or ["minimum-cut"],
         "spares": spares or ["0"],
         "failures": [None if text == "none" else text for text in failures or ["none"]],
         "checkpoint_s": checkpoint_s or [None],
@@ -130,6 +142,8 @@ def compare_command(
     if len(variants) > study.MOST:
         message = f"makes {len(variants)} variants, more than {study.MOST}; use muster sweep"
         raise InputError(Problem("", message))
+    for key, told in study.faults(variants):
+        raise InputError(Problem(f"--{key.replace('_', '-')}", told))
     with _counted(len(variants) * len(seeds), "replays") as on_done:
         found = study.compare(variants, seeds, jobs or _cores(), report, parquet, on_done)
     if report:

@@ -13,7 +13,7 @@ from typing import Any
 from simulator.case import run_case
 from simulator.report import Report
 from simulator.study.figures import FIGURES, Range
-from simulator.study.options import Options, Value, case_of
+from simulator.study.options import Options, Value, case_of, conflicts
 from simulator.study.pool import run_all
 
 MOST = 48  # variants; beyond, a sweep is the better tool
@@ -51,8 +51,13 @@ def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant
     return found
 
 
+def faults(found: Sequence[Variant]) -> list[tuple[str, str]]:
+    """(key, message) of options that would be without effect."""
+    return [fault for variant in found for fault in conflicts(variant.options)]
+
+
 def _named(key: str, value: Value) -> str:
-    if key in ("policy", "fabric"):
+    if key in ("policy", "placement", "fabric"):
         return Path(str(value)).stem if key == "fabric" else str(value)
     if key == "failures":
         return str(value) if value is not None else "no failures"

@@ -25,7 +25,9 @@ from scheduler.tenantsfile import load_tenants
 from scheduler.windowsfile import load_windows
 from simulator import failures
 from simulator.case import Case, costs_of
+from simulator.placers import Placer
 from simulator.shapes import Rule
+from simulator.timing import load_times
 from simulator.traces.load import find_format
 
 Value = str | int | float | bool | None
@@ -37,6 +39,7 @@ DEFAULTS: dict[str, Value] = {
     "fabric": None,
     "oversubscription": None,
     "policy": Policy.PRODUCTION.value,
+    "placement": Placer.MINIMUM_CUT.value,
     "spares": "0",
     "failures": None,
     "failure_scale": 1.0,
@@ -44,6 +47,8 @@ DEFAULTS: dict[str, Value] = {
     "checkpoint_s": None,  # these three: of the tenants file, else those of Costs
     "restart_s": None,
     "detect_s": None,
+    "times": None,
+    "until_h": None,
     "decision_s": 0.0,
     "attach": Rule.RING.value,
     "tenants": None,
@@ -55,7 +60,8 @@ DEFAULTS: dict[str, Value] = {
 }
 COSTS = ("checkpoint_s", "restart_s", "detect_s")
 NEEDED = ("trace", "trace_format", "fabric")
-FILES = ("trace", "fabric", "tenants", "windows", "failures")
+FILES = ("trace", "fabric", "tenants", "windows", "failures", "times")
+TEXTS = ("failures", "times")  # may name files among other things
 FORMAT = 1  # of stored results; older ones are computed again
 
 
@@ -97,11 +103,24 @@ def case_of(options: Options) -> Case:
         windows=None if windows is None else load_windows(str(windows)),
         assumed_limit_s=None if limit_h is None else max(1, round(float(limit_h) * 3600)),
         attach=Rule(str(options["attach"])),
+        placement=Placer(str(options["placement"])),
+        times=None if options["times"] is None else load_times(str(options["times"])),
+        until_s=None if options["until_h"] is None else 3600 * float(options["until_h"]),
     )
 
 
 def _maybe(value: Value) -> int | None:
     return None if value is None else int(value)
+
+
+def conflicts(options: Options) -> Iterator[tuple[str, str]]:
+    """(key, message) of what would be without effect."""
+    if options["times"] is not None:
+        for key in COSTS:
+            if options[key] is not None:
+                yield key, "has no effect beside times, which says it itself"
+    if options["failures"] is None and options["failure_scale"] not in (None, 1):
+        yield "failure_scale", "needs failures"
 
 
 def fabric_of(options: Options) -> Fabric:
@@ -134,7 +153,7 @@ def digest(options: Options) -> str:
         "options": named,
         "fabric": fabric_of(options).digest,
         "files": [_file_digest(Path(path)) for path in files(options)],
-        "failures": _unpathed(options),
+        "texts": [_unpathed(options[key]) for key in TEXTS],
     }
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -145,14 +164,15 @@ def files(options: Options) -> Iterator[str]:
     for key in ("trace", "tenants", "windows"):
         if options[key] is not None:
             yield str(options[key])
-    yield from (text for text in _texts(options) if Path(text).is_file())
+    for key in TEXTS:
+        yield from (piece for piece in _pieces(options[key]) if Path(piece).is_file())
 
 
 def moved_to(folder: Path, key: str, value: Value) -> Value:
     """A file named beside the case file, as seen from here."""
     if not isinstance(value, str) or key not in FILES:
         return value
-    if key != "failures":
+    if key not in TEXTS:
         is_file = key != "fabric" or (folder / value).is_file()
         return str(folder / value) if is_file else value
     pieces = re.split(r"([;:,])", value)
@@ -161,16 +181,15 @@ def moved_to(folder: Path, key: str, value: Value) -> Value:
     )
 
 
-def _texts(options: Options) -> list[str]:
-    """What of the failure text may name a file."""
-    text = options["failures"]
-    return [str(text), *re.split(r"[;:,]", str(text))] if text is not None else []
+def _pieces(value: Value) -> list[str]:
+    """What of a text may name a file."""
+    return [str(value), *re.split(r"[;:,]", str(value))] if value is not None else []
 
 
-def _unpathed(options: Options) -> Value:
-    """The failure text without the names of files, which count by content."""
-    text = options["failures"]
-    for name in _texts(options):
+def _unpathed(value: Value) -> Value:
+    """A text without the names of files, which count by content."""
+    text = value
+    for name in _pieces(value):
         if name and Path(name).is_file():
             text = str(text).replace(name, "FILE")
     return text
@@ -270,6 +289,9 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "fabric": _good(load_fabric),
     "oversubscription": _number(0.01, 1000),
     "policy": _choice(Policy),
+    "placement": _choice(Placer),
+    "times": _good(load_times),
+    "until_h": _number(0, 876_000),
     "attach": _choice(Rule),
     "spares": lambda value: str(value) if parse_spares(value) else None,
     "failures": _good(failures.parse),

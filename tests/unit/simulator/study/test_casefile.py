@@ -71,6 +71,13 @@ def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
         ("grid:", "spare: 1\ngrid:", "case.yaml:5: spare: unknown key; did you mean spares?"),
         ("count: 2", "count: 100000", "case.yaml:5: grid: makes 400,000 points, more than"),
         ("failures: p", "limit: [1]\nfailures: p", "case.yaml:4: limit: must be one value; lists"),
+        (
+            "grid:",
+            "times: llama3\ncheckpoint_s: 60\ngrid:",
+            "case.yaml:6: checkpoint_s: has no eff",
+        ),
+        ("grid:", "times: gone\ngrid:", "case.yaml:5: times: "),
+        ("grid:\n", "grid:\n  until_h: [x]\n", "case.yaml:6: grid.until_h.0: must be a number"),
         ("failures: p", "strict: yes\nfailures: p", "case.yaml:4: strict: must be true or false"),
     ],
 )
