@@ -45,6 +45,7 @@ from placement.request import (
 from placement.seating import Hosts, Seating, Way
 from placement.shaped import shaped
 from placement.spares import BY_DEFAULT, Sizing
+from placement.taste import INDIFFERENT, Taste, suited
 from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
@@ -77,11 +78,13 @@ def place(
     *,
     most_spares: int | None = None,
     sizing: Sizing = BY_DEFAULT,
+    taste: Taste = INDIFFERENT,
 ) -> Answer:
     """Hosts in block order and spares, with the cut and how far from optimal it can be.
 
     `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
     what an *auto* rule may hold, `sizing` is what it asks for.
+    `taste`: which hosts are taken first and last where every cut is the same.
 
     Raises: BadInput as `impossible`, or when the hint is of another size.
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
@@ -104,7 +107,7 @@ def place(
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
-        return _Placer(fabric, request, limits, hosts, most, hint, sizing).place()
+        return _Placer(fabric, request, limits, hosts, most, hint, sizing, taste).place()
 
     if request.where.is_shape:
         return shaped(fabric, room, request, gang + required, solve)
@@ -132,6 +135,7 @@ class _Placer:
         most_spares: int,
         hint: Hint | None,
         sizing: Sizing,
+        taste: Taste = INDIFFERENT,
     ) -> None:
         self.fabric = fabric
         self.request = request
@@ -141,6 +145,7 @@ class _Placer:
         self.most_spares = most_spares
         self.hint = hint
         self.sizing = sizing
+        self.taste = taste
         self.notes: list[str] = []
 
     @cached_property
@@ -156,7 +161,7 @@ class _Placer:
             near = Near(self.fabric, self.request, self.free, self.hint)
             fresh = [seating.zone_by_block(way) for way in ways]
             found = near.options(fresh, ceil(bound), self.limits)
-        best = self._best([self._option(hosts) for hosts in found])
+        best = self._suited(self._best([self._option(hosts) for hosts in found]))
         if near is not None:
             self.notes += near.notes(best.hosts)
         top = best.cuts[0].bytes_per_step if best.cuts else 0
@@ -206,6 +211,20 @@ class _Placer:
         """What the request minimises comes first; near an old placement it has been chosen
         already."""
         return min(options, key=self._rank) if len(options) > 1 else options[0]
+
+    def _suited(self, best: _Option) -> _Option:
+        """As good a placement on hosts of better taste, with no fewer spares."""
+        if not self.taste or self.hint is not None:
+            return best
+        others = suited(self.fabric, self.free, best.hosts, self.taste)
+
+        def key(option: _Option) -> tuple[float | int, ...]:
+            value = measure(self.fabric, self.request, option.hosts, option.cuts)
+            cuts = (tier.bytes_per_step for tier in option.cuts)
+            lacking = option.held.wished - len(option.held.spares) + option.held.elsewhere
+            return (value, *cuts, lacking, self.taste.displeasure(option.hosts))
+
+        return min([best, *map(self._option, others)], key=key)
 
     def _rank(self, option: _Option) -> tuple[float | int, ...]:
         value: float | int = 0

@@ -19,9 +19,10 @@ from scheduler.access.caller import SERVER, Caller, Role, act_for
 from scheduler.access.door import Access, CannotListen, Door
 from scheduler.access.waiting import at_most
 from scheduler.core import Limits, Rejected, Tenants
-from scheduler.core.commands import LoadTenants
+from scheduler.core.commands import LoadHealth, LoadTenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
+from scheduler.healthfiles.policyfile import load_health
 from scheduler.interceptors import Once
 from scheduler.keeper import Retention
 from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
@@ -59,9 +60,10 @@ class Settings:
     `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
-    how long calls may take to finish once the server stops. `tenants_file`: read again on
-    `reload`. Of servers that share a store: `advertise`, where the others find this one, if
-    not where it listens; `lease_s`, after which a leader that is not heard of is replaced.
+    how long calls may take to finish once the server stops. `tenants_file`, `health_file`:
+    read again on `reload`. Of servers that share a store: `advertise`, where the others find
+    this one, if not where it listens; `lease_s`, after which a leader that is not heard of
+    is replaced.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
     of their own; None: never.
     """
@@ -83,6 +85,7 @@ class Settings:
     long_decision_s: float | None = None
     access: Access = field(default_factory=Access)
     tenants_file: str | None = None
+    health_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ async def _serve(
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
             if not (writing.done() or signals.stop.is_set()):
+                if settings.health_file is not None:
+                    await _load_health(settings.health_file, writer)
                 servicer.attach(writer)
                 freshness.attach(writer, replica)
                 gauges.attach(writer, store)
@@ -198,7 +203,7 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
 
 
 async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: Writer) -> None:
-    """At every SIGHUP take up changed certificates, tokens, roles and tenants."""
+    """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
     act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
     while True:
         await asked.wait()
@@ -206,6 +211,23 @@ async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: 
         door.look()
         if settings.tenants_file is not None:
             await _reload_tenants(settings.tenants_file, writer)
+        if settings.health_file is not None:
+            try:
+                await _load_health(settings.health_file, writer)
+            except InputError as error:
+                log.error("not taken, the old health policy stays: %s", error)
+
+
+async def _load_health(path: str, writer: Writer) -> None:
+    """Raises: InputError. A server that does not lead leaves it to the one that does."""
+    policy = await asyncio.to_thread(load_health, path)
+    try:
+        answer = await writer.submit(LoadHealth(policy))
+    except (NotLeading, Stopped):
+        log.warning("%s: not read, for this server does not lead", path)
+        return
+    if isinstance(answer, Rejected):  # pragma: no cover - the file was checked
+        log.error("%s is not taken: %s", path, answer.message)
 
 
 async def _reload_tenants(path: str, writer: Writer) -> None:

@@ -4,6 +4,7 @@
     store: sqlite:////var/lib/muster/muster.db
     fabric: fabric.yaml
     tenants: tenants.yaml
+    health: health.yaml
     tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
     auth: {file: auth.yaml}
     limits: {waiting_jobs: 5000}
@@ -142,6 +143,7 @@ class ServerKeys(Keys):
     store: Annotated[str, BeforeValidator(_store)] = STORE
     fabric: Annotated[str, BeforeValidator(_fabric)] | None = None
     tenants: FilePath | None = None
+    health: FilePath | None = None
     policy: Policy = Policy.PRODUCTION
     assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
     drain_s: Count = 5

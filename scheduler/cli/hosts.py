@@ -44,6 +44,9 @@ def list_hosts(
     state: States = None,
     name: Annotated[str, typer.Option("--job", help="Only hosts that this job holds.")] = "",
     filter: Filter = "",
+    lemons: Annotated[
+        bool, typer.Option("--lemons", help="Only hosts that fail again and again, with why.")
+    ] = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -54,9 +57,10 @@ def list_hosts(
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
     with connected(address) as client:
         found = client.list_hosts(states, name, filter)
-    write(
-        service_pb2.ListHostsResponse(hosts=found), lambda m: messages.hosts_text(m.hosts), output
-    )
+    if lemons:
+        found = [host for host in found if host.record.lemon]
+    text = messages.lemons_text if lemons else messages.hosts_text
+    write(service_pb2.ListHostsResponse(hosts=found), lambda m: text(m.hosts), output)
 
 
 def cordon(
@@ -175,7 +179,7 @@ def _report_one(
         if host is not None:
             write(host, lambda one: messages.hosts_text([one]), output)
             return
-        found = client.list_hosts(filter=f'domains = "{name}"')
+        found = client.list_hosts(filter=f"domains:{name}")
         answer = service_pb2.ListHostsResponse(hosts=found)
         write(answer, lambda page: messages.hosts_text(page.hosts), output)
 

@@ -156,18 +156,48 @@ def change_text(change: service_pb2.WatchJobsResponse) -> str:
 
 
 def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
-    head = ("NAME", "STATE", "JOB", "BLOCK", "REASON")
+    head = ("NAME", "STATE", "SINCE", "JOB", "BLOCK", "REPORTS", "FAILURES", "REASON")
     rows = [
         (
             host.name,
             plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
+            time_text(host.update_time) if host.HasField("update_time") else "-",
             host.job or "-",
             str(host.block) if host.HasField("block") else "spare" if host.job else "-",
-            host.reason,
+            str(host.record.reports or "-"),
+            str(host.record.failures or "-"),
+            host_words(host),
         )
         for host in hosts
     ]
-    return columns([head, *rows], right={3}) if rows else "no hosts"
+    return columns([head, *rows], right={4, 5, 6}) if rows else "no hosts"
+
+
+def host_words(host: host_pb2.Host) -> str:
+    """Why it is as it is, an operator's cordon that outlasts that, and what marks it."""
+    words = [host.reason] if host.reason else []
+    if host.cordoned and host.state not in _CORDONED:
+        words.append("cordoned" + (f": {host.cordon_reason}" if host.cordon_reason else ""))
+    words += ["early life"] if host.record.early_life else []
+    words += ["lemon"] if host.record.lemon else []
+    return "; ".join(words)
+
+
+_CORDONED = (host_pb2.HOST_STATE_CORDONED, host_pb2.HOST_STATE_DRAINING)
+
+
+def lemons_text(hosts: Sequence[host_pb2.Host]) -> str:
+    """The seven signals of each host."""
+    names = [field.name for field in host_pb2.LemonSignals.DESCRIPTOR.fields]
+    heads = ("EXCLUDED", "XIDS", "TICKETS", "OUT", "MULTI", "SINGLE", "RATE")
+    rows = []
+    for host in hosts:
+        signals = host.record.lemon_signals
+        counts = (f"{getattr(signals, name):g}" for name in names)
+        state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+        rows.append((host.name, state, *counts, ", ".join(host.record.over_threshold)))
+    right = set(range(2, 9))
+    return columns([("NAME", "STATE", *heads, "OVER"), *rows], right=right) if rows else "no lemons"
 
 
 def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:

@@ -91,6 +91,10 @@ def serve(
         str | None,
         typer.Option(help="A tenants file: quotas, shares, priority classes. Default: as before."),
     ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(help="A health file: what reports of hosts do. Default: as before."),
+    ] = None,
     assumed_limit_h: Annotated[
         float | None,
         typer.Option(
@@ -131,7 +135,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready.
 
-    SIGHUP reads certificates, the auth file and the tenants again.
+    SIGHUP reads certificates, the auth file, the tenants and the health file again.
     """
     quiet_grpc()
     from scheduler.core import Policy
@@ -147,6 +151,7 @@ def serve(
         "lease_s": lease_s,
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
+        "health": health,
         "assumed_limit_h": assumed_limit_h,
         "insecure": insecure or None,
         "snapshot_every": snapshot_every,
@@ -209,6 +214,7 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
 def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import Limits
+    from scheduler.healthfiles.policyfile import load_health
     from scheduler.keeper import DAY_S, Retention
     from scheduler.mind import LONG_S
     from scheduler.server import Settings
@@ -217,6 +223,8 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
 
     described = load_fabric(keys.fabric) if keys.fabric is not None else None
     file = load_tenants(keys.tenants) if keys.tenants is not None else None
+    if keys.health is not None:
+        load_health(keys.health)  # what is wrong with it is said before anything is opened
     if file and described:
         file.check(described)
     log_s = None if keys.keep_log_days is None else keys.keep_log_days * DAY_S
@@ -227,6 +235,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
+        health_file=keys.health,
         access=_access(keys),
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",

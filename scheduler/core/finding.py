@@ -7,6 +7,7 @@ from collections.abc import Callable
 from placement.hostset import HostSet
 from placement.place import place
 from placement.request import Placement
+from placement.taste import INDIFFERENT, Taste
 from scheduler.core.job import Job
 from scheduler.core.policy import Limits
 from scheduler.core.spares.pools import Pools
@@ -17,14 +18,19 @@ Find = Callable[[Job, HostSet, int], Placement | None]
 
 
 def placing(state: State, limits: Limits) -> Find:
-    """Placement by the cut, on at most so many hosts, spares included."""
+    """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
+    hosts first, and those in their early life last."""
 
-    pools = Pools(state)
+    pools, large = Pools(state), Taste(state.golden, state.early)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         spares, fabric = most - job.gang_hosts, state.loaded_fabric
-        sizing = pools.for_placing()
-        answer = place(fabric, free, job.request, limits.place, most_spares=spares, sizing=sizing)
+        answer = place(
+            *(fabric, free, job.request, limits.place),
+            most_spares=spares,
+            sizing=pools.for_placing(),
+            taste=large if job.gang_hosts >= state.health.large_hosts else INDIFFERENT,
+        )
         return answer if isinstance(answer, Placement) else None
 
     return find

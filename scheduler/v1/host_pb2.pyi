@@ -199,7 +199,7 @@ class HostRecord(_message.Message):
     LEMON_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     reports: _builtins.int
-    """Health signals that were reported."""
+    """Health signals that were written down; those that take it out at once are failures."""
     failures: _builtins.int
     """Times that it was taken out of service by a signal."""
     early_life: _builtins.bool

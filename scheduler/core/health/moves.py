@@ -62,7 +62,8 @@ def _moved(state: State, event: HostMoved) -> State:
     cordon = event.reason if event.move in _CORDONS else cordon
     seen = faults.moved(state.faults, before.state, now, event.time_ns)
     moved = replace(state, faults=seen)
-    moved = with_host(moved, index, Host(now, event.time_ns, event.reason, cordon))
+    reason = before.reason if event.move is HostMove.EMPTY else event.reason
+    moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
     job = moved.holder(index) if event.move is HostMove.FAIL else None
     if event.move in _COUNTED:
         stopped = len(job.hosts) if job is not None and index in job.hosts else 0

@@ -1,0 +1,214 @@
+"""What the policy does in time, and who may begin where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core import HostState, Limits, State, decide, replay
+from scheduler.core.commands import LoadHealth, LoadTenants, ReportHost
+from scheduler.core.events import GangSwapped, HostMoved
+from scheduler.core.health.lemons import lemon_signals, lemon_text, seven
+from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
+from scheduler.core.health.record import DAY_NS, MOST, Mark, Record, Tally
+from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import HostMove
+from scheduler.core.tenants import OPEN, PriorityClass
+from tests.build import (
+    committed,
+    end,
+    fabric,
+    hosts_of,
+    loaded,
+    repair,
+    run,
+    running,
+    schedule,
+    settled,
+    started,
+    submit,
+)
+
+H = "z0-r0-h0"
+SMALL = fabric(zones=1, racks=2, hosts=2)
+EMPTY = loaded(SMALL)
+HOUR_NS = 3_600 * SECOND_NS
+
+
+def now(state: State, index: int = 0) -> HostState:
+    return state.host(index).state
+
+
+def suspect(state: State = EMPTY, now_ns: int = 0) -> State:
+    return run(state, *[ReportHost(H, "link-flap")] * 3, now_ns=now_ns)
+
+
+def due(state: State) -> State:
+    """What the next judgement makes of it."""
+    return settled(state, state.judge_ns)
+
+
+def test_a_suspect_takes_preemptible_gangs_alone() -> None:
+    spot = replace(OPEN, classes=(PriorityClass("spot", 0, True),))
+    state = run(suspect(), LoadTenants(spot))
+    assert running(started(state, submit("a", 4))) == set()
+    assert running(started(state, submit("a", 3))) == {"a"}
+    assert H not in hosts_of(started(state, submit("a", 3)), "a")
+    assert running(started(state, submit("a", 4, priority_class="spot"))) == {"a"}
+
+
+def test_why_a_job_waits_for_a_suspect_is_said() -> None:
+    from scheduler.core import explain
+
+    state = started(suspect(), submit("a", 4))
+    sentence = explain(state, "a", 0, Limits()).sentence
+    assert "4 are free, 1 of them suspect and for preemptible jobs only" in sentence
+
+
+def test_a_quiet_suspect_is_cleared_and_not_a_moment_sooner() -> None:
+    state = suspect()
+    assert state.judge_ns == 24 * HOUR_NS
+    early = schedule(state, state.judge_ns - 1)
+    assert now(early) is HostState.SUSPECT
+    assert now(due(state)) is HostState.HEALTHY
+    assert due(state).judge_ns == 0
+
+
+def test_trouble_keeps_a_suspect_longer() -> None:
+    state = run(suspect(), ReportHost(H, "thermal"), now_ns=HOUR_NS)
+    assert now(due(state)) is HostState.SUSPECT  # looked at in vain
+    assert now(due(due(state))) is HostState.HEALTHY
+
+
+def test_a_tested_host_with_a_clean_record_is_golden_until_trouble() -> None:
+    state = due(run(EMPTY, ReportHost(H, "stress-test-passed"), now_ns=5))
+    assert (now(state), state.golden) == (HostState.GOLDEN, 1)
+    assert running(started(state, submit("a", 4))) == {"a"}
+    state = run(state, ReportHost(H, "ecc-correctable"))
+    assert (now(state), state.golden) == (HostState.HEALTHY, 0)
+
+
+def test_an_untested_host_or_one_with_trouble_since_is_not_golden() -> None:
+    assert run(EMPTY, ReportHost(H, "thermal")).judge_ns == 0
+    tested = run(EMPTY, ReportHost(H, "stress-test-passed"), now_ns=5)
+    again = run(tested, ReportHost(H, "thermal"), now_ns=6)
+    assert now(settled(again, 400 * DAY_NS)) is HostState.HEALTHY
+
+
+def test_the_early_life_of_a_host_ends() -> None:
+    state = run(EMPTY, ReportHost(H, "gpu-lost"), ReportHost(H, "installed"))
+    state = run(state, ReportHost(H, "stress-test-passed"), now_ns=7)
+    assert state.early == 1
+    assert settled(state, 31 * DAY_NS).early == 0
+
+
+def test_a_gang_leaves_a_retiring_host_when_it_has_just_saved() -> None:
+    state = started(EMPTY, submit("a", 2, pp=2))
+    (host, _), half_ns = hosts_of(state, "a"), 900 * SECOND_NS
+    state = run(state, ReportHost(host, "predicted-failure"), now_ns=half_ns)
+    assert now(state, SMALL.index_by_name[host]) is HostState.RETIRING
+    plan = decide(state, half_ns, Limits())
+    assert (plan.actions, plan.look_again_ns) == ((), 2 * half_ns)
+    state = schedule(state, 2 * half_ns)
+    assert host not in hosts_of(state, "a")
+    assert now(state, SMALL.index_by_name[host]) is HostState.IN_REPAIR
+
+
+def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
+    state = started(EMPTY, submit("a", 4))
+    state = run(state, ReportHost(H, "predicted-failure"))
+    for now_ns in (0, 1_800 * SECOND_NS):
+        plan = decide(state, now_ns, Limits())
+        assert (plan.actions, plan.look_again_ns) == ((), None)
+    assert now(run(state, end("a"))) is HostState.IN_REPAIR
+
+
+def test_an_interrupted_gang_leaves_its_retiring_hosts_at_once() -> None:
+    state = started(EMPTY, submit("a", 2))
+    one, other = hosts_of(state, "a")
+    state = run(state, ReportHost(one, "predicted-failure"), ReportHost(other, "gpu-lost"))
+    (event,) = (e for e in committed(state, decide(state, 5, Limits()), 5))
+    assert isinstance(event, GangSwapped)
+    assert {swap.left for swap in event.swaps} == {one, other}
+
+
+def fails(state: State, times: int) -> State:
+    for i in range(times):
+        state = run(state, ReportHost(H, "xid", xid=(48, 62, 64, 74, 79)[i]), now_ns=i * HOUR_NS)
+        state = run(state, ReportHost(H, "ticket"), repair(H), now_ns=i * HOUR_NS + 1)
+    return state
+
+
+def of_lemons(action: LemonAction) -> LoadHealth:
+    return LoadHealth(HealthPolicy(lemons=Lemons(action=action)))
+
+
+def test_lemons_are_only_shown_unless_the_policy_says_more() -> None:
+    state = settled(fails(EMPTY, 5), 5 * HOUR_NS)
+    assert lemon_signals(state.record(0), state.health.lemons, 5 * HOUR_NS)
+    assert now(state) is HostState.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("action", "then"),
+    [(LemonAction.RETIRE, HostState.IN_REPAIR), (LemonAction.RMA, HostState.RMA)],
+)
+def test_a_lemon_leaves(action: LemonAction, then: HostState) -> None:
+    state = run(fails(EMPTY, 2), of_lemons(action))
+    state = run(state, *[ReportHost(H, "excluded", f"job-{i}") for i in range(3)], now_ns=HOUR_NS)
+    state = run(state, ReportHost(H, "thermal"), now_ns=2 * HOUR_NS)
+    state = settled(state, 2 * HOUR_NS)
+    assert now(state) is then
+    if then is HostState.RMA:
+        assert "lemon: excl_jobid_count 3, tickets 2 in 28 days" in state.host(0).reason
+
+
+def test_a_repaired_lemon_serves_until_the_next_trouble() -> None:
+    state = run(fails(EMPTY, 2), of_lemons(LemonAction.RETIRE))
+    assert now(settled(state, HOUR_NS * 3)) is HostState.HEALTHY
+
+
+def test_the_seven_signals_are_counted_over_their_days() -> None:
+    record, policy = Record(), Lemons()
+    for tally in (Tally.OUT, Tally.MULTI, Tally.SINGLE, Tally.SINGLE, Tally.TICKET):
+        record = record.counted(tally, 0)
+    for _ in range(4):
+        record = record.counted(Tally.START, 0)
+    record = record.saw("xid 79", 0).saw("xid 79", 1).saw("xid 48", 2).saw("job a", 3)
+    found = seven(record, policy, DAY_NS)
+    assert (found.excl_jobid_count, found.xid_cnt, found.tickets, found.out_count) == (1, 2, 1, 1)
+    assert (found.multi_node_node_fails, found.single_node_node_fails) == (1, 2)
+    assert found.single_node_failure_percent == 50
+    assert "single_node_failure_percent 50" in lemon_text(record, policy, DAY_NS)
+    later = seven(record, policy, 30 * DAY_NS)
+    assert set(map(later.__getattribute__, type(later).__dataclass_fields__)) == {0}
+
+
+def test_gangs_that_a_host_stops_are_told_apart_by_size() -> None:
+    state = started(EMPTY, submit("a", 1))
+    (alone,) = hosts_of(state, "a")
+    index = SMALL.index_by_name[alone]
+    record = run(state, ReportHost(alone, "gpu-lost")).record(index)
+    assert {m.kind for m in record.days} == {Tally.START, Tally.OUT, Tally.SINGLE}
+    pair = started(EMPTY, submit("a", 2))
+    index = SMALL.index_by_name[hosts_of(pair, "a")[0]]
+    record = run(pair, ReportHost(hosts_of(pair, "a")[0], "gpu-lost")).record(index)
+    assert {m.kind for m in record.days} == {Tally.OUT, Tally.MULTI}
+
+
+def test_a_record_is_bounded_and_forgets_nothing_that_counts() -> None:
+    record = Record()
+    for i in range(1_000):
+        record = record.marked(Mark(i, "ecc-correctable", 2), 10_000)
+    assert len(record.marks) <= MOST + 1
+    assert record.amount("ecc-correctable", -1) == 2_000
+
+
+def test_a_judgement_on_an_old_state_is_made_anew() -> None:
+    state = suspect()
+    plan = decide(state, state.judge_ns, Limits())
+    newer = run(state, ReportHost("z0-r0-h1", "stress-test-passed"), now_ns=1)
+    events = committed(newer, plan, newer.judge_ns)
+    assert HostMoved(newer.judge_ns, H, HostMove.CLEAR, "nothing more was reported") in events
+    assert now(replay(events, newer)) is HostState.HEALTHY

@@ -1,0 +1,71 @@
+"""The health file: what it says, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.health.policy import AS_STATED, HealthPolicy, LemonAction
+from scheduler.core.health.signals import DAY_S, HOUR_S, Effect, Threshold
+from scheduler.core.health.xids import Blame
+from scheduler.healthfiles.policyfile import load_health
+from scheduler.problems import InputError
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "health.yaml"
+
+
+def read(tmp_path: Path, text: str) -> HealthPolicy:
+    path = tmp_path / "health.yaml"
+    path.write_text(text)
+    return load_health(str(path))
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path, "{}") == AS_STATED
+
+
+def test_the_example() -> None:
+    policy = load_health(str(EXAMPLE))
+    assert policy.signal("thermal").thresholds == ()
+    rule = policy.signal("ecc-correctable")
+    assert rule.thresholds[0] == Threshold(500, DAY_S, Effect.SUSPECT)
+    assert rule.has_value
+    assert policy.blame(94) is Blame.FATAL
+    assert policy.blame(79) is Blame.FATAL
+    assert (policy.clear_s, policy.has_burn_in, policy.early_s) == (48 * HOUR_S, True, 14 * DAY_S)
+    assert (policy.golden_s, policy.large_hosts) == (28 * DAY_S, 128)
+    assert policy.lemons.action is LemonAction.RMA
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("signls: {}", "1: signls: unknown key 'signls', did you mean signals?"),
+        ("signals: {smoke: fail}", "1: signals.smoke: is no signal that can be changed"),
+        ("signals: {repaired: fail}", "is no signal that can be changed"),
+        ("signals: {tor-down: note}", "is no signal that can be changed"),
+        ("signals: {thermal: repair}", "1: signals.thermal: must be one of note, suspect"),
+        ("signals: {xid: fail}", "signals.xid: give thresholds here"),
+        ("signals: {thermal: 3}", "signals.thermal: must be one of"),
+        (
+            "signals:\n  thermal: [{count: 0, within_h: 1, then: fail}]",
+            "2: signals.thermal.0.count",
+        ),
+        ("signals: {thermal: [{count: 1, within_h: 200, then: fail}]}", "must be at most 168"),
+        ("signals: {thermal: [{count: 1, within_h: 2, then: pass}]}", "0.then: must be one of"),
+        ("signals: {thermal: [{count: 1}]}", "within_h: is required"),
+        ("xids: {a: fatal}", "xids.a: must be the code of an XID"),
+        ("xids: {79: deadly}", "must be 'application', 'counts', 'retire' or 'fatal'"),
+        ("lemons: {days: 60}", "lemons.days: must be at most 28"),
+        ("lemons: {action: burn}", "must be 'show', 'retire' or 'rma'"),
+        ("golden: {clean_days: -1}", "golden.clean_days"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_line_and_field(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text)
+    assert "health.yaml:" in str(caught.value)
+    assert message in str(caught.value)

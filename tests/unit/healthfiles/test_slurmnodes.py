@@ -1,0 +1,74 @@
+"""Slurm's view of its nodes, in four forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler.healthfiles.found import Standing
+from scheduler.healthfiles.slurmnodes import load_slurm
+from scheduler.problems import InputError
+
+UP, DOWN, DRAIN, FAILING = Standing.UP, Standing.DOWN, Standing.DRAIN, Standing.FAILING
+
+
+def read(tmp_path: Path, text: str) -> dict[str, tuple[Standing | None, str, int]]:
+    path = tmp_path / "nodes"
+    path.write_text(text)
+    return {f.host: (f.standing, f.detail, f.line) for f in load_slurm(str(path))}
+
+
+@pytest.mark.parametrize(
+    ("state", "standing"),
+    [
+        ("IDLE", UP), ("ALLOCATED", UP), ("MIXED+PLANNED", UP), ("IDLE+DRAIN", DRAIN),
+        ("DRAINING", DRAIN), ("DOWN*", DOWN), ("IDLE*", DOWN), ("DOWN+DRAIN", DOWN),
+        ("FAILING", FAILING), ("idle~", UP), ("mix-", UP), ("drained$", DRAIN),
+    ],
+)  # fmt: skip
+def test_states_of_scontrol(tmp_path: Path, state: str, standing: Standing) -> None:
+    line = f"NodeName=n1 Arch=x86_64 State={state} Weight=1 Reason=disk is full [root@x]\n"
+    assert read(tmp_path, line) == {"n1": (standing, "disk is full [root@x]", 1)}
+
+
+def test_a_table_of_sinfo(tmp_path: Path) -> None:
+    text = (
+        "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\n"
+        "gpu* up infinite 2 drain n[01-02]\n"
+        "gpu* up infinite 1 idle n03\n"
+    )
+    assert read(tmp_path, text) == {
+        "n01": (DRAIN, "", 2), "n02": (DRAIN, "", 2), "n03": (UP, "", 3)
+    }  # fmt: skip
+
+
+def test_json_of_scontrol_and_of_sinfo(tmp_path: Path) -> None:
+    nodes = {"nodes": [{"name": "n1", "state": ["IDLE", "DRAIN"], "reason": "bad"}]}
+    assert read(tmp_path, json.dumps(nodes)) == {"n1": (DRAIN, "bad", 1)}
+    entry = {"nodes": {"nodes": ["n1"]}, "node": {"state": ["DOWN"]}}
+    sinfo = {"sinfo": [{**entry, "reason": {"description": "gone"}}]}
+    assert read(tmp_path, json.dumps(sinfo)) == {"n1": (DOWN, "gone", 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no node"),
+        ("hello\n", ":1: header: is neither"),
+        ("NodeName=n1 Arch=x\n", ":1: State: is missing"),
+        ("\nNodeName=n1 State=BANANA\n", ":2: State: unknown state 'banana'"),
+        ("STATE NODELIST\nidle n1 more\n", ":2: columns: has 3 columns, not 2"),
+        ("STATE NODELIST\nidle n[1\n", ":2: NODELIST"),
+        ("{}", "has neither a list of nodes nor of sinfo"),
+        ('{"nodes": [\n{"state": ["IDLE"]}]}', ":2: nodes.0.name: is missing"),
+        ('{"nodes": [{"name": "n1",\n "state": ["ODD"]}]}', ":2: nodes.0.state: unknown"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_line_and_field(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=r"nodes") as caught:
+        read(tmp_path, text)
+    assert message in str(caught.value)
