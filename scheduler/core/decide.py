@@ -16,7 +16,7 @@ When nothing starts, elastic gangs grow on what is left (grow).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from placement import hostset
@@ -25,7 +25,7 @@ from placement.request import Placement
 from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.apply import replay
 from scheduler.core.backfill import Caps, Easy, Rule, uncounted
-from scheduler.core.calendar import next_edge_ns, turns
+from scheduler.core.calendar import turns
 from scheduler.core.cells import highest
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
@@ -33,7 +33,7 @@ from scheduler.core.conservative import Conservative
 from scheduler.core.finding import Find, placing
 from scheduler.core.grow import growths
 from scheduler.core.health.judge import judgement_due
-from scheduler.core.health.leaving import leave_ns
+from scheduler.core.health.leaving import due_ns
 from scheduler.core.job import Job
 from scheduler.core.order import Line
 from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start
@@ -77,7 +77,7 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
     if not first and _is_idle(state):
-        return Plan(state.version, look_again_ns=next_edge_ns(state))
+        return Plan(state.version, look_again_ns=_first(due_ns(state, now_ns, limits)))
     if first and not state.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
@@ -88,12 +88,15 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     actions = (*first, *starts, *grown, *filled, *desk.promises())
     stopped = (state.jobs[name] for name in state.stopped)
     moments = (
-        *(desk.preempting.look_again_ns, next_edge_ns(state), grow_ns, desk.clear_ns),
-        *(state.judge_ns or None, leave_ns(moved, now_ns, limits)),
+        *(desk.preempting.look_again_ns, grow_ns, desk.clear_ns),
+        *due_ns(moved, now_ns, limits),
         *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
-    again_ns = min((at_ns for at_ns in moments if at_ns is not None), default=None)
-    return Plan(state.version, actions, desk.rule.reservations, again_ns)
+    return Plan(state.version, actions, desk.rule.reservations, _first(moments))
+
+
+def _first(moments: Iterable[int | None]) -> int | None:
+    return min((at_ns for at_ns in moments if at_ns is not None), default=None)
 
 
 def _is_idle(state: State) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placement import hostset
 from placement.swaps import choose_swaps
-from scheduler.core.calendar import Calendar
+from scheduler.core.calendar import Calendar, next_edge_ns
 from scheduler.core.company import Company
 from scheduler.core.costs import SECOND_NS
 from scheduler.core.job import Job
@@ -21,6 +21,11 @@ def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
     if job.state is JobState.INTERRUPTED:
         return True
     return _next_save_ns(state, job, now_ns - JUST_SAVED_NS) <= now_ns
+
+
+def due_ns(state: State, now_ns: int, limits: Limits) -> tuple[int | None, ...]:
+    """When time alone changes something of hosts: windows, judgements, gangs that leave."""
+    return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, limits))
 
 
 def leave_ns(state: State, now_ns: int, limits: Limits) -> int | None:
