@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from placement.fabric import Fabric
 from scheduler.access.caller import SERVER, Caller, Role, act_for
-from scheduler.access.door import Access, CannotListen, Door
+from scheduler.access.door import Access, CannotListen, Door, check_metrics
 from scheduler.access.waiting import at_most
 from scheduler.core import Limits, Rejected, Tenants
 from scheduler.core.commands import LoadHealth, LoadTenants
@@ -108,6 +108,8 @@ async def serve(
     Raises: StoreError when the log cannot be used, CannotListen, InputError for
     certificates or an auth file that will not do.
     """
+    if settings.metrics is not None:
+        check_metrics(settings.metrics.host, settings.metrics.port, settings.access)
     signals = signals or Signals().listen()
     gauges = Gauges(Instruments(settings.tracer), settings.metrics)
     try:

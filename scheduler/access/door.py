@@ -101,12 +101,23 @@ class Door:
             lacking.append("anybody may do anything (give it an auth file)")
         if self._access.tls is None:
             lacking.append("everything travels in the clear (give it a tls section)")
-        if not lacking or is_loopback(host):
-            return
-        what = " and ".join(lacking)
-        if not self._access.is_insecure:
-            raise CannotListen(
-                f"not listening on {listen}, beyond this machine: {what};"
-                " --insecure serves all the same"
-            )
-        log.warning("insecure on %s, beyond this machine: %s", listen, what)
+        if lacking:
+            _refuse_beyond(host, listen, " and ".join(lacking), self._access)
+
+
+def check_metrics(host: str, port: int, access: Access) -> None:
+    """/metrics asks nobody who they are. Raises: CannotListen when others than this
+    machine's could read it, unless that is what the operator insists on."""
+    lacking = "anybody may read the metrics (let a proxy that asks serve them)"
+    _refuse_beyond(host, f"{host}:{port} for metrics", lacking, access)
+
+
+def _refuse_beyond(host: str, listen: str, lacking: str, access: Access) -> None:
+    if is_loopback(host):
+        return
+    if not access.is_insecure:
+        raise CannotListen(
+            f"not listening on {listen}, beyond this machine: {lacking};"
+            " --insecure serves all the same"
+        )
+    log.warning("insecure on %s, beyond this machine: %s", listen, lacking)

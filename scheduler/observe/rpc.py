@@ -114,7 +114,7 @@ class _Call:
     def _code(self, kind: type[BaseException] | None) -> str:
         if kind is None:
             return "OK"
-        if issubclass(kind, asyncio.CancelledError | GeneratorExit):
+        if issubclass(kind, asyncio.CancelledError | GeneratorExit | grpc.aio.InternalError):
             return "CANCELLED"
         if issubclass(kind, grpc.aio.AbortError):
             return str(self.context.code().name)

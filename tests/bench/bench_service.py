@@ -88,6 +88,9 @@ class Server:
 def serving(folder: Path, *options: str) -> Iterator[Server]:
     command = [MUSTER, "serve", "--fabric", "roce-24k", "--listen", "127.0.0.1:0"]
     command += ["--store", f"sqlite:///{folder / 'muster.db'}", *options]
+    limits = folder / "server.yaml"
+    limits.write_text("limits: {waiting_jobs: 1000000}\n")  # the queue only grows
+    command += ["--config", str(limits)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         words = process.stdout.readline().replace(",", "").split()

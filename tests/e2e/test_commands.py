@@ -191,7 +191,8 @@ def test_no_server_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--store", "postgresql://db/x"], "give sqlite:///FILE"),
+        (["--store", "mysql://db/x"], "give sqlite:///FILE"),
+        (["--store", "postgresql://127.0.0.1:1/x"], "cannot connect to postgresql://127.0.0.1:1/x"),
         (["--store", "sqlite:////no/such/folder/x.db"], "there is no folder /no/such/folder"),
         (["--listen", "here"], "give HOST:PORT"),
         (["--listen", "127.0.0.1:65536"], "a port up to 65535"),

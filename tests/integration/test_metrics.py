@@ -11,6 +11,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.access.door import Access
 from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
 from scheduler.observe.exposition import Exposure
 from scheduler.server import CannotListen
@@ -160,3 +161,21 @@ async def test_an_address_that_is_taken(tmp_path: Path) -> None:
 async def test_without_the_option_nothing_listens(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         assert served.ready.metrics == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_others_read_metrics_only_where_the_operator_insists(
+    tmp_path: Path, host: str
+) -> None:
+    with pytest.raises(CannotListen, match="for metrics, beyond this machine: anybody may read"):
+        async with serving(tmp_path, metrics=Exposure(host, 0)):
+            pass
+
+
+async def test_an_insecure_server_shows_its_metrics_to_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    insisted = Access(is_insecure=True)
+    async with serving(tmp_path, metrics=Exposure("0.0.0.0", 0), access=insisted) as served:
+        assert (await scraped(served))("muster_ready") == 1
+    assert "insecure on 0.0.0.0:0 for metrics" in caplog.text

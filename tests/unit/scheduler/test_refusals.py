@@ -1,0 +1,38 @@
+"""What ends a call, and what has ended it already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.refusal import not_found, refusals
+
+
+class _Context:
+    """A call whose abort ends as `ends`. Counts aborts."""
+
+    def __init__(self, ends: Exception) -> None:
+        self.ends, self.aborts = ends, 0
+
+    async def abort_with_status(self, _: object) -> None:
+        self.aborts += 1
+        raise self.ends
+
+
+@pytest.mark.parametrize("ends", [grpc.aio.AbortError(), grpc.aio.InternalError("caller is gone")])
+async def test_a_call_is_ended_once_however_many_layers_look_at_it(ends: Exception) -> None:
+    context: Any = _Context(ends)
+    with pytest.raises(type(ends)) as raised:
+        async with refusals(context), refusals(context), refusals(context):
+            raise not_found("job", "a")
+    assert raised.value is ends
+    assert context.aborts == 1
+
+
+async def test_what_goes_well_ends_nothing() -> None:
+    context: Any = _Context(grpc.aio.AbortError())
+    async with refusals(context):
+        pass
+    assert context.aborts == 0
