@@ -108,9 +108,16 @@ def replayed(store: Store) -> Recovered:
 def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
     """The newest readable snapshot, none after `to_version`; else the empty state.
 
+    One of another release serves only where the log begins with it.
+
     Raises: StoreError.
     """
+    first = store.first_version()
     for version, body in store.snapshots(to_version):
+        if snapshot.is_older(body) and version != first - 1:  # the log makes up for it
+            words = "%s: the snapshot of version %d is of another release: the log is read instead"
+            log.warning(words, store.name, version)
+            continue
         try:
             state, last_ns = snapshot.decode(body)
             if state.version != version:

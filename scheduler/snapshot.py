@@ -2,7 +2,8 @@
 
 One line for each entry of a map and for each other field: name, key and value apart by
 tabs, key and value as JSON, which has no raw tabs or line ends. The first line says
-what this is. All of it is deflated, and its checksum is what finds a damaged one.
+what this is and in which format (upgrades.py), the second has a digest of the fields that
+states have. All of it is deflated, and its checksum is what finds a damaged one.
 Equal states give equal bytes. A field that a snapshot lacks has its default.
 """
 
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from hashlib import blake2b
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,8 +24,9 @@ from placement.fabric import from_spec
 from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.state import State
+from scheduler.upgrades import FORMAT, Row, upgraded
 
-FORMAT = "muster snapshot 1"
+TITLE = "muster snapshot"
 _CHUNK = 100  # lines, a millisecond or two
 
 Pause = Callable[[], object]
@@ -53,9 +56,8 @@ def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
     """
     try:
         first, *lines = zlib.decompress(body).splitlines()
-        if first.decode() != FORMAT:
-            raise BadSnapshot(f"is {first[:40].decode()!r}, not {FORMAT!r}")
-        return _read(_paused(lines, pause))
+        rows = (_row(line) for line in _paused(lines, pause))
+        return _read(upgraded(rows, _format(first.decode())))
     except ValidationError as error:
         raise BadSnapshot(str(error.errors()[0]["msg"])) from None
     except (
@@ -70,6 +72,35 @@ def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
         raise BadSnapshot(str(error)) from None
 
 
+def is_older(body: bytes) -> bool:
+    """Whether states had other fields when this was written. Not for a damaged one."""
+    try:
+        head = zlib.decompressobj().decompress(body, len(_head()))
+    except zlib.error:
+        return False
+    return head.startswith(TITLE.encode()) and head != _head()
+
+
+@cache
+def _head() -> bytes:
+    """The lines that every snapshot begins with."""
+    forms = repr([(name, form.fields()) for name, form in _forms().items()])
+    digest = blake2b(forms.encode(), digest_size=8).hexdigest()
+    return f'{TITLE} {FORMAT}\nfields\t\t"{digest}"\n'.encode()
+
+
+def _format(first: str) -> int:
+    title, _, number = first.rpartition(" ")
+    if title != TITLE or not number.isdecimal() or not 1 <= int(number) <= FORMAT:
+        raise BadSnapshot(f"is {first[:40]!r}, not {TITLE} 1 to {FORMAT}")
+    return int(number)
+
+
+def _row(line: bytes) -> Row:
+    name, key, value = line.split(b"\t")
+    return name, key, value
+
+
 def _paused(lines: Iterable[bytes], pause: Pause) -> Iterator[bytes]:
     for number, line in enumerate(lines, 1):
         yield line
@@ -78,7 +109,7 @@ def _paused(lines: Iterable[bytes], pause: Pause) -> Iterator[bytes]:
 
 
 def _lines(state: State, last_ns: int) -> Iterator[bytes]:
-    yield f"{FORMAT}\nlast_ns\t\t{last_ns}\n".encode()
+    yield _head() + f"last_ns\t\t{last_ns}\n".encode()
     for name, form in _forms().items():
         value = getattr(state, name)
         if isinstance(form, _MapForm):
@@ -88,12 +119,11 @@ def _lines(state: State, last_ns: int) -> Iterator[bytes]:
             yield b"%s\t\t%s\n" % (name.encode(), form.dump(value))
 
 
-def _read(lines: Iterable[bytes]) -> tuple[State, int]:
+def _read(rows: Iterable[Row]) -> tuple[State, int]:
     forms, last_ns = _forms(), 0
     found: dict[str, Any] = {}
     maps: dict[str, dict[Any, Any]] = {n: {} for n, f in forms.items() if isinstance(f, _MapForm)}
-    for line in lines:
-        name, key, value = line.split(b"\t")
+    for name, key, value in rows:
         form = forms.get(name.decode())
         if isinstance(form, _MapForm):
             maps[name.decode()][json.loads(key)] = form.values.validate_json(value, strict=True)
@@ -101,7 +131,7 @@ def _read(lines: Iterable[bytes]) -> tuple[State, int]:
             found[name.decode()] = form.load(value)
         elif name == b"last_ns":
             last_ns = int(value)
-        else:
+        elif name != b"fields":
             raise BadSnapshot(f"unknown field {name.decode()!r}")
     found.update((name, Overlay(entries)) for name, entries in maps.items())
     return State(**found), last_ns
@@ -113,9 +143,15 @@ class _MapForm:
     def __init__(self, values: Any) -> None:
         self.values: TypeAdapter[Any] = TypeAdapter(values)
 
+    def fields(self) -> Any:
+        return self.values.json_schema()
+
 
 class _IntForm:
     """Hexadecimal: a set of hosts is a number with as many digits as there are hosts."""
+
+    def fields(self) -> str:
+        return "hexadecimal"
 
     def dump(self, value: int) -> bytes:
         return _json(f"{value:x}")
@@ -126,6 +162,9 @@ class _IntForm:
 
 class _FabricForm:
     """What the fabric was made from."""
+
+    def fields(self) -> str:
+        return "fabric"
 
     def dump(self, value: Any) -> bytes:
         return _json(value and value.spec)
@@ -140,6 +179,9 @@ class _NamesForm:
 
     _adapter: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
 
+    def fields(self) -> str:
+        return "names"
+
     def dump(self, value: Iterable[str]) -> bytes:
         return self._adapter.dump_json(tuple(value))
 
@@ -152,6 +194,9 @@ class _PlainForm:
 
     def __init__(self, kind: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    def fields(self) -> Any:
+        return self._adapter.json_schema()
 
     def dump(self, value: Any) -> bytes:
         return self._adapter.dump_json(value)

@@ -15,8 +15,11 @@ import pytest
 from scheduler.core import replay
 from scheduler.keeper import Retention
 from scheduler.recovery import recover
+from scheduler.snapshot import is_older
 from scheduler.store import StoreError, open_store
+from scheduler.store.verify import verify
 from scheduler.v1 import service_pb2
+from tests.older import older
 from tests.serving import RUNNING, Served, create, logged, refused, serving, url
 
 OFTEN = Retention(snapshot_events=5, log_s=None)
@@ -153,3 +156,43 @@ async def test_commands_are_answered_while_a_snapshot_is_taken(
             assert begun.is_set()
             go.set()
         await asyncio.sleep(0)
+
+
+def _age(folder: Path, *lost: bytes) -> None:
+    """Make every snapshot one of an older release."""
+    with closing(sqlite3.connect(folder / "muster.db")) as connection, connection:
+        for version, body in connection.execute("SELECT version, body FROM snapshot").fetchall():
+            row = (older(body, *lost), version)
+            connection.execute("UPDATE snapshot SET body = ? WHERE version = ?", row)
+
+
+async def test_a_whole_log_says_more_than_a_snapshot_of_another_release(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, retention=OFTEN) as served:
+        await _live(served, 6)
+    _age(tmp_path, b"faults", b"requests")
+    recovered = _recovered(tmp_path)
+    assert recovered.state == replay(logged(tmp_path))
+    assert recovered.saved == 0
+    assert "is of another release: the log is read instead" in caplog.text
+
+
+async def test_a_compacted_store_is_read_by_every_later_release(tmp_path: Path) -> None:
+    async with serving(tmp_path, retention=SHORT) as served:
+        await _live(served, 20)
+        await served.stub.CreateJob(create("runs", 3))
+        before = await served.until("runs", RUNNING)
+    assert _versions(tmp_path, "log")[0] > 1  # what the snapshot stands for is gone
+    _age(tmp_path, b"faults", b"requests", b"tidied_ns", b"windows", b"accounts")
+    async with serving(tmp_path, retention=SHORT) as served:
+        after = await served.get("runs")
+        assert (after.uid, after.placement) == (before.uid, before.placement)
+        await _live(served, 20, "later")
+    store = open_store(url(tmp_path))
+    try:
+        assert not verify(store).problems
+        newest = next(store.snapshots())[1]
+    finally:
+        store.close()
+    assert not is_older(newest)

@@ -22,7 +22,9 @@ from scheduler.core.events import (
 )
 from scheduler.core.lifecycle import HostMove
 from scheduler.snapshot import BadSnapshot, decode, encode
+from scheduler.upgrades import FORMAT
 from tests.build import fabric_spec, spec, window
+from tests.older import older
 
 HOSTS = ("z0-r0-h0", "z0-r0-h1")
 
@@ -100,7 +102,12 @@ def changed(old: bytes, new: bytes) -> bytes:
         (b"junk", "incorrect header"),
         (encode(a_life(), 0)[:-1], "incomplete"),
         (encode(a_life(), 0)[:-2] + b"xx", "incorrect data check"),
-        (changed(b"snapshot 1", b"snapshot 2"), "is 'muster snapshot 2'"),
+        (
+            changed(b"snapshot 2", b"snapshot 3"),
+            "is 'muster snapshot 3', not muster snapshot 1 to 2",
+        ),
+        (changed(b"snapshot 2", b"snapshot 0"), "is 'muster snapshot 0'"),
+        (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 2'"),
         (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
         (changed(b'"attempt":1', b'"attempt":"1"'), "valid integer"),
         (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
@@ -117,4 +124,34 @@ def test_every_field_of_the_state_is_written() -> None:
         line.split(b"\t")[0].decode() for line in zlib.decompress(encode(a_life(), 0)).split(b"\n")
     }
     assert names >= {field.name for field in fields(State)}
-    assert snapshot.FORMAT in names
+    assert f"{snapshot.TITLE} {FORMAT}" in names
+
+
+def test_an_older_snapshot_is_upgraded() -> None:
+    state = a_life()
+    again, last_ns = decode(older(encode(state, state.seen_ns)))
+    assert same(again, state)
+    assert last_ns == state.seen_ns == 9
+
+
+def test_a_snapshot_knows_of_which_fields_it_is() -> None:
+    body = encode(a_life(), 0)
+    assert not snapshot.is_older(body)
+    assert snapshot.is_older(older(body))
+    assert snapshot.is_older(changed(b'fields\t\t"', b'fields\t\t"f'))
+    assert not snapshot.is_older(b"junk")
+
+
+NEEDED = {"fabric", "version", "jobs", "queue", "running", "held"}  # no state without these
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(State) if f.name not in NEEDED])
+def test_a_field_that_was_not_there_yet_has_its_default(name: str) -> None:
+    again, _ = decode(older(encode(a_life(), 9), name.encode()))
+    expected = 9 if name == "seen_ns" else getattr(State.empty(), name)
+    assert getattr(again, name) == expected
+
+
+def test_what_a_job_did_not_have_yet_has_its_default() -> None:
+    assert a_life().jobs["runs"].fruitless == 1
+    assert decode(changed(b'"fruitless":1', b'"unheard":1'))[0].jobs["runs"].fruitless == 0
