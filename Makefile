@@ -60,6 +60,7 @@ fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"
+	@if [ -n "$(TRACES)" ]; then $(BIN)/python -m scripts.yearly "$(TRACES)"; fi
 
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
 	$(BIN)/python -m tests.bench --quick

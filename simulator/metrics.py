@@ -9,6 +9,7 @@ the scheduler keeps of its jobs (scheduler/core/goodput.py), summed up.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,14 @@ from scheduler.core.events import (
     HostMoved,
     JobEnded,
     JobPreempted,
+    JobRequeued,
     JobStarted,
     JobSubmitted,
 )
 from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.rungs import Rung, taken
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -88,6 +91,7 @@ class Metrics:
         self.completed = 0
         self.restarts = 0
         self.resizes = 0
+        self.ways = Counter[Rung]()  # restarts after failures, by the rung taken
         self.host_failures = 0
         self.preemptions = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
@@ -114,7 +118,11 @@ class Metrics:
             case GangSwapped() | GangResized():
                 self.restarts += 1
                 self.resizes += isinstance(event, GangResized)
+                if (step := taken(event.ladder)) is not None:
+                    self.ways[step.rung] += 1
                 self._began(event)
+            case JobRequeued() if event.ladder:
+                self.ways[Rung.WAIT] += 1
             case JobPreempted():
                 self._preempted(event)
             case JobEnded():
@@ -216,6 +224,10 @@ class Metrics:
             "utilization": _ratio(spent.hosts.running, capacity_ns),
             "goodput": spent.share,
             "restarts": self.restarts,
+            "restart_ways": {rung.value: count for rung, count in sorted(self.ways.items())},
+            "same_zone_share": _ratio(
+                self.ways[Rung.ZONE] + self.ways[Rung.LENDER], self.ways.total()
+            ),
             "events": self.events,
         }
 

@@ -24,6 +24,8 @@ SHAPE = {
     "utilization": float,
     "goodput": float,
     "restarts": int,
+    "restart_ways": dict,
+    "same_zone_share": float,
     "events": int,
 }
 
