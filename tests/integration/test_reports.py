@@ -1,0 +1,36 @@
+"""Reports in numbers, and what a host shows of its past, over gRPC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scheduler.v1 import host_pb2, service_pb2
+from tests.serving import serving
+
+
+async def test_many_reports_are_answered_each_in_its_place(tmp_path: Path) -> None:
+    report = service_pb2.ReportHostRequest
+    async with serving(tmp_path) as served:
+        reports = [
+            report(name="z0-r0-h0", signal="xid", xid=79, gpu=2),
+            report(name="nowhere", signal="thermal"),
+            report(name="z0-r1", signal="tor-down"),
+        ]
+        request = service_pb2.ReportHostsRequest(reports=reports)
+        first, second, third = (await served.stub.ReportHosts(request)).results
+    assert first.host.state == host_pb2.HOST_STATE_FAILED
+    assert first.host.reason == "xid: 79, GPU has fallen off the bus: GPU 2"
+    assert (first.host.record.failures, first.host.record.lemon_signals.xid_cnt) == (1, 1)
+    assert "no host 'nowhere'" in second.error
+    assert not third.error
+    assert not third.HasField("host")
+
+
+async def test_a_cordon_is_shown_through_a_failure(tmp_path: Path) -> None:
+    name = "z0-r0-h0"
+    async with serving(tmp_path) as served:
+        await served.stub.CordonHost(service_pb2.CordonHostRequest(name=name, reason="mine"))
+        down = service_pb2.ReportHostRequest(name=name, signal="gpu-lost")
+        host = (await served.stub.ReportHost(down)).host
+    assert (host.cordoned, host.cordon_reason) == (True, "mine")
+    assert host.state == host_pb2.HOST_STATE_FAILED
