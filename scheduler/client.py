@@ -207,7 +207,12 @@ class Client(WindowMethods, HealthMethods):
         return self._call(self._stub.CancelJob, request).job
 
     def end_job(
-        self, name: str, outcome: job_pb2.JobState.ValueType, attempt: int = 0, reason: str = ""
+        self,
+        name: str,
+        outcome: job_pb2.JobState.ValueType,
+        attempt: int = 0,
+        reason: str = "",
+        **how: Unpack[How],
     ) -> job_pb2.Job:
         """Report that the gang has ended; `attempt` 0 = whichever runs."""
         request = service_pb2.EndJobRequest(
@@ -215,7 +220,7 @@ class Client(WindowMethods, HealthMethods):
             outcome=outcome,
             attempt=attempt,
             reason=reason,
-            request_id=_request_id(),
+            **_how(how),
         )
         return self._call(self._stub.EndJob, request).job
 

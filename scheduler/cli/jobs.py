@@ -198,6 +198,8 @@ def finish(
         int, typer.Option(help="Which attempt has ended; 0: whichever runs.", min=0)
     ] = 0,
     reason: Why = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -207,4 +209,6 @@ def finish(
 
     how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
     with connected(address) as client:
-        write(client.end_job(name, how, attempt, reason), messages.job_text, output)
+        found = client.end_job(name, how, attempt, reason, etag=etag, dry_run=dry_run)
+        write(found, messages.job_text, output)
+    checked_only(dry_run)

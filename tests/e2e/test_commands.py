@@ -93,7 +93,11 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
     assert (running["state"], running["attempt"]) == ("JOB_STATE_RUNNING", 1)
     held = shell.asked("hosts", "--job", "life")["hosts"]
     assert [host["name"] for host in held] == sorted(running["placement"]["hosts"])
-    ended = shell.asked("finish", "life", "--outcome", "completed", "--attempt", "1")
+    done = ["finish", "life", "--outcome", "completed", "--attempt", "1"]
+    tried = shell.run(*done, "--dry-run")
+    assert (tried.code, tried.stderr) == (0, "muster: checked only, nothing was changed\n")
+    assert "etag is" in shell.run(*done, "--etag", "another").stderr
+    ended = shell.asked(*done)
     assert ended["state"] == "JOB_STATE_COMPLETED"
     completed = shell.asked("jobs", "--state", "completed")["jobs"]
     assert [job["name"] for job in completed] == ["life"]
