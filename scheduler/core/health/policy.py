@@ -31,9 +31,8 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class Lemons:
     """A host is a lemon when `at_least` of the seven signals reach their thresholds over
-    `days` days. The signals are those of Kokolis et al. (HPCA 2025, section V), the
-    thresholds, which they do not give, ours: a host at 6.5 failures per 1,000 days passes
-    two of them about once in a thousand years.
+    `days` days. The signals are those of Kokolis et al. (HPCA 2025, section V); the
+    thresholds, which they do not give, are ours, and not measured on a fleet.
 
     `single_node_failure_percent` is of single-host starts and needs two failures.
     """
