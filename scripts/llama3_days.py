@@ -1,0 +1,187 @@
+"""54 days of Llama 3 405B on 16,384 GPUs, and what if.
+
+    python -m scripts.llama3_days [SEEDS] [--png FILE]
+
+Replays examples/llama3-54-days.jsonl under each variant and seed and prints, as Markdown,
+the table of variants, the waterfall and the causes beside table 5. docs/llama3-54-days.md
+has what it printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from placement.fabric import Fabric, from_spec, preset
+from scheduler.core import State
+from scheduler.core.events import Event, HostMoved
+from simulator.failures import parse
+from simulator.failures.presets import LLAMA3
+from simulator.gangs import Gangs, Stopped
+from simulator.metrics import Metrics
+from simulator.run import Replay, Setting
+from simulator.timing import load_times
+from simulator.traces.load import Trace, find_format
+from simulator.traces.record import SECOND_NS, BadRecord
+
+TRACE = Path(__file__).parents[1] / "examples" / "llama3-54-days.jsonl"
+DAYS, SEEDS = 54, 5
+SLOW = ",".join(
+    f"detection.by_cause.{name}=600" for name, _, _ in LLAMA3 if name != "silent-data-corruption"
+)
+
+
+def smaller(racks: int) -> Fabric:
+    """RoCE-24K with fewer racks in each of its 8 zones."""
+    tiers = [
+        {"name": "zone", "count": 8, "oversubscription": 7},
+        {"name": "rack", "count": racks},
+        {"name": "host", "count": 2},
+    ]
+    return from_spec({"name": f"roce-{racks * 16}", "gpus_per_host": 8, "tiers": tiers})
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    racks: int = 192
+    times: str = "llama3"
+
+    @property
+    def fabric(self) -> Fabric:
+        return preset("roce-24k") if self.racks == 192 else smaller(self.racks)
+
+
+VARIANTS = (
+    Variant("the run: 1,024 further hosts"),
+    Variant("64 further hosts, 8 a zone", racks=132),
+    Variant("no spares: 2,048 hosts", racks=128),
+    Variant("slow detection: 10 min", times=f"llama3,detection.default_s=600,{SLOW}"),
+    Variant("checkpoints 30 min apart", times="llama3,checkpoint.interval_s=1800"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`parts`: seconds of the job by what they went to."""
+
+    ettr: float
+    causes: Counter[str]
+    parts: dict[str, float]
+
+    @property
+    def interruptions(self) -> int:
+        return self.causes.total()
+
+
+def refused(path: Path, bad: BadRecord) -> None:
+    raise ValueError(f"{path}:{bad.line}: {bad.told}")
+
+
+def run(variant: Variant, seed: int) -> Result:
+    fabric = variant.fabric
+    setting = Setting(
+        fabric,
+        costs=load_times(variant.times).costs,
+        decision_ns=SECOND_NS,
+        times=load_times(variant.times),
+        until_ns=DAYS * 86_400 * SECOND_NS,
+    )
+    metrics, gangs, causes = Metrics(), Gangs(), Counter[str]()
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        stops = [c for c in gangs.feed(event) if isinstance(c, Stopped)]
+        if stops and isinstance(event, HostMoved):
+            causes[event.reason.partition(": ")[2]] += len(stops)
+
+    jobs = Trace(TRACE, find_format("muster"), refused)
+    replay = Replay(setting, jobs, sink, parse("llama3")(fabric, seed))
+    replay.run()
+    assert replay.modelled
+    told = replay.modelled.told(metrics.spent())
+    return Result(told["ettr"], causes, told["job_s"])
+
+
+def told(variant: Variant, seed: int) -> Result:
+    """A run, with a line on stderr when it is over."""
+    result = run(variant, seed)
+    line = f"{variant.name}, seed {seed}: {result.interruptions} stops, {result.ettr:.4f}"
+    print(line, file=sys.stderr, flush=True)
+    return result
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Mean, and the standard deviation over seeds."""
+    deviation = stdev(values) if len(values) > 1 else 0.0
+    return f"{format(fmean(values), form)} ± {format(deviation, form)}"
+
+
+def variants(found: dict[Variant, list[Result]]) -> Iterable[str]:
+    yield "| variant | interruptions | effective training time | lowest seed |"
+    yield "|---|---|---|---|"
+    for variant, results in found.items():
+        ettrs = [result.ettr for result in results]
+        stops = spread([float(result.interruptions) for result in results], ".0f")
+        yield f"| {variant.name} | {stops} | {spread(ettrs, '.2%')} | {min(ettrs):.2%} |"
+
+
+def waterfall(results: Sequence[Result]) -> dict[str, float]:
+    """Shares of the 54 days, mean over seeds, largest first."""
+    names = {name for result in results for name in result.parts}
+    shares = {
+        name: fmean(result.parts[name] / sum(result.parts.values()) for result in results)
+        for name in sorted(names)
+    }
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def causes(results: Sequence[Result]) -> Iterable[str]:
+    yield "| cause | table 5 | replayed, mean |"
+    yield "|---|---|---|"
+    for name, count, _ in LLAMA3:
+        yield f"| {name} | {count} | {fmean(result.causes[name] for result in results):.1f} |"
+    total = fmean(result.interruptions for result in results)
+    yield f"| all | 419 | {total:.1f} |"
+
+
+def draw(shares: dict[str, float], path: str) -> None:
+    """The waterfall: from all of the time down to what was productive."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots()
+    level = 1.0
+    for name, share in shares.items():
+        if name != "productive" and share > 0:
+            axes.barh(name, share, left=level - share, color="tab:red")
+            axes.annotate(f"{share:.2%}", (level - share, name), ha="right", va="center")
+            level -= share
+    axes.barh("productive", level, color="tab:green")
+    axes.set_xlim(0.88, 1.0)
+    axes.invert_yaxis()
+    axes.set_xlabel("share of 54 days (axis from 0.88)")
+    figure.savefig(path, dpi=120)
+
+
+def main(arguments: list[str]) -> int:
+    picture = arguments[arguments.index("--png") + 1] if "--png" in arguments else None
+    seeds = int(arguments[0]) if arguments and arguments[0].isdigit() else SEEDS
+    found = {variant: [told(variant, seed) for seed in range(seeds)] for variant in VARIANTS}
+    main_run = found[VARIANTS[0]]
+    shares = waterfall(main_run)
+    print(*variants(found), sep="\n")
+    print("\n| went to | share of 54 days |\n|---|---|")
+    print(*(f"| {name} | {share:.2%} |" for name, share in shares.items() if share), sep="\n")
+    print("", *causes(main_run), sep="\n")
+    if picture:
+        draw(shares, picture)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
