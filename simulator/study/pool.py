@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 from scheduler.problems import InputError, Problem
@@ -47,7 +49,8 @@ def _on_processes(
 ) -> Iterator[tuple[int, Result]]:
     # Spawned, not forked: a fork of a process with threads may hang, and every piece
     # starts from the same clean state.
-    with ProcessPoolExecutor(min(jobs, len(pieces)), mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(pieces)), context, initializer=_end_with_parent) as pool:
         number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
         try:
             for future in as_completed(number):
@@ -57,6 +60,17 @@ def _on_processes(
             raise InputError(Problem("--jobs", message)) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: a parent that is killed takes its workers along."""
+
+    def wait() -> None:
+        if parent := parent_process():
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _on_dask(

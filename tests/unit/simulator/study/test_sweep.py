@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,29 @@ def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
 
     with pytest.raises(InputError, match=r"t\.swf: holds no job to replay"):
         sweep.run(waiting[:2], store, 2)
+
+
+KILLED = """
+import os, signal, sys, time
+from simulator.study.pool import run_all
+
+def told(number):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    for _ in run_all(told, [1, 2], 2):
+        pass
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        workers = [int(run.stdout.readline()) for _ in range(2)]
+        run.kill()
+        # The pipe is closed once the last of those who can write to it has gone.
+        assert run.stdout.read() == ""
+    assert len(set(workers)) == 2

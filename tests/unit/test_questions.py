@@ -1,0 +1,51 @@
+"""docs/simulator.md: its cases are valid, its traces readable, its pictures there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scripts import questions
+from simulator.study.casefile import load_case
+from simulator.study.options import case_of
+from simulator.traces.load import Trace, find_format
+
+TOP = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The case files with the traces that the script writes beside them."""
+    shutil.copytree(TOP / questions.FOLDER, tmp_path / "q")
+    for spares in questions.SPARES:
+        questions._write(tmp_path / "q" / f"16k-{spares}.jsonl", questions.big_and_small(spares))
+    questions._write(tmp_path / "q" / "mix.jsonl", questions.mix())
+    return tmp_path / "q"
+
+
+@pytest.mark.parametrize(("name", "points"), [("spares", 15), ("uplinks", 9)])
+def test_every_point_of_a_case_is_a_replay(folder: Path, name: str, points: int) -> None:
+    grid = load_case(str(folder / f"{name}.yaml"))
+    assert len(grid.points) == points
+    for point in grid.points:
+        assert case_of(point).fabric.host_count == 3_072
+
+
+@pytest.mark.parametrize(("name", "jobs"), [("16k-0", 327), ("16k-64", 327), ("mix", 160)])
+def test_every_job_of_a_trace_is_good(folder: Path, name: str, jobs: int) -> None:
+    def refuse(path: Path, bad: object) -> None:
+        raise AssertionError(bad)
+
+    trace = Trace(folder / f"{name}.jsonl", find_format("muster"), refuse)
+    assert len(list(trace)) == jobs
+
+
+def test_the_page_shows_pictures_that_are_there() -> None:
+    page = (TOP / "docs" / "simulator.md").read_text()
+    found = re.findall(r"\]\((img/[^)]+)\)", page)
+    assert found
+    for path in found:
+        assert (TOP / "docs" / path).is_file()
