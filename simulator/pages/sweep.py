@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from simulator.pages import html, theme
 from simulator.pages.charts import Chart, percent
 from simulator.study.figures import BY_KEY, Figure, Range
+from simulator.study.options import FILES
 from simulator.study.sweep import SHOWN, plain, repeated
 
 Table = Mapping[str, Any]
@@ -106,7 +107,9 @@ def _panel(
         least, most = [ranges[j].least for j in order], [ranges[j].most for j in order]
         axes.fill_between(at, least, most, color=style["color"], alpha=0.15, linewidth=0)
     if not is_number:
-        axes.set_xticks(places, [str(value) for value in values])
+        names = [_short(key, value) for value in values]
+        is_long = sum(map(len, names)) > 30
+        axes.set_xticks(places, names, rotation=25 if is_long else 0)
     elif len(places) <= 8:
         axes.set_xticks(places, [f"{place:g}" for place in places])
     axes.set_xlabel(key.replace("_", " "))
@@ -124,6 +127,11 @@ def _value_axis(axes: Axes, figure: Figure) -> None:
         theme.titled(axes, f"{figure.words}, {unit}")
     elif figure.key in ("utilization", "goodput"):
         axes.yaxis.set_major_formatter(percent())
+
+
+def _short(key: str, value: Any) -> str:
+    """A file by its stem."""
+    return Path(str(value)).stem if key in FILES else plain(value)
 
 
 def _is_whole(value: Any) -> bool:
