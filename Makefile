@@ -9,7 +9,7 @@ BUF ?= buf
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement drill-crash-postgres drill-failover lock clean
+.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -84,6 +84,10 @@ bench-metrics: $(READY) ## submits on a server with metrics beside one without: 
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 15 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
+
+bench-replay: $(PEERS)/.ready ## the same jobs replayed by AccaSim: the same starts, and how fast
+	$(PEERS)/bin/python -m tests.bench.against --traces "$(TRACES)" $(ARGS) \
+	  --json build/bench-replay.json --docs docs/replay-benchmarks.md
 
 # Peers one by one: one that cannot be installed here is skipped, and the page says so.
 $(PEERS)/.ready: requirements.lock pyproject.toml

@@ -111,6 +111,8 @@ class Outlook:
         closed = self._closed_after(job)
         lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
         for end_ns, then, book in self._futures(free):
+            if then.bit_count() < job.needed:
+                continue
             reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
             if has_windows:
                 reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
@@ -159,7 +161,7 @@ class Outlook:
         for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
-                if gang.held:
+                if gang.held and not self._quotas.is_open:
                     book.take(gang.tenant, -gang.held)
             yield end_ns, free, book
 

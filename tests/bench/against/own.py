@@ -1,0 +1,56 @@
+"""One replay by muster, in a process of its own: jobs in, start times and seconds out.
+
+python -m tests.bench.against.own JOBS.swf HOSTS POLICY OUT.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from placement.fabric import Fabric, from_spec
+from scheduler.core import Limits, Policy, State
+from scheduler.core.events import Event, JobStarted
+from scheduler.core.job import SECOND_NS
+from simulator.log import Log
+from simulator.metrics import Metrics
+from simulator.run import Replay, Setting
+from simulator.traces.load import Trace, find_format
+
+
+def machine(hosts: int) -> Fabric:
+    """One tier of hosts with a processor each."""
+    tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts}]
+    return from_spec({"name": "machine", "gpus_per_host": 1, "tiers": tiers})
+
+
+def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
+    """As `muster replay` does it, log and totals included."""
+    starts: dict[str, int] = {}
+    begin = time.process_time()
+    metrics, log = Metrics(), Log()
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        log.feed(event)
+        if isinstance(event, JobStarted):
+            starts[event.name] = event.time_ns // SECOND_NS
+
+    setting = Setting(machine(hosts), Limits(policy=Policy(policy)))
+    trace = Trace(jobs, find_format("swf"), lambda path, bad: None)
+    Replay(setting, trace, sink).run()
+    totals = metrics.totals(hosts)
+    return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}
+
+
+def main(arguments: list[str]) -> int:
+    jobs, hosts, policy, out = arguments
+    Path(out).write_text(json.dumps(simulate(Path(jobs), int(hosts), policy)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
