@@ -21,6 +21,7 @@ from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
 from scheduler.windowsfile import WindowsFile
 from simulator import failures, mapping
+from simulator.conserved import Conserved
 from simulator.log import Log
 from simulator.metrics import JobRow, Metrics
 from simulator.placers import Placer, placing_by
@@ -91,7 +92,8 @@ def run_case(
 
     `warn` gets a line for each record that is wrong and each job that is rejected.
 
-    Raises: InputError on a trace, a failure model or an option that cannot be used.
+    Raises: InputError on a trace, a failure model or an option that cannot be used;
+    NotConserved when hosts, jobs or host time do not add up.
     """
     begin = time.perf_counter()
     skipped = _Skipped(case.strict, warn)
@@ -104,11 +106,12 @@ def run_case(
         if story:
             story.ended(row)
 
-    metrics = Metrics(ended)
+    metrics, conserved = Metrics(ended), Conserved()
     log = Log(report.events if report else None)
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
+        conserved.feed(event, state)
         log.feed(event)
         if report:
             report.event(event)
@@ -129,6 +132,7 @@ def run_case(
     tally = replay.run(step)
     if not tally.offered:
         raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
+    conserved.check(tally, metrics)
     totals = metrics.totals(case.fabric.host_count)
     totals["seconds"] = seconds = time.perf_counter() - begin
     totals |= {

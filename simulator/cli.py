@@ -224,6 +224,7 @@ def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
     from rich.console import Console
 
     from simulator.case import run_case
+    from simulator.conserved import NotConserved
     from simulator.report import Report
     from simulator.report.tables import need_parquet
 
@@ -238,7 +239,11 @@ def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
         if folder:
             report = stack.enter_context(Report(folder, has_parquet=has_parquet))
         progress = stack.enter_context(_progress(console, case)) if console.is_terminal else None
-        totals = run_case(case, report, warnings.add, progress)
+        try:
+            totals = run_case(case, report, warnings.add, progress)
+        except NotConserved as error:
+            typer.echo(f"error: the replay is void, {error}; please report this", err=True)
+            raise typer.Exit(1) from None
     warnings.close()
     return totals
 
