@@ -123,7 +123,8 @@ async def not_leader(served: Served, patch: Patch) -> object:
 
 async def not_caught_up(served: Served, patch: Patch) -> object:
     patch.setattr("scheduler.writer.Writer.reach", raising(TimeoutError()))
-    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
+    asks = (("muster-min-version", "1000000"),)
+    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"), metadata=asks)
 
 
 PRODUCERS: dict[str, Producer] = {

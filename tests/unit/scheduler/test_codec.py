@@ -18,8 +18,10 @@ from scheduler.core.events import (
     FabricLoaded,
     GangResized,
     GangSwapped,
+    HealthLoaded,
     HostMoved,
     HostSignalled,
+    HostsJudged,
     HostSwap,
     JobEnded,
     JobPreempted,
@@ -35,6 +37,7 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.rungs import Rung, Step
 from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
@@ -74,6 +77,8 @@ EVENTS: list[Event] = [
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
+    HealthLoaded(7, HealthPolicy()),
+    HostsJudged(8),
     WindowSet(6, window("w", "z0", count=2, tenant="b", leave="move", reason="why"), "r3"),
     WindowOpened(7, "w"),
     WindowClosed(8, "w"),
