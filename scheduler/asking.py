@@ -13,10 +13,10 @@ from scheduler.core.commands import (
     Command,
     SubmitJob,
 )
-from scheduler.core.defrag import Proposal, propose
-from scheduler.core.grow import is_smaller, size_text
-from scheduler.core.slots import Asker, slots
-from scheduler.core.whatif import what_if
+from scheduler.core.elastic.grow import is_smaller, size_text
+from scheduler.core.reasons.slots import Asker, slots
+from scheduler.core.reasons.whatif import what_if
+from scheduler.core.tidy.defrag import Proposal, propose
 from scheduler.observe import census
 from scheduler.observe.incidents import KEPT
 from scheduler.observe.status import Server, status

@@ -26,9 +26,9 @@ from scheduler import listing
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
+from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.goodput import PARTS, Goodput
-from scheduler.core.rungs import Rung, Step
-from scheduler.core.standing import Standing
+from scheduler.core.tenancy.standing import Standing
 from scheduler.healthproto import record_to_proto
 from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
 from scheduler.v1 import (

@@ -35,7 +35,7 @@ from scheduler.core.commands import (
 )
 from scheduler.core.goodput import shown
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.standing import standings
+from scheduler.core.tenancy.standing import standings
 from scheduler.healthcalls import HealthCalls
 from scheduler.observe.status import Server
 from scheduler.problems import InputError

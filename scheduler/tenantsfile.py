@@ -30,12 +30,12 @@ from pydantic import Field, ValidationError
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
-from scheduler.core import cells
 from scheduler.core.admit import is_name
 from scheduler.core.costs import Costs
 from scheduler.core.spares.policy import BY_DEFAULT as SPARES
 from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenants import (
+from scheduler.core.tenancy import cells
+from scheduler.core.tenancy.tenants import (
     DEFAULT,
     WEEK_S,
     Aging,

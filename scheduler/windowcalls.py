@@ -9,7 +9,7 @@ import grpc
 from placement.errors import BadInput
 from scheduler.core import State
 from scheduler.core.commands import Command, RemoveWindow, SetWindow
-from scheduler.core.windows import Booking
+from scheduler.core.windows.window import Booking
 from scheduler.refusal import invalid, not_found, refusals
 from scheduler.v1 import service_pb2
 from scheduler.windowproto import changed, window_from_proto, window_to_proto

@@ -11,10 +11,10 @@ from placement import hostset
 from placement.errors import BadInput
 from scheduler.convert import numbers, timestamp
 from scheduler.core import State
-from scheduler.core.calendar import Calendar
 from scheduler.core.lifecycle import WindowState
-from scheduler.core.windowhosts import strangers
-from scheduler.core.windows import Booking, Leave, Window, WindowKind
+from scheduler.core.windows.calendar import Calendar
+from scheduler.core.windows.hosts import strangers
+from scheduler.core.windows.window import Booking, Leave, Window, WindowKind
 from scheduler.v1 import service_pb2, window_pb2
 
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)

@@ -25,12 +25,12 @@ from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core import Job, JobSpec, Limits, Rejected, State, Tenants, admit, replay
-from scheduler.core.calendar import Calendar
 from scheduler.core.commands import LoadTenants, SetWindow
 from scheduler.core.events import FabricLoaded
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenants import DEFAULT, Tenant
-from scheduler.core.windows import Leave, Window, WindowKind
+from scheduler.core.tenancy.tenants import DEFAULT, Tenant
+from scheduler.core.windows.calendar import Calendar
+from scheduler.core.windows.window import Leave, Window, WindowKind
 from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
 from scheduler.moments import parse_duration, parse_moment
 from scheduler.strictyaml import Document, load

@@ -26,10 +26,10 @@ from placement.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
 from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
 from scheduler.core.events import Event, GangSwapped, JobEnded, JobRequeued
-from scheduler.core.rungs import Rung, taken
+from scheduler.core.failures.rungs import Rung, taken
 from scheduler.core.spares.policy import DAY_S, SparePolicy
 from scheduler.core.spares.pools import Pools
-from scheduler.core.tenants import OPEN
+from scheduler.core.tenancy.tenants import OPEN
 from simulator.engine import HEALTH, Engine
 from simulator.failures import Outage, merged, parse
 from simulator.kernel import Kernel

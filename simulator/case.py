@@ -16,7 +16,7 @@ from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
-from scheduler.core.windows import Window
+from scheduler.core.windows.window import Window
 from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
 from scheduler.windowsfile import WindowsFile

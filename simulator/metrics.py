@@ -26,10 +26,10 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
+from scheduler.core.failures.rungs import Rung, taken
 from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.rungs import Rung, taken
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)

@@ -15,8 +15,8 @@ from scheduler.core.commands import CancelJob, Command, EndJob, ReportHost, SetW
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
-from scheduler.core.tenants import OPEN
-from scheduler.core.windows import Window
+from scheduler.core.tenancy.tenants import OPEN
+from scheduler.core.windows.window import Window
 from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel

@@ -67,7 +67,7 @@ from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.windows import Leave, Window, WindowKind
+from scheduler.core.windows.window import Leave, Window, WindowKind
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS

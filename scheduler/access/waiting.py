@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.core import Code, Rejected, State, admit
 from scheduler.core.commands import Command, SubmitJob
 from scheduler.core.events import Event, JobSubmitted
-from scheduler.core.ledger import tenant_of
+from scheduler.core.tenancy.ledger import tenant_of
 from scheduler.writer import Admit
 
 

@@ -21,7 +21,7 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.core.windows import Window
+    from scheduler.core.windows.window import Window
     from scheduler.v1 import window_pb2
 
 app = typer.Typer(

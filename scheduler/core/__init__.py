@@ -21,14 +21,14 @@ from scheduler.core.admit import Code, Rejected, Violation, admit
 from scheduler.core.apply import apply, replay
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.decide import decide
-from scheduler.core.explain import dry_run, explain
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.plan import Plan
 from scheduler.core.policy import Limits, Policy
-from scheduler.core.reason import Reason
+from scheduler.core.reasons.explain import dry_run, explain
+from scheduler.core.reasons.reason import Reason
 from scheduler.core.state import State
-from scheduler.core.tenants import Tenants
+from scheduler.core.tenancy.tenants import Tenants
 
 __all__ = [
     "Code",

@@ -8,7 +8,7 @@ from typing import assert_never
 from placement.copies import refuse_without_peers
 from placement.errors import BadInput
 from placement.traffic import axis_traffic
-from scheduler.core import cells, neighbours, retries
+from scheduler.core import neighbours
 from scheduler.core.commands import (
     CancelJob,
     Command,
@@ -22,7 +22,6 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.entitled import beyond_quota, impossible, least_request, misnamed
 from scheduler.core.etag import host_etag, job_etag, stale
 from scheduler.core.events import (
     Event,
@@ -34,6 +33,7 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.failures import retries
 from scheduler.core.health.report import report
 from scheduler.core.lifecycle import (
     HOST_MOVES,
@@ -46,9 +46,11 @@ from scheduler.core.lifecycle import (
 )
 from scheduler.core.rejected import Code, Rejected, Violation, invalid, no_host, no_job, no_window
 from scheduler.core.state import State
-from scheduler.core.tenants import Tenants
+from scheduler.core.tenancy import cells
+from scheduler.core.tenancy.entitled import beyond_quota, impossible, least_request, misnamed
+from scheduler.core.tenancy.tenants import Tenants
 from scheduler.core.update import update
-from scheduler.core.windowhosts import NotToBeHad, resolved
+from scheduler.core.windows.hosts import NotToBeHad, resolved
 
 __all__ = ["Code", "Rejected", "Violation", "admit", "is_name"]
 

@@ -9,7 +9,6 @@ from typing import assert_never
 
 from placement.fabric import from_spec
 from placement.replicas import legal_sizes, sized
-from scheduler.core.bookings import booked
 from scheduler.core.events import (
     Defragmented,
     Event,
@@ -38,7 +37,6 @@ from scheduler.core.goodput import Goodput
 from scheduler.core.health.history import begun
 from scheduler.core.health.moves import changed, emptied
 from scheduler.core.job import Job
-from scheduler.core.ledger import charged, owned, reloaded
 from scheduler.core.lifecycle import JOB_MOVES, JobMove, JobState, after
 from scheduler.core.names import Names
 from scheduler.core.overlay import with_entry as _with
@@ -47,6 +45,8 @@ from scheduler.core.requests import remembered
 from scheduler.core.spares import faults
 from scheduler.core.spending import accounted
 from scheduler.core.state import RETAINED, State
+from scheduler.core.tenancy.ledger import charged, owned, reloaded
+from scheduler.core.windows.bookings import booked
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.tenants import Tenants
-from scheduler.core.windows import Window
+from scheduler.core.tenancy.tenants import Tenants
+from scheduler.core.windows.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ from placement.check import violations
 from placement.constraints import broken
 from placement.cut import cut
 from placement.hostset import HostSet
-from scheduler.core.admission import Quotas
 from scheduler.core.apply import replay
-from scheduler.core.calendar import Calendar, turned
 from scheduler.core.checkpoint import peers
 from scheduler.core.company import Company
 from scheduler.core.events import (
@@ -26,6 +24,7 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
+from scheduler.core.failures.storm import avoided
 from scheduler.core.health.judge import judged
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
@@ -44,9 +43,7 @@ from scheduler.core.plan import (
     Turn,
     taken,
 )
-from scheduler.core.state import State
-from scheduler.core.storm import avoided
-from scheduler.core.victims import (
+from scheduler.core.preemption.victims import (
     Victim,
     candidates,
     freed,
@@ -56,6 +53,9 @@ from scheduler.core.victims import (
     unneeded,
     without,
 )
+from scheduler.core.state import State
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.windows.calendar import Calendar, turned
 from scheduler.core.words import hosts_text
 
 

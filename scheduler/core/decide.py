@@ -22,32 +22,32 @@ from dataclasses import replace
 from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement
-from scheduler.core.admission import Allowance, Quotas
 from scheduler.core.apply import replay
-from scheduler.core.backfill import Caps, Easy, Rule, uncounted
-from scheduler.core.calendar import turns
-from scheduler.core.cells import highest
 from scheduler.core.commit import Conflict, commit
 from scheduler.core.company import Company
-from scheduler.core.conservative import Conservative
+from scheduler.core.elastic.grow import growths
+from scheduler.core.failures.restart import restarts
+from scheduler.core.failures.storm import avoided, clear_ns, looks_again_ns
 from scheduler.core.finding import Find, placing
-from scheduler.core.grow import growths
 from scheduler.core.health.judge import judgement_due
 from scheduler.core.health.leaving import due_ns
 from scheduler.core.job import Job
-from scheduler.core.order import Line
 from scheduler.core.plan import Action, Plan, Requeue, Reservation, Start
 from scheduler.core.policy import Limits, Policy, time_limit_ns
-from scheduler.core.preempt import Gone
-from scheduler.core.preempting import Preempting, noted
-from scheduler.core.reserve import Outlook
-from scheduler.core.restart import restarts
+from scheduler.core.preemption.preempt import Gone
+from scheduler.core.preemption.preempting import Preempting, noted
+from scheduler.core.preemption.victims import freed, unneeded
+from scheduler.core.queue.backfill import Caps, Easy, Rule, uncounted
+from scheduler.core.queue.conservative import Conservative
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.reserve import Outlook
 from scheduler.core.spares.refill import refills
 from scheduler.core.state import State
-from scheduler.core.storm import avoided, clear_ns, looks_again_ns
-from scheduler.core.tidying import tidied
+from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.cells import highest
+from scheduler.core.tidy.tidying import tidied
 from scheduler.core.verdict import Hold, Verdict
-from scheduler.core.victims import freed, unneeded
+from scheduler.core.windows.calendar import turns
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:

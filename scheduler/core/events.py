@@ -11,12 +11,12 @@ from typing import Any
 
 from placement.copies import Holders
 from placement.request import TierCut
+from scheduler.core.failures.rungs import Ladder
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.rungs import Ladder
-from scheduler.core.tenants import Tenants
-from scheduler.core.windows import Window
+from scheduler.core.tenancy.tenants import Tenants
+from scheduler.core.windows.window import Window
 
 
 @dataclass(frozen=True, slots=True)

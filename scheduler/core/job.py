@@ -12,11 +12,11 @@ from placement.replicas import sized
 from placement.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs
+from scheduler.core.failures.rungs import Ladder
 from scheduler.core.goodput import UNCOUNTED, Goodput
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.rungs import Ladder
-from scheduler.core.tenants import DEFAULT
+from scheduler.core.tenancy.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
 

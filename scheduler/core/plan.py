@@ -8,7 +8,7 @@ from typing import assert_never
 from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement, TierCut
-from scheduler.core.rungs import Ladder
+from scheduler.core.failures.rungs import Ladder
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.requests import Done
 from scheduler.core.spares.faults import NO_FAULTS, Faults
-from scheduler.core.tenants import OPEN, Tenants
-from scheduler.core.usage import Account
-from scheduler.core.windows import Booking
+from scheduler.core.tenancy.tenants import OPEN, Tenants
+from scheduler.core.tenancy.usage import Account
+from scheduler.core.windows.window import Booking
 
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Final
 
 from scheduler.core.commands import UpdateJob
-from scheduler.core.entitled import beyond_quota, misnamed
 from scheduler.core.etag import job_etag, stale
 from scheduler.core.events import Event, JobUpdated
 from scheduler.core.lifecycle import LIVE, JobState
 from scheduler.core.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.state import State
+from scheduler.core.tenancy.entitled import beyond_quota, misnamed
 
 UPDATABLE: Final = ("priority", "priority_class", "time_limit_s", "labels")
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from placement.request import Placement
-from scheduler.core.admission import Allowance
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation
-from scheduler.core.preempt import Gone
+from scheduler.core.preemption.preempt import Gone
+from scheduler.core.tenancy.admission import Allowance
 
 
 class Hold(StrEnum):

@@ -19,7 +19,7 @@ from placement.parallelism import Parallelism
 from placement.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.job import SECOND_NS, JobSpec
-from scheduler.core.tenants import Restarts
+from scheduler.core.tenancy.tenants import Restarts
 from scripts.published import Row, Value, near, within
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3, RSC1_RATE

@@ -19,7 +19,7 @@ from scheduler.core.commands import CancelJob, EndJob, LoadHealth, ReportHost, S
 from scheduler.core.events import Event, JobPreempted, JobStarted
 from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
 from scheduler.core.lifecycle import IN_SERVICE, HostState
-from scheduler.core.tenants import Preemption, PriorityClass
+from scheduler.core.tenancy.tenants import Preemption, PriorityClass
 from scripts.published import Row, Tolerance, Value, exactly, near, within
 from simulator.engine import Engine
 from simulator.kernel import Kernel

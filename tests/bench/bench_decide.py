@@ -26,12 +26,12 @@ from placement import hostset
 from placement.cut import cut
 from placement.fabric import preset
 from scheduler.core import Limits, Plan, State, decide, replay
-from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants, SubmitJob
 from scheduler.core.job import SECOND_NS
-from scheduler.core.order import by_arrival
-from scheduler.core.reserve import Outlook
-from scheduler.core.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.queue.order import by_arrival
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
 from tests.build import admitted, committed, end, loaded, run, submit
 
 RUNNING, WAITING, REPEATS = 1_000, 10_000, 15

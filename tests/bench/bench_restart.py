@@ -30,11 +30,11 @@ from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
 from scheduler.core.commands import LoadTenants, SubmitJob
 from scheduler.core.costs import Costs
+from scheduler.core.failures.rungs import taken
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Swap
-from scheduler.core.rungs import taken
 from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenants import OPEN, Preemption
+from scheduler.core.tenancy.tenants import OPEN, Preemption
 from tests.build import admitted, fail, llama3, loaded, run, submit
 
 OTHERS, FAILURES = 200, 200

@@ -38,7 +38,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
 from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script

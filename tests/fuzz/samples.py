@@ -22,7 +22,7 @@ from scheduler.core.events import (
     TenantsLoaded,
 )
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
 from scheduler.importers.tools import Tool
 from tests.build import fabric, fabric_spec, flat, spec, two_tiers
 

@@ -12,7 +12,7 @@ from placement.errors import BadInput
 from placement.fabric import from_spec, preset
 from scheduler import codec, fabricfiles, filters, listing, snapshot, strictyaml
 from scheduler.core import State
-from scheduler.core.suppose import supposed
+from scheduler.core.reasons.suppose import supposed
 from scheduler.fabricfiles import overlay
 from scheduler.importers.load import Given, import_job
 from scheduler.importers.tools import Tool

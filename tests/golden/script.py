@@ -59,7 +59,6 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.defrag import propose
 from scheduler.core.events import (
     Defragmented,
     Event,
@@ -84,9 +83,10 @@ from scheduler.core.events import (
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Requeue, Reserve, Resize, Start, Tidy, Turn
-from scheduler.core.slots import Asker, slots
-from scheduler.core.standing import standings
-from scheduler.core.tenants import (
+from scheduler.core.reasons.slots import Asker, slots
+from scheduler.core.reasons.whatif import what_if
+from scheduler.core.tenancy.standing import standings
+from scheduler.core.tenancy.tenants import (
     DEFAULT,
     Aging,
     Cell,
@@ -96,7 +96,7 @@ from scheduler.core.tenants import (
     Tenant,
     Tenants,
 )
-from scheduler.core.whatif import what_if
+from scheduler.core.tidy.defrag import propose
 from tests.build import (
     cancel,
     cordon,

@@ -16,7 +16,7 @@ from grpc_status import rpc_status
 
 from scheduler.access.door import Access
 from scheduler.access.keys import CallLimits
-from scheduler.core.tenants import Tenant, Tenants
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.store.sqlite import look_at
 from scheduler.v1 import service_pb2
 from tests.secured import House, replace

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from scheduler.convert import spec_to_proto
-from scheduler.core.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
 from scheduler.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 from tests.build import spec

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scheduler.core import Limits, Rejected, State, admit, replay
 from scheduler.core.commands import Command
 from scheduler.core.costs import Costs
-from scheduler.core.defrag import Proposal, propose
-from scheduler.core.quota import domain_masks
-from scheduler.core.whatif import settled
+from scheduler.core.reasons.whatif import settled
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tidy.defrag import Proposal, propose
 from tests.build import committed, cordon, end, exactly, fabric, fail, loaded, submit
 
 EMPTY = loaded(fabric(3, 2, 3))

@@ -12,7 +12,7 @@ from scheduler.core.goodput import NOTHING, PARTS, shown
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.spending import spent
-from scheduler.core.tenants import Preemption, PriorityClass
+from scheduler.core.tenancy.tenants import Preemption, PriorityClass
 from simulator.run import run_script
 from tests.build import cancel, drain, end, exactly, fail, repair, submit
 from tests.replays import machine

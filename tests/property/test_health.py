@@ -36,7 +36,7 @@ from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
 from scheduler.core.health.signals import SIGNALS, XID
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, HostMove
-from scheduler.core.tenants import OPEN, PriorityClass
+from scheduler.core.tenancy.tenants import OPEN, PriorityClass
 from tests.build import cancel, cordon, drain, end, exactly, fabric, submit, uncordon
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)

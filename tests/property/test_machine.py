@@ -42,7 +42,6 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.admission import Quotas
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.costs import Costs
 from scheduler.core.events import (
@@ -53,12 +52,13 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
+from scheduler.core.failures.storm import avoided, looks_again_ns
 from scheduler.core.job import SECOND_NS
-from scheduler.core.order import Line
 from scheduler.core.plan import Reserve, Resize, Start, Swap
-from scheduler.core.reserve import Outlook
-from scheduler.core.storm import avoided, looks_again_ns
-from scheduler.core.tenants import OPEN, Preemption
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import OPEN, Preemption
 from tests.build import (
     cancel,
     cordon,

@@ -28,7 +28,6 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.admission import Quotas
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.costs import Costs
 from scheduler.core.events import (
@@ -41,8 +40,9 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start, Swap
-from scheduler.core.tenants import OPEN, Preemption, PriorityClass, Tenants
-from scheduler.core.victims import fits
+from scheduler.core.preemption.victims import fits
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import OPEN, Preemption, PriorityClass, Tenants
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import test_machine as machine
 from tests.property import test_quotas as quotas

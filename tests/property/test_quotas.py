@@ -36,7 +36,7 @@ from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded, JobStarted, TenantsLoaded
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start, Swap
-from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
 
 GPUS = 8

@@ -9,17 +9,17 @@ import pytest
 
 from placement import hostset
 from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
-from scheduler.core.admission import Quotas
-from scheduler.core.calendar import Calendar, next_edge_ns
 from scheduler.core.commands import Command
 from scheduler.core.events import Event, GangSwapped, JobStarted, WindowSet
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import WindowState
-from scheduler.core.order import Line
 from scheduler.core.plan import Start, Swap
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.reserve import Outlook
-from scheduler.core.windows import Leave
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.windows.calendar import Calendar, next_edge_ns
+from scheduler.core.windows.window import Leave
 from tests.build import remove_window, set_window
 from tests.property.test_machine import FABRIC, Cluster, any_command, check_state, started_alone
 

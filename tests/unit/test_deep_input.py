@@ -9,7 +9,7 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler import snapshot
-from scheduler.core.suppose import supposed
+from scheduler.core.reasons.suppose import supposed
 from scheduler.importers.load import Given, import_job
 from scheduler.importers.tools import Tool
 from scheduler.oldplacement import load_placement

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.costs import Costs
 from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenants import (
+from scheduler.core.tenancy.tenants import (
     Aging,
     Cell,
     Defragmentation,

@@ -10,8 +10,8 @@ from placement.fabric import PRESETS, from_spec
 from placement.hostset import HostSet
 from scheduler.core import Limits, Tenants
 from scheduler.core.job import SECOND_NS
-from scheduler.core.tenants import DEFAULT, Tenant
-from scheduler.core.windows import Leave, WindowKind
+from scheduler.core.tenancy.tenants import DEFAULT, Tenant
+from scheduler.core.windows.window import Leave, WindowKind
 from scheduler.problems import InputError
 from scheduler.windowsfile import WindowsFile, load_windows
 from tests.build import fabric, spec

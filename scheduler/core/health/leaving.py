@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from placement import hostset
 from placement.swaps import choose_swaps
-from scheduler.core.calendar import Calendar, next_edge_ns
 from scheduler.core.company import Company
 from scheduler.core.costs import SECOND_NS
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.state import State
+from scheduler.core.windows.calendar import Calendar, next_edge_ns
 
 JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young need not be waited for again
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from placement import hostset
 from scheduler.core.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
+from scheduler.core.failures.storm import struck
 from scheduler.core.health import history
 from scheduler.core.health.judge import is_early, verdict
 from scheduler.core.health.record import BLANK, Record
 from scheduler.core.job import Job
-from scheduler.core.ledger import charged
 from scheduler.core.lifecycle import (
     ALLOWS,
     HOST_MOVES,
@@ -25,7 +25,7 @@ from scheduler.core.lifecycle import (
 from scheduler.core.overlay import with_entry, without_entry
 from scheduler.core.spares import faults
 from scheduler.core.state import Host, State
-from scheduler.core.storm import struck
+from scheduler.core.tenancy.ledger import charged
 
 HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
 _CORDONS = (HostMove.CORDON, HostMove.DRAIN)

@@ -13,7 +13,7 @@ from scheduler.core.health.xids import MOST, UNKNOWN, XIDS
 from scheduler.core.lifecycle import HOST_MOVES, HostMove, HostState
 from scheduler.core.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.state import State
-from scheduler.core.windowhosts import domain
+from scheduler.core.windows.hosts import domain
 
 _SECOND_NS = 1_000_000_000
 _ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)

@@ -18,9 +18,9 @@ from placement.hostset import HostSet
 from placement.spares import Sizing
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
-from scheduler.core.quota import domain_masks
 from scheduler.core.spares.faults import sizing
 from scheduler.core.state import State
+from scheduler.core.tenancy.quota import domain_masks
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from placement.request import Constraints, Insufficient, Placement
 from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, dry_run, explain
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Move, Start, Swap
-from scheduler.core.reason import Cause
+from scheduler.core.reasons.reason import Cause
 from tests.build import HOUR_NS, end, fabric, fail, loaded, on, refused, run, schedule, spec, submit
 
 ALONE = Neighbours(exclusive="rack")

@@ -8,13 +8,13 @@ from placement import hostset
 from placement.check import violations
 from placement.request import SpareRule
 from scheduler.core import HostState, JobState, Limits, Policy, State, decide
-from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants
 from scheduler.core.job import SECOND_NS
-from scheduler.core.order import Line
 from scheduler.core.plan import Move, Plan, Refill, Requeue, Start, Swap
-from scheduler.core.reserve import Outlook
-from scheduler.core.tenants import Tenant, Tenants
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from tests.build import (
     HOUR_NS,
     cancel,

@@ -8,12 +8,12 @@ import pytest
 
 from placement import hostset
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
-from scheduler.core.admission import Quotas
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs
-from scheduler.core.defrag import Candidate, Proposal, candidates, cover, propose
 from scheduler.core.job import SECOND_NS
-from scheduler.core.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.tidy.defrag import Candidate, Proposal, candidates, cover, propose
 from tests.build import committed, end, fabric, flat, loaded, run, running, schedule, submit
 
 HOUR_NS = 3_600 * SECOND_NS

@@ -14,14 +14,14 @@ from placement.training import Batch
 from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.commit import Conflict, commit
+from scheduler.core.elastic.shrink import to_free
 from scheduler.core.events import GangResized
-from scheduler.core.explain import dry_run, explain
 from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Plan, Resize, Start
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.shrink import to_free
-from scheduler.core.tenants import Tenant
+from scheduler.core.reasons.explain import dry_run, explain
+from scheduler.core.tenancy.tenants import Tenant
 from tests.build import (
     HOUR_NS,
     committed,

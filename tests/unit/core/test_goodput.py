@@ -6,7 +6,7 @@ from scheduler.core import JobState, State, Tenants, replay
 from scheduler.core.costs import Costs
 from scheduler.core.goodput import Goodput, Parts, shown
 from scheduler.core.spending import spent
-from scheduler.core.tenants import Preemption
+from scheduler.core.tenancy.tenants import Preemption
 from simulator.run import run_script
 from tests.build import cancel, end, exactly, fail, submit
 from tests.replays import machine

@@ -10,15 +10,15 @@ from placement.request import AUTO
 from placement.spares import Sizing, size_spares, standby_pool
 from scheduler.core import JobState, Limits, State, decide
 from scheduler.core.commands import LoadTenants
+from scheduler.core.failures.rungs import Rung, taken
+from scheduler.core.failures.storm import avoided, retry_ns
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import GiveUp, Refill, Swap
-from scheduler.core.rungs import Rung, taken
 from scheduler.core.spares import faults
 from scheduler.core.spares.outlook import spares_outlook
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.spares.pools import Pools
-from scheduler.core.storm import avoided, retry_ns
-from scheduler.core.tenants import OPEN, Restarts
+from scheduler.core.tenancy.tenants import OPEN, Restarts
 from tests.build import exactly, fabric, fail, loaded, repair, run, schedule, started, submit
 
 DAY_NS = 86_400 * SECOND_NS

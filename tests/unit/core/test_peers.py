@@ -11,7 +11,7 @@ from scheduler.core.commands import SubmitJob
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, GangSwapped, JobStarted
 from scheduler.core.rejected import Rejected
-from scheduler.core.tenants import Preemption
+from scheduler.core.tenancy.tenants import Preemption
 from simulator.run import run_script
 from tests.build import drain, exactly, fabric, fail, loaded, submit
 

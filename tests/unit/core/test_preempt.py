@@ -12,8 +12,8 @@ from scheduler.core.costs import Costs
 from scheduler.core.events import JobPreempted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start, Swap
-from scheduler.core.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
-from scheduler.core.victims import cost_ns
+from scheduler.core.preemption.victims import cost_ns
+from scheduler.core.tenancy.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
 from tests.build import (
     HOUR_NS,
     committed,

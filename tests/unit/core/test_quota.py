@@ -6,10 +6,10 @@ import pytest
 
 from placement import hostset
 from placement.errors import BadInput
-from scheduler.core import cells
-from scheduler.core.cells import highest, kept_hosts
-from scheduler.core.quota import UNLIMITED, Book, nodes
-from scheduler.core.tenants import Cell, Tenant, Tenants
+from scheduler.core.tenancy import cells
+from scheduler.core.tenancy.cells import highest, kept_hosts
+from scheduler.core.tenancy.quota import UNLIMITED, Book, nodes
+from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 from tests.build import fabric, flat
 
 EIGHT = fabric(2, 2, 2)  # 8 hosts of 8 GPUs

@@ -10,9 +10,9 @@ from placement import hostset
 from scheduler.core import Limits, Policy, State, decide
 from scheduler.core.commands import LoadTenants
 from scheduler.core.plan import Reserve, Start
-from scheduler.core.profile import Profile
-from scheduler.core.reserve import nearest
-from scheduler.core.tenants import Cell, Tenant, Tenants
+from scheduler.core.queue.profile import Profile
+from scheduler.core.queue.reserve import nearest
+from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
 
 HOUR = 3_600

@@ -12,7 +12,7 @@ from scheduler.core.commands import LoadTenants
 from scheduler.core.events import Defragmented, GangSwapped
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Tidy
-from scheduler.core.tenants import OPEN, Defragmentation
+from scheduler.core.tenancy.tenants import OPEN, Defragmentation
 from tests.build import (
     HOUR_NS,
     committed,

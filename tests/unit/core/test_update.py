@@ -20,7 +20,7 @@ from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.events import JobsReserved, JobUpdated
 from scheduler.core.lifecycle import HostMove, JobState
 from scheduler.core.requests import REMEMBERED, Done, remembered
-from scheduler.core.tenants import PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import PriorityClass, Tenant, Tenants
 from tests.build import (
     admitted,
     cancel,

@@ -22,7 +22,6 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.calendar import Calendar, next_edge_ns, turns
 from scheduler.core.commands import LoadTenants
 from scheduler.core.events import (
     JobStarted,
@@ -32,9 +31,10 @@ from scheduler.core.events import (
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import WindowState
 from scheduler.core.plan import Plan, Start
-from scheduler.core.reason import Cause, ObstacleKind
-from scheduler.core.slots import Asker, slots
-from scheduler.core.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.reasons.reason import Cause, ObstacleKind
+from scheduler.core.reasons.slots import Asker, slots
+from scheduler.core.tenancy.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.windows.calendar import Calendar, next_edge_ns, turns
 from tests.build import (
     HOUR_NS,
     cordon,

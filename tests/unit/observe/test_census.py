@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core import HostState, JobState, State
 from scheduler.core.commands import LoadTenants
-from scheduler.core.tenants import Tenant, Tenants
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.observe import census
 from scheduler.observe.census import EVERYTHING, Use
 from scheduler.observe.proof import Proof

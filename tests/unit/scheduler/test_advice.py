@@ -16,10 +16,10 @@ from scheduler.advice import (
 from scheduler.cli.advicetext import explain_text, proposal_text, slots_text
 from scheduler.core import Limits, explain
 from scheduler.core.costs import Costs
-from scheduler.core.defrag import propose
-from scheduler.core.explain import Reasons
-from scheduler.core.slots import Asker, slots
-from scheduler.core.whatif import what_if
+from scheduler.core.reasons.explain import Reasons
+from scheduler.core.reasons.slots import Asker, slots
+from scheduler.core.reasons.whatif import what_if
+from scheduler.core.tidy.defrag import propose
 from scheduler.v1 import advice_pb2
 from tests.build import end, fabric, job, loaded, run, started, submit
 

@@ -12,7 +12,7 @@ from scheduler.access import tokens
 from scheduler.access.authedit import add_token, revoke
 from scheduler.access.authfile import load_auth
 from scheduler.access.caller import Caller, Role
-from scheduler.core.tenants import Tenant, Tenants
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.credentials import Credentials
 from scheduler.problems import InputError
 

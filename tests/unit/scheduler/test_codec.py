@@ -37,10 +37,10 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.rungs import Rung, Step
-from scheduler.core.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec, window
 
 CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))

@@ -7,7 +7,7 @@ import pytest
 from scheduler.core import Limits
 from scheduler.core.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
 from scheduler.core.job import SECOND_NS
-from scheduler.core.windows import Window
+from scheduler.core.windows.window import Window
 from simulator.run import Replay, Setting
 from tests.build import window
 from tests.replays import machine, trace_job

@@ -14,7 +14,7 @@ from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
 from scheduler.core.health.record import DAY_NS, MOST, Mark, Record, Tally
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenants import OPEN, PriorityClass
+from scheduler.core.tenancy.tenants import OPEN, PriorityClass
 from tests.build import (
     committed,
     end,

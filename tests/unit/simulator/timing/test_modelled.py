@@ -12,7 +12,7 @@ from scheduler.core import Tenants
 from scheduler.core.events import GangSwapped, HostMoved, JobStarted
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.tenants import Restarts
+from scheduler.core.tenancy.tenants import Restarts
 from simulator.failures import parse
 from simulator.gangs import Left, Run
 from simulator.timing import PARTS, Modelled, Spent, Times, load_times

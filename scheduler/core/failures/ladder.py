@@ -1,0 +1,260 @@
+"""The ways back to work of one gang that lost hosts: each weighed, the cheapest taken.
+
+All hosts that it lost until now are one question. Hosts in the zones of those lost leave the
+cut as it is, so nothing is cheaper and nothing else is looked at. Otherwise every rung is
+weighed in GPU-seconds; what cannot be had says why. Ranks on hosts that have not failed stay,
+except where placing the gang again near where it was is the cheapest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from placement import hostset
+from placement.constraints import broken, joinable
+from placement.cut import cut
+from placement.hostset import HostSet
+from placement.near import Hint, placed_near
+from placement.request import Limits as PlaceLimits
+from placement.request import TierCut
+from placement.swaps import Swaps, choose_swaps
+from scheduler.core.elastic.shrink import resize, without_hosts
+from scheduler.core.failures.prices import Prices
+from scheduler.core.failures.rungs import Ladder, Rung, Step
+from scheduler.core.job import SECOND_NS, Job
+from scheduler.core.plan import Move, Requeue, Resize, Swap
+from scheduler.core.policy import Limits, time_limit_ns
+from scheduler.core.preemption.takeback import Lent
+from scheduler.core.spares.pools import Pools
+from scheduler.core.state import State
+from scheduler.core.words import hosts_text, listed
+
+REPLACED_TREES = 400  # slicing trees tried when a gang is placed again
+WORTH_MOVING = 0.25  # of what every way costs: so much a larger cut costs at least
+MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near where it was
+
+Way = Swap | Resize | Requeue
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a gang lost, and what there is instead.
+
+    `blocks`: those that leave their hosts. `own`, `free`: spares of its own and free hosts
+    that it may use; `barred`: hosts that it may not. `lendable`: spares of others, and
+    whose. `why`: what happened, for the case that it has to wait.
+    """
+
+    blocks: tuple[int, ...]
+    own: HostSet
+    free: HostSet
+    barred: HostSet
+    lendable: dict[int, str]
+    why: str
+
+
+@dataclass(frozen=True)
+class Climb:
+    """One gang on the ladder."""
+
+    state: State
+    job: Job
+    loss: Loss
+    lent: Lent
+    pools: Pools
+    limits: Limits
+    now_ns: int
+
+    @cached_property
+    def prices(self) -> Prices:
+        days = self.pools.sizing.repair_days
+        return Prices(self.state, self.job, self.now_ns, self.limits, days)
+
+    @cached_property
+    def end_ns(self) -> int:
+        return self.now_ns + time_limit_ns(self.job, self.limits)
+
+    def best(self) -> Way:
+        """The cheapest way, with the record of what was weighed."""
+        weighed: list[tuple[Step, Way | None]] = []
+        for step, way in self._rungs():
+            weighed.append((step, way))
+            if way is not None and step.gpu_s is not None and step.gpu_s <= self.prices.common_s:
+                break  # no rung further up can cost less
+        can = [i for i, (_, way) in enumerate(weighed) if way is not None]
+        best = min(can, key=lambda i: (weighed[i][0].gpu_s or 0, i))
+        ladder = tuple(replace(step, is_taken=i == best) for i, (step, _) in enumerate(weighed))
+        return self._told(weighed[best][1], ladder)
+
+    @staticmethod
+    def _told(way: Way | None, ladder: Ladder) -> Way:
+        assert way is not None  # waiting can always be had
+        return replace(way, ladder=ladder)
+
+    def _rungs(self) -> Iterator[tuple[Step, Way | None]]:
+        """Each rung with its step; None: it cannot be had."""
+        plain = self._swaps(self.loss.free)
+        is_home = plain is not None and self._is_home(plain)
+        away: tuple[Step, Way] | None = None
+        if plain is not None and is_home:
+            yield self._swapped(Rung.ZONE, plain)
+        else:
+            yield Step(Rung.ZONE, note=self._short_text()), None
+            yield self._lender()
+            if plain is not None:
+                away = self._swapped(Rung.AWAY, plain)
+                yield away
+            else:
+                yield Step(Rung.AWAY, note=self._few_text()), None
+        if not is_home:
+            yield self._preempting()
+        yield from self._shrinking()
+        if self._is_worth(away[0] if away else None):
+            yield from self._replacing(plain)
+        yield self._waiting(plain is None)
+
+    def _swaps(self, others: HostSet) -> Swaps | None:
+        fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
+        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, loss.own, others)
+
+    def _is_home(self, swaps: Swaps) -> bool:
+        """Whether every host joins in the zone of the one lost, and nothing more is cut."""
+        zone_of, hosts = self.pools.zone_of, self.job.hosts
+        stays = all(zone_of(hosts[block]) == zone_of(joined) for block, joined in swaps.joined)
+        return stays and self.prices.rise(swaps.cuts) <= 0
+
+    def _swapped(
+        self, rung: Rung, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
+    ) -> tuple[Step, Way]:
+        moves = tuple(Move(b, self.job.hosts[b], joined) for b, joined in swaps.joined)
+        way = Swap(self.job.name, moves, swaps.cuts, end_ns=self.end_ns, lenders=lenders)
+        return self._step(rung, moves, swaps.cuts, note=note), way
+
+    def _step(
+        self,
+        rung: Rung,
+        moves: Sequence[Move],
+        cuts: tuple[TierCut, ...],
+        more_s: int = 0,
+        note: str = "",
+    ) -> Step:
+        rise = self.prices.rise(cuts)
+        slower = 0.0 if rise <= 0 else self.prices.slower(self._moved(moves))
+        gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
+        return Step(rung, gpu_s, rise, slower, len(moves), note)
+
+    def _moved(self, moves: Sequence[Move]) -> list[int]:
+        hosts = list(self.job.hosts)
+        for move in moves:
+            hosts[move.block] = move.joined
+        return hosts
+
+    def _lender(self) -> tuple[Step, Way | None]:
+        lendable = self.loss.lendable
+        if not lendable:
+            return Step(Rung.LENDER, note="no other job holds spares there"), None
+        found = self._swaps(self.loss.free | hostset.of(lendable))
+        if found is None or not self._is_home(found):
+            return Step(Rung.LENDER, note="other jobs hold too few spares there"), None
+        names = [lendable[joined] for _, joined in found.joined if joined in lendable]
+        lenders = tuple(dict.fromkeys(names))
+        return self._swapped(Rung.LENDER, found, lenders, f"from {listed(lenders)}")
+
+    def _preempting(self) -> tuple[Step, Way | None]:
+        loss, job = self.loss, self.job
+        loan = self.lent.back(job, loss.blocks, loss.own, loss.free, loss.barred)
+        if loan is None:
+            return Step(Rung.PREEMPT, note="nobody may be sent away for it"), None
+        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
+        names = tuple(v.name for v in loan.victims)
+        is_counted = (loss.own | loss.free).bit_count() < len(loss.blocks)
+        gpus = self.state.loaded_fabric.gpus_per_host
+        lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
+        note = f"sends away {listed(names)}"
+        step = self._step(Rung.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
+        return step, Swap(job.name, moves, loan.swaps.cuts, False, self.end_ns, names, is_counted)
+
+    def _shrinking(self) -> Iterator[tuple[Step, Way | None]]:
+        """Only for elastic jobs."""
+        job, loss = self.job, self.loss
+        if not job.sizes:
+            return
+        lost = hostset.of(job.hosts[block] for block in loss.blocks)
+        fit = job.held & ~(self.state.out_of_service | loss.barred | lost)
+        fabric = self.state.loaded_fabric
+        found = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
+        if found is None:
+            yield Step(Rung.SHRINK, note="it would be smaller than it may"), None
+            return
+        hosts = found.placement.hosts
+        gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
+        note = f"dp {found.job.dp:,} of {job.dp:,}"
+        longest_ns = self.now_ns + time_limit_ns(job.least, self.limits)
+        step = Step(Rung.SHRINK, gpu_s, note=note)
+        yield step, resize(found, job, self._waiting_text(), longest_ns)
+
+    def _replacing(self, plain: Swaps | None) -> Iterator[tuple[Step, Way | None]]:
+        """Blocks that have not lost their hosts may move, where that cuts less than a swap,
+        or where a swap breaks what the job wants."""
+        job, loss = self.job, self.loss
+        if len(loss.blocks) > len(job.hosts) * MOST_REPLACED or not (loss.own | loss.free):
+            return
+        if plain is None and (loss.own | loss.free).bit_count() < len(loss.blocks):
+            return
+        hosts = self._near()
+        if hosts is None:
+            yield Step(Rung.REPLACE, note="it finds no better place"), None
+            return
+        cuts = cut(self.state.loaded_fabric, job.request, hosts)
+        pairs = enumerate(zip(job.hosts, hosts, strict=True))
+        moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
+        if plain is not None and not self._cuts_less(cuts, plain):
+            yield Step(Rung.REPLACE, note="it would cut no less"), None
+            return
+        step = self._step(Rung.REPLACE, moves, cuts)
+        yield step, Swap(job.name, moves, cuts, end_ns=self.end_ns)
+
+    def _is_worth(self, step: Step | None) -> bool:
+        """Whether the larger cut of a swap costs enough that other blocks might move."""
+        if step is None or step.gpu_s is None:
+            return True
+        return step.gpu_s > self.prices.common_s * (1 + WORTH_MOVING)
+
+    @staticmethod
+    def _cuts_less(cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
+        return bool(cuts) and cuts[0].bytes_per_step < plain.cuts[0].bytes_per_step
+
+    def _near(self) -> tuple[int, ...] | None:
+        """The gang placed again on its hosts that are left, spares and free ones."""
+        job, loss, fabric = self.job, self.loss, self.state.loaded_fabric
+        lost = {job.hosts[block] for block in loss.blocks}
+        stays = hostset.of(host for host in job.hosts if host not in lost)
+        room = stays | loss.own | loss.free
+        limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
+        hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
+        found = placed_near(fabric, job.request, room, hint, limits)
+        if found is None or broken(fabric, job.request.where, hostset.of(found)):
+            return None
+        return found
+
+    def _waiting(self, is_short: bool) -> tuple[Step, Way]:
+        gpu_s = self.prices.common_s + self.prices.waiting_s
+        why = self._waiting_text() if is_short else self.loss.why
+        return Step(Rung.WAIT, gpu_s, note="for room or a repair"), Requeue(self.job.name, why)
+
+    def _waiting_text(self) -> str:
+        return f"{self.loss.why}; {self._few_text()}"
+
+    def _few_text(self) -> str:
+        blocks, job = self.loss.blocks, self.job
+        stays = hostset.of(h for b, h in enumerate(job.hosts) if b not in blocks)
+        may = self.loss.own | self.loss.free
+        may &= joinable(self.state.loaded_fabric, job.request.where, stays | self.loss.own)
+        lost = f"{len(blocks):,} {'failed' if job.stop_ns is not None else 'to leave'}"
+        return f"no host to swap in ({lost}, {may.bit_count():,} to swap in)"
+
+    def _short_text(self) -> str:
+        count = len(self.loss.blocks)
+        return f"too few spares and free hosts in the zone of {hosts_text(count)} lost"

@@ -1,0 +1,1 @@
+"""Who is sent away for whom."""

@@ -1,0 +1,207 @@
+"""The stage of a decision in which a job that has to wait may send others away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from placement import hostset
+from placement.hostset import HostSet
+from placement.request import Placement
+from scheduler.core.company import Company, is_bound
+from scheduler.core.failures.storm import avoided
+from scheduler.core.job import Job
+from scheduler.core.plan import Reservation
+from scheduler.core.policy import Limits, Policy
+from scheduler.core.preemption.preempt import Aim, Choice, Gone
+from scheduler.core.preemption.victims import candidates
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.state import State
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.cells import highest
+
+TRIES = 32  # jobs of one decision that are tried in vain beyond a count of hosts
+
+Place = Callable[[Job, HostSet, int], Placement | None]
+
+
+class Preempting:
+    """Who may be sent away still. Mutable: told of gangs that leave.
+
+    Under other policies than *production*, which is the only one that knows priorities,
+    nobody is. `look_again_ns`: when a gang that a waiting job may send away has had its
+    minimum run time.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        now_ns: int,
+        limits: Limits,
+        quotas: Quotas,
+        outlook: Outlook,
+        company: Company,
+        place: Place,
+    ) -> None:
+        self._state, self._now_ns, self._place = state, now_ns, place
+        self._quotas, self._outlook, self._company = quotas, outlook, company
+        everybody = self._candidates(limits)
+        self._is_ranked = quotas.is_open and state.tenants.aging is None
+        self._least = min((v.job.priority for v in everybody), default=0)
+        self._ripe = tuple(v for v in everybody if v.ripe_ns <= now_ns)
+        self._unripe = tuple(v for v in everybody if v.ripe_ns > now_ns)
+        self._in_vain: dict[tuple[str, int, bool, HostSet], int] = {}
+        self._tries = TRIES
+        self.look_again_ns: int | None = None
+
+    def _candidates(self, limits: Limits) -> Gone:
+        """Without guarantees to take back, those whom the first in the queue outranks."""
+        if limits.policy is not Policy.PRODUCTION or not self._state.queue:
+            return ()
+        first = self._state.jobs[self._state.queue[0]]
+        below = first.priority if self._quotas.is_open else None
+        return candidates(self._state, self._now_ns, below)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody can be sent away."""
+        return not self._ripe and not self._unripe
+
+    def is_over(self, job: Job) -> bool:
+        """Whether nobody behind `job` in the queue can send anybody away."""
+        return self.is_idle or (self._is_ranked and job.priority <= self._least)
+
+    def choice(
+        self, job: Job, free: HostSet, end_ns: int, first: Reservation | None
+    ) -> Choice | None:
+        """Whom `job` sends away to start now and end by `end_ns`, and where it starts.
+
+        `first`, the job that waits with a reservation, starts no later for it.
+        """
+        if self.is_in_vain(job, end_ns):
+            return None
+        aim = self._aim(job, self._ripe, free, end_ns, first)
+        self._await(aim.of(self._unripe))
+        found = aim.choice() if aim.is_hopeful else None
+        if not aim.is_hopeful:
+            self._in_vain[self._kind(job, end_ns)] = job.needed
+        elif found is None:
+            self._tries -= 1
+        return found
+
+    def is_in_vain(self, job: Job, end_ns: int) -> bool:
+        """Whether it is known that `job` finds nobody to send away."""
+        if self.is_idle or not self._tries:
+            return True
+        return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
+
+    def _kind(self, job: Job, end_ns: int) -> tuple[str, int, bool, HostSet]:
+        """What jobs have in common that may send the same gangs away."""
+        return (job.tenant, job.priority, job.is_preemptible, self._shut(job, end_ns))
+
+    def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
+        """Whom `job` would send away if everybody had had the minimum run time."""
+        if not self._unripe:
+            return None
+        aim = self._aim(job, self._ripe + self._unripe, free, end_ns, None)
+        return aim.choice() if aim.is_hopeful else None
+
+    def _aim(
+        self, job: Job, running: Gone, free: HostSet, end_ns: int, first: Reservation | None
+    ) -> Aim:
+        fabric, trial = self._state.loaded_fabric, _Trial(self, job, end_ns, first)
+        if shut := self._shut(job, end_ns):
+            running = tuple(replace(v, hosts=v.hosts & ~shut) for v in running)
+            free &= ~shut
+        return Aim(fabric, job, running, free, self._quotas, trial, self._is_anywhere(job))
+
+    def _shut(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
+        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        return shut | self._outlook.calendar.closed(job, self._now_ns, end_ns)
+
+    def _is_anywhere(self, job: Job) -> bool:
+        return self._company.is_open and not is_bound(job.spec.request, job.spec.neighbours)
+
+    def _await(self, unripe: Gone) -> None:
+        moments = [v.ripe_ns for v in unripe]
+        if self.look_again_ns is not None:
+            moments.append(self.look_again_ns)
+        self.look_again_ns = min(moments, default=None)
+
+    def left(self, gone: Gone) -> None:
+        """These gangs are sent away."""
+        names = {v.name for v in gone}
+        self._ripe = tuple(v for v in self._ripe if v.name not in names)
+        for gang in gone:
+            self._quotas.left(gang.job)
+        self._outlook.left({v.name for v in gone})
+        self._company.left({v.name for v in gone})
+
+    def took(self) -> None:
+        """A job starts: what was in vain may no longer be."""
+        self._in_vain.clear()
+
+    def place(self, job: Job, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
+        """Where `job` starts in what is free: in its tenant's cells if they hold it."""
+        allowed = quotas.allowance(job, free)
+        company = self._company.without([v.name for v in gone])
+        for hosts in (allowed.own, allowed.reach):
+            room = company.room(job, hosts)
+            if room.bit_count() >= job.needed:
+                return self._place(job, room, job.needed)
+        return None
+
+    def keeps(
+        self,
+        job: Job,
+        end_ns: int,
+        first: Reservation,
+        gone: Gone,
+        free: HostSet,
+        quotas: Quotas,
+        hosts: HostSet,
+    ) -> bool:
+        """Whether `first` starts as promised once `gone` are, and `job` has `hosts`.
+
+        `free`, `quotas`: as they are then.
+        """
+        if end_ns <= first.start_ns:
+            return True
+        waiting = self._state.jobs[first.name]
+        after = self._outlook.without({v.name for v in gone}, quotas)
+        after.took(job, hosts, end_ns)
+        found = after.reservation(waiting, quotas.allowance(waiting, free), free)
+        return found is not None and found.start_ns <= first.start_ns
+
+
+class _Trial:
+    """What becomes of one job when others are gone. A `preempt.Trial`."""
+
+    def __init__(self, stage: Preempting, job: Job, end_ns: int, first: Reservation | None) -> None:
+        self._stage, self._job, self._end_ns, self._first = stage, job, end_ns, first
+
+    def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+        return self._keeps(highest(free, self._job.needed), free, quotas, gone)
+
+    def placed(self, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
+        found = self._stage.place(self._job, free, quotas, gone)
+        if found is None:
+            return None
+        hosts = hostset.of(found.hosts + found.spares)
+        return found if self._keeps(hosts, free, quotas, gone) else None
+
+    def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+        if self._first is None:
+            return True
+        after = quotas.copy()
+        after.took(self._job, hosts)
+        return self._stage.keeps(
+            self._job, self._end_ns, self._first, gone, free & ~hosts, after, hosts
+        )
+
+
+def noted(choice: Choice) -> Placement:
+    """The placement, with a note that says who made room."""
+    note = f"preempted {', '.join(v.name for v in choice.victims)}"
+    return replace(choice.placement, notes=(*choice.placement.notes, note))

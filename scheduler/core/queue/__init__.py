@@ -1,0 +1,1 @@
+"""Who is next, and who may go ahead: order, reservations, backfill."""

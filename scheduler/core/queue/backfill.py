@@ -1,0 +1,159 @@
+"""Who may start before those that wait: EASY, FIFO and limits of tenants.
+
+EASY: the first waiting job whose start can be foreseen has a reservation. A later job
+starts now if it ends before that, or on hosts that the reservation leaves over.
+Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,
+TPDS 12(6), 2001, section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from placement.hostset import HostSet
+from scheduler.core.job import Job
+from scheduler.core.plan import Reservation
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.tenancy.admission import Allowance, Quotas
+
+
+class Rule(Protocol):
+    """One way to let later jobs pass. Told of every job in the order of the queue."""
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]: ...
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        """Hosts that `job` may take now if it ends by `end_ns`."""
+        ...
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        """`job` starts."""
+        ...
+
+    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+        """`job` does not."""
+        ...
+
+    def is_done(self, free: HostSet) -> bool:
+        """Whether nobody further back can start or be reserved."""
+        ...
+
+
+class Easy:
+    """One reservation; with `is_fifo`, nobody passes the first that waits."""
+
+    def __init__(self, outlook: Outlook, quotas: Quotas, is_fifo: bool) -> None:
+        self._outlook = outlook
+        self._quotas = quotas
+        self._is_fifo = is_fifo
+        self._has_waited = False
+        self.first: Reservation | None = None
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        return () if self.first is None else (self.first,)
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        if self._is_fifo and self._has_waited:
+            return 0
+        if self.first is None:
+            return allowed.pool
+        return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        if self.first is not None:
+            self.first = charged(self.first, job, hosts, end_ns, self._quotas)
+
+    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+        if self.first is None and not (self._is_fifo and self._has_waited):
+            self.first = self._outlook.reservation(job, allowed, free)
+        self._has_waited = True
+
+    def is_settled(self, job: Job) -> bool:
+        """Whether nothing changes when `job` waits as well."""
+        if not self._has_waited:
+            return False
+        return self.first is not None or self._is_fifo or self._outlook.is_hopeless(job)
+
+    def is_done(self, free: HostSet) -> bool:
+        if self._is_fifo and self._has_waited:
+            return True
+        return not free and self.first is not None
+
+
+class Caps:
+    """The same within a tenant: the first job that its limit holds back is not passed
+    by later ones of the tenant that would hold it back for longer."""
+
+    def __init__(self, outlook: Outlook, quotas: Quotas) -> None:
+        self._outlook = outlook
+        self._quotas = quotas
+        self._first: dict[str, Reservation] = {}
+
+    def room(self, job: Job, end_ns: int, room: int) -> int:
+        """Of `room` hosts, those that delay no job of the same tenant."""
+        if not self._first:
+            return room
+        for name in self._quotas.path(job.tenant):
+            if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
+                room = min(room, first.extra)
+        return room
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        for name in self._quotas.path(job.tenant) if self._first else ():
+            if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
+                self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
+
+    def waits(self, job: Job, allowed: Allowance) -> None:
+        """`job` is held back by the limit of `allowed.whose`."""
+        if allowed.whose not in self._first:
+            found = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
+            if found is not None:
+                self._first[allowed.whose] = found
+
+    def has_waiting(self, whose: str) -> bool:
+        """Whether the limit of this tenant is known to hold a job back."""
+        return whose in self._first
+
+    def before(self, job: Job, end_ns: int) -> Reservation | None:
+        """The job of the same tenant that `job` would delay the most."""
+        late = [first for first in self.held_back(job) if end_ns > first.start_ns]
+        return min(late, key=lambda first: first.extra, default=None)
+
+    def held_back(self, job: Job) -> list[Reservation]:
+        """The first job that each limit above `job` holds back."""
+        return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
+
+
+def room_beside(
+    first: Reservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
+) -> int:
+    """Hosts that `job` may take without delaying `first`."""
+    if end_ns <= first.start_ns:
+        return 1 << 40
+    if first.lendable is None:
+        if first.among is None:
+            return first.extra
+        return first.extra + uncounted(first, allowed.reach).bit_count()
+    # What a promise covers was never the first one's to borrow.
+    return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
+
+
+def uncounted(first: Reservation, hosts: HostSet) -> HostSet:
+    """Those of `hosts` that `first` could not use, for a window closes them to it then."""
+    return 0 if first.among is None else hosts & ~first.among
+
+
+def charged(
+    first: Reservation, job: Job, hosts: HostSet, end_ns: int, quotas: Quotas
+) -> Reservation:
+    """What is left beside `first` once `job` holds `hosts` until `end_ns`."""
+    if end_ns <= first.start_ns:
+        return first
+    lendable, count = first.lendable, hosts.bit_count()
+    if lendable is not None:
+        lendable -= quotas.uncovered(job, count)
+    count -= uncounted(first, hosts).bit_count()
+    return replace(first, extra=first.extra - count, lendable=lendable)

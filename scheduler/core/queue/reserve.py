@@ -1,0 +1,238 @@
+"""Reservations: when, and where, a job that cannot start now will find room.
+
+Running jobs are taken to end at their limits, and windows at their ends; hosts of a window
+that the job would reach into are not there for it. The earliest moment at which what is free
+then suffices, by number and by quota, is the reservation; the hosts are those of the
+fewest outermost domains, and among them the ones that are busy now, so that as much as
+possible of what is free may be used meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
+from operator import attrgetter, or_
+
+from placement.constraints import masks, tier_of
+from placement.fabric import Fabric
+from placement.hostset import HostSet
+from scheduler.core.company import Company, is_bound
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
+from scheduler.core.plan import Reservation
+from scheduler.core.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.state import State
+from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.cells import highest
+from scheduler.core.tenancy.quota import Book, domain_masks
+from scheduler.core.windows.calendar import Calendar
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy."""
+
+    end_ns: int
+    name: str
+    tenant: str
+    held: int
+    hosts: HostSet
+
+
+def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
+    """One for each gang that holds hosts, first end first. Cost: O(hosts held)."""
+    found = [
+        Release(
+            expected_end_ns(job, now_ns, limits),
+            job.name,
+            job.tenant,
+            len(job.hosts) + len(job.spares),
+            job.held & ~state.unhealthy,
+        )
+        for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+    ]
+    return sorted(found, key=attrgetter("end_ns", "name"))
+
+
+class Outlook:
+    """What becomes free, and when. Mutable: starts of this decision end as well."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, quotas: Quotas) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas = quotas
+        self._fabric = state.loaded_fabric
+        self._company = Company(state)
+        self.calendar = Calendar(state)
+        self._started: list[Release] = []
+        self._running: list[Release] | None = None
+        self._hopeless: dict[tuple[str, bool], int] = {}
+        self._bound_in_vain: set[tuple[object, ...]] = set()
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        """`job` starts on these hosts, and ends then."""
+        self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
+        self._company.took(job, hosts)
+
+    def left(self, names: set[str]) -> None:
+        """These gangs, which ran, are gone."""
+        self._running = [gang for gang in self._still_running() if gang.name not in names]
+        self._company.left(names)
+        self._hopeless.clear()
+
+    def without(self, names: set[str], quotas: Quotas) -> Outlook:
+        """An outlook of its own, from which these gangs are gone."""
+        other = copy(self)
+        other._quotas, other._started, other._hopeless = quotas, [*self._started], {}
+        other._company = self._company.without(names)
+        other.left(names)
+        return other
+
+    def _still_running(self) -> list[Release]:
+        if self._running is None:
+            self._running = releases(self._state, self._now_ns, self._limits)
+        return self._running
+
+    def ends(self) -> list[Release]:
+        """First end first."""
+        return sorted([*self._still_running(), *self._started], key=attrgetter("end_ns", "name"))
+
+    def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
+        """None when the ends of all gangs and windows do not make the room: hosts are out
+        of service, or promised to others. Cost: O(gangs)."""
+        if self.is_hopeless(job):
+            return None
+        key = (job.tenant, job.is_preemptible)
+        bound = (*key, job.request.where, job.spec.neighbours, job.needed)
+        if bound in self._bound_in_vain:
+            return None
+        closed = self._closed_after(job)
+        lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
+        for end_ns, then, book in self._futures(free):
+            if then.bit_count() < job.needed:
+                continue
+            reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
+            if has_windows:
+                reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            reach = self._company.fitting(job, reach)
+            if self._has_room(job, then, reach, book):
+                return self._reserved(job, end_ns, then, reach, free, book)
+        if is_bound(job.request, job.spec.neighbours):
+            self._bound_in_vain.add(bound)
+        else:
+            self._hopeless[key] = job.needed
+        return None
+
+    def is_hopeless(self, job: Job) -> bool:
+        """Whether a smaller job of this tenant was in vain before."""
+        return job.needed >= self._hopeless.get((job.tenant, job.is_preemptible), job.needed + 1)
+
+    def _closed_after(self, job: Job) -> dict[int, HostSet]:
+        """Hosts that gangs close to `job` after each moment of `_futures`."""
+        by_name = self._company.closed_by(job.name, job.spec.neighbours)
+        closed, later = dict[int, HostSet](), 0
+        for gang in reversed(self.moments()) if by_name else ():
+            closed.setdefault(gang.end_ns, later)
+            later |= by_name.get(gang.name, 0)
+        return closed
+
+    def may_start(self, job: Job, start_ns: int) -> bool:
+        """Whether windows leave `job` enough of the hosts that gangs leave by then."""
+        if not self.calendar:
+            return True
+        busy = reduce(or_, (gang.hosts for gang in self.ends() if gang.end_ns > start_ns), 0)
+        end_ns = start_ns + time_limit_ns(job, self._limits)
+        shut = busy | self._state.unhealthy | self.calendar.closed(job, start_ns, end_ns)
+        return self._fabric.host_count - shut.bit_count() >= job.needed
+
+    def moments(self) -> list[Release]:
+        """First end first; the ends of windows, which have no name here, among the gangs."""
+        returns = self.calendar.returns(self._now_ns)
+        windows = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
+        gangs = self.ends()
+        return sorted([*gangs, *windows], key=attrgetter("end_ns", "name")) if windows else gangs
+
+    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
+        """Each moment at which gangs or windows end, with the free hosts and quotas after
+        it; what pending windows close is still among the hosts."""
+        book = self._quotas.book.copy()
+        for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
+            for gang in ending:
+                free |= gang.hosts
+                if gang.held and not self._quotas.is_open:
+                    book.take(gang.tenant, -gang.held)
+            yield end_ns, free, book
+
+    def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
+        if job.needed > reach.bit_count():
+            return False
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return borrowed <= max(0, then.bit_count() - book.promised)
+
+    def _reserved(
+        self,
+        job: Job,
+        start_ns: int,
+        then: HostSet,
+        reach: HostSet,
+        free: HostSet,
+        book: Book,
+    ) -> Reservation:
+        place = self._place(job, reach, free)
+        kept = self._company.kept(job, place)
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return Reservation(
+            job.name,
+            start_ns,
+            place,
+            # Where the place is kept, any number may be taken elsewhere.
+            self._fabric.host_count if kept else reach.bit_count() - job.needed,
+            then.bit_count() - book.promised - borrowed if borrowed else None,
+            kept,
+            reach if self.calendar and not kept else None,
+        )
+
+    def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
+        """Of the hosts that `Company.room` leaves, those to reserve."""
+        where = job.request.where
+        if not where.same:
+            return nearest(self._fabric, reach, free, job.needed)
+        domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))
+        fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
+        return _busy_first(min(fits, key=int.bit_count), free, job.needed)
+
+    def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
+        """When gangs of the tenant `whose` leave `job` room below its limit."""
+        for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
+            room += sum(g.held for g in ending if whose in self._quotas.path(g.tenant))
+            if room >= job.needed:
+                return Reservation(job.name, end_ns, 0, room - job.needed)
+        return None
+
+
+def _reach(then: HostSet, allowed: Allowance, free: HostSet) -> HostSet:
+    """What the job may use then: hosts kept for others now are taken to be kept still."""
+    return then & ~(free & ~allowed.reach)
+
+
+def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    """`count` of `hosts` in few outermost domains: the fullest that holds all, else the
+    emptiest first. Those that are not `free` now before those that are."""
+    if not fabric.tiers:
+        return _busy_first(hosts, free, count)
+    parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]
+    whole = [part for part in parts if part.bit_count() >= count]
+    if whole:
+        return _busy_first(min(whole, key=int.bit_count), free, count)
+    chosen = 0
+    for part in sorted(parts, key=int.bit_count, reverse=True):
+        chosen |= _busy_first(part, free, min(count, part.bit_count()))
+        count -= min(count, part.bit_count())
+    return chosen
+
+
+def _busy_first(hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    busy = highest(hosts & ~free, count)
+    return busy | highest(hosts & free, count - busy.bit_count())

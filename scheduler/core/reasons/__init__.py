@@ -1,0 +1,1 @@
+"""Why a job waits, what would change it, how many would start."""

@@ -1,0 +1,1 @@
+"""What tenants may hold, hold and held: quotas, shares, cells."""

@@ -1,0 +1,216 @@
+"""Quotas in hosts: what each tenant holds, and what that leaves to it and to others.
+
+The *promise* of a tenant is what must still be obtainable for it: its guarantee less
+what it holds, or what its sub-tenants are promised where that is more. A job draws on
+the promises of its own path first; hosts beyond them are borrowed. Jobs that cannot be
+preempted borrow only what is promised to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from placement.errors import BadInput
+from placement.fabric import Fabric
+from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
+
+UNLIMITED = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A tenant in hosts. `path`: itself and those above it, from itself upwards."""
+
+    name: str
+    guaranteed: int
+    limit: int
+    path: tuple[str, ...]
+    children: tuple[str, ...]
+
+
+@lru_cache(maxsize=8)
+def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, Node]:
+    """Every tenant in hosts. GPUs that fill no whole host do not count."""
+    guaranteed = _guaranteed(tenants, fabric)
+    gpus = fabric.gpus_per_host
+    return {
+        tenant.name: Node(
+            tenant.name,
+            guaranteed[tenant.name],
+            UNLIMITED if tenant.limit_gpus is None else tenant.limit_gpus // gpus,
+            tuple(reversed(tenants.path(tenant.name))),
+            tuple(t.name for t in tenants.tenants if t.parent == tenant.name),
+        )
+        for tenant in tenants.tenants
+    }
+
+
+def _guaranteed(tenants: Tenants, fabric: Fabric) -> dict[str, int]:
+    """Hosts by tenant: as stated, at least what its cells and its sub-tenants have."""
+    hosts: dict[str, int] = {}
+    for tenant in reversed(tenants.tenants):  # children before parents
+        stated = tenant.guaranteed_gpus // fabric.gpus_per_host
+        hosts[tenant.name] = max(stated, _least(tenants, tenant, fabric, hosts))
+    return hosts
+
+
+def _least(tenants: Tenants, tenant: Tenant, fabric: Fabric, hosts: Mapping[str, int]) -> int:
+    below = sum(hosts[t.name] for t in tenants.tenants if t.parent == tenant.name)
+    return max(below, sum(c.count * cell_hosts(fabric, c) for c in tenant.cells))
+
+
+def cell_hosts(fabric: Fabric, cell: Cell) -> int:
+    """Hosts of one cell."""
+    return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))
+
+
+@lru_cache(maxsize=16)
+def domain_masks(fabric: Fabric, tier_name: str) -> tuple[int, ...]:
+    """The hosts of each domain of a tier. Raises: KeyError when there is no such tier."""
+    tier = {tier.name: tier for tier in fabric.tiers}[tier_name]
+    masks = [0] * len(tier.domains)
+    for host, domain in enumerate(tier.domain_by_host.tolist()):
+        masks[domain] |= 1 << host
+    return tuple(masks)
+
+
+def check(tenants: Tenants, fabric: Fabric) -> None:
+    """What is promised must exist.
+
+    Raises: BadInput naming the tenant and the key.
+    """
+    for tenant in tenants.tenants:
+        for cell in tenant.cells:
+            _check_cell(tenant, cell, fabric)
+    hosts = _guaranteed(tenants, fabric)
+    for tenant in tenants.tenants:
+        _check_tenant(tenant, _least(tenants, tenant, fabric, hosts), fabric)
+    total = sum(hosts[tenant.name] for tenant in tenants.tenants if not tenant.parent)
+    if total > fabric.host_count:
+        there = fabric.host_count * fabric.gpus_per_host
+        promised = total * fabric.gpus_per_host
+        raise BadInput("tenants", f"guarantee {promised:,} GPUs; {fabric.name} has {there:,}")
+
+
+def _check_cell(tenant: Tenant, cell: Cell, fabric: Fabric) -> None:
+    field, known = f"tenants.{tenant.name}.cells", [tier.name for tier in fabric.tiers]
+    if cell.tier not in known:
+        raise BadInput(field, f"no tier {cell.tier!r}; {fabric.name} has {', '.join(known)}")
+    sizes = sorted((m.bit_count() for m in domain_masks(fabric, cell.tier)), reverse=True)
+    if len(sizes) < cell.count or sizes[cell.count - 1] < cell.hosts:
+        size = f"{cell.hosts} hosts" if cell.hosts else "any size"
+        raise BadInput(field, f"{fabric.name} has no {cell.count} {cell.tier}s of {size}")
+
+
+def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
+    gpus = fabric.gpus_per_host
+    field = f"tenants.{tenant.name}"
+    stated, least = tenant.guaranteed_gpus, least_hosts * gpus
+    if stated and stated // gpus < least_hosts:
+        message = f"{stated:,} GPUs; its cells or its sub-tenants have {least:,}"
+        raise BadInput(f"{field}.guaranteed_gpus", message)
+    if tenant.limit_gpus is not None and tenant.limit_gpus < max(stated, least):
+        message = f"{tenant.limit_gpus:,} GPUs is below the guarantee of {max(stated, least):,}"
+        raise BadInput(f"{field}.limit_gpus", message)
+
+
+class Book:
+    """Who holds how many hosts. Mutable: a decision writes its own starts into a copy."""
+
+    def __init__(self, by_name: Mapping[str, Node], held_by_leaf: Mapping[str, int]) -> None:
+        self._nodes = by_name
+        self.held = dict.fromkeys(by_name, 0)
+        self._promise = dict.fromkeys(by_name, 0)
+        self.promised = 0  # to all tenants together
+        self._below = dict.fromkeys(by_name, 0)  # promised to a tenant's children
+        for name in reversed(list(by_name)):  # children before parents
+            self._settle(name)
+        for leaf, hosts in held_by_leaf.items():
+            self.take(leaf, hosts)
+
+    def copy(self) -> Book:
+        other: Book = Book.__new__(Book)
+        other._nodes = self._nodes
+        other.held = self.held.copy()
+        other._promise = self._promise.copy()
+        other._below = self._below.copy()
+        other.promised = self.promised
+        return other
+
+    def take(self, leaf: str, hosts: int) -> None:
+        """`leaf` takes hosts, or gives them back when negative. Cost: O(depth)."""
+        for name in self._nodes[leaf].path:
+            self.held[name] += hosts
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        """Bring the promise of `name` up to date, and what those above count of it."""
+        node = self._nodes[name]
+        promise = max(node.guaranteed - self.held[name], self._below[name])
+        change = promise - self._promise[name]
+        self._promise[name] = promise
+        if len(node.path) > 1:
+            self._below[node.path[1]] += change
+        else:
+            self.promised += change
+
+    def outstanding(self) -> dict[str, int]:
+        """Hosts promised to each tenant that has no sub-tenants with promises of their own.
+
+        A parent's promise beyond that of its sub-tenants stands under its own name.
+        """
+        own = {name: self._promise[name] - self._below[name] for name in self._nodes}
+        return {name: hosts for name, hosts in own.items() if hosts > 0}
+
+    def limit(self, name: str) -> int:
+        """Hosts that the tenant may hold."""
+        return self._nodes[name].limit
+
+    def headroom(self, leaf: str) -> tuple[int, str]:
+        """Hosts that limits leave to `leaf`, and the tenant whose limit it is."""
+        return min((self._nodes[n].limit - self.held[n], n) for n in self._nodes[leaf].path)
+
+    def covered(self, leaf: str, hosts: int) -> int:
+        """How many of `hosts` more hosts the promises of the tenant's own path cover."""
+        drop = 0
+        for name in self._nodes[leaf].path:
+            node = self._nodes[name]
+            after = max(node.guaranteed - self.held[name] - hosts, self._below[name] - drop)
+            drop = self._promise[name] - after
+        return drop
+
+    def lent(self, preemptible_by_leaf: Mapping[str, int]) -> int:
+        """How many of these hosts, which preemptible gangs hold, tenants hold beyond their
+        guarantees: others can take them back."""
+        lent = dict.fromkeys(("", *self._nodes), 0)
+        for name, node in reversed(list(self._nodes.items())) if preemptible_by_leaf else ():
+            hosts = lent[name] + preemptible_by_leaf.get(name, 0)
+            above = node.path[1] if len(node.path) > 1 else ""
+            lent[above] += max(0, min(hosts, self.held[name] - node.guaranteed))
+        return lent[""]
+
+    def is_within_guarantee(self, name: str) -> bool:
+        return self.held[name] < self._nodes[name].guaranteed
+
+    def is_beyond_guarantee(self, name: str) -> bool:
+        return self.held[name] > self._nodes[name].guaranteed
+
+    def leaves_promises(self, leaf: str, hosts: int, free: int) -> bool:
+        """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""
+        return hosts - self.covered(leaf, hosts) <= max(0, free - self.promised)
+
+    def most(self, leaf: str, free: int) -> int:
+        """Hosts of `free` that `leaf` can have while the promises to others stand.
+
+        The share of a start that is not covered grows with it, hence bisection.
+        """
+        low, high = 0, free
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.leaves_promises(leaf, middle, free):
+                low = middle
+            else:
+                high = middle - 1
+        return low

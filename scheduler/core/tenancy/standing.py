@@ -1,0 +1,59 @@
+"""How tenants stand: what each may hold, holds, waits for and has used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from scheduler.core.job import SECOND_NS
+from scheduler.core.state import State
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.ledger import half_life_ns
+from scheduler.core.tenancy.quota import nodes
+from scheduler.core.tenancy.tenants import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One tenant, with its sub-tenants. `share`: of the usage of its siblings and itself.
+
+    `guaranteed_gpus` includes what its cells and sub-tenants are guaranteed.
+    """
+
+    tenant: Tenant
+    guaranteed_gpus: int
+    held_gpus: int
+    queued_gpus: int
+    used_gpu_s: int
+    share: float
+    kept_hosts: int
+
+
+def standings(state: State, now_ns: int) -> tuple[Standing, ...]:
+    """All tenants, parents before children."""
+    tenants, fabric = state.tenants, state.loaded_fabric
+    by_name, gpus = nodes(tenants, fabric), fabric.gpus_per_host
+    held, queued, used = Counter[str](), Counter[str](), Counter[str]()
+    for leaf, account in state.accounts.items():
+        for name in by_name[leaf].path:
+            held[name] += account.held
+            used[name] += account.used_at(now_ns, half_life_ns(tenants))
+    for job in map(state.jobs.__getitem__, state.queue):
+        for name in by_name[job.tenant].path:
+            queued[name] += job.needed
+    siblings = Counter[str]()
+    for tenant in tenants.tenants:
+        siblings[tenant.parent] += used[tenant.name]
+    kept = Quotas(state).kept_hosts(state.free)
+    return tuple(
+        Standing(
+            tenant,
+            by_name[tenant.name].guaranteed * gpus,
+            held[tenant.name] * gpus,
+            queued[tenant.name] * gpus,
+            used[tenant.name] * gpus // SECOND_NS,
+            used[tenant.name] / siblings[tenant.parent] if siblings[tenant.parent] else 0.0,
+            kept.get(tenant.name, 0).bit_count(),
+        )
+        for tenant in tenants.tenants
+    )

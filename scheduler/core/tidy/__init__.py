@@ -1,0 +1,1 @@
+"""Moves that make room: proposals, and doing them by policy."""

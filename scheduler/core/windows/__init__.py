@@ -1,0 +1,1 @@
+"""Maintenance windows and calendar reservations."""

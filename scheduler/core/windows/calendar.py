@@ -1,0 +1,157 @@
+"""Which hosts windows close to a job, and when: one rule for starts, swaps and outlooks.
+Hosts on probation are closed to all but preemptible jobs.
+
+A gang does not start on hosts of a window that it would reach into, taken to run as long as
+its limit; a reservation is open to those that it is held for. What runs already is left
+alone until the window opens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import reduce
+from operator import or_
+
+from placement.hostset import HostSet
+from scheduler.core.events import WindowClosed, WindowOpened
+from scheduler.core.job import Job
+from scheduler.core.lifecycle import WindowState
+from scheduler.core.neighbours import matches
+from scheduler.core.plan import Turn
+from scheduler.core.state import State
+from scheduler.core.windows.window import Booking, Leave, WindowKind
+
+
+class Calendar:
+    """The windows of one state. Cost: O(windows) for each span and kind of job, nothing where
+    there are none."""
+
+    def __init__(self, state: State) -> None:
+        self._bookings = tuple(state.windows.values())
+        self._tenants = state.tenants
+        self._starts = sorted(b.window.start_ns for b in self._bookings)
+        self._is_by_name = any(b.window.jobs for b in self._bookings)
+        self._strange: dict[tuple[str, str], tuple[Booking, ...]] = {}
+        self._closed: dict[tuple[int, int, int], HostSet] = {}
+        self._probation = state.probation
+        self._idle = state.closed & ~state.held & ~state.unhealthy
+
+    def __bool__(self) -> bool:
+        return bool(self._bookings) or bool(self._probation)
+
+    def on_probation(self, job: Job) -> HostSet:
+        """Hosts that are closed to `job` for what is held against them."""
+        return 0 if job.is_preemptible else self._probation
+
+    def is_for(self, booking: Booking, job: Job) -> bool:
+        """Whether `job` may use the hosts while the window lasts."""
+        window = booking.window
+        if window.kind is WindowKind.MAINTENANCE:
+            return False
+        if matches(window.jobs, job.name):
+            return True
+        return bool(window.tenant) and window.tenant in self._tenants.path(job.tenant)
+
+    def closing(self, job: Job, start_ns: int, end_ns: int) -> list[Booking]:
+        """Windows that close hosts to a gang of `job` that would run from start to end."""
+        return [b for b in self._not_for(job) if b.overlaps(start_ns, end_ns)]
+
+    def _not_for(self, job: Job) -> tuple[Booking, ...]:
+        """Thousands of jobs wait, and few are told apart by tenant and name."""
+        key = (job.tenant, job.name if self._is_by_name else "")
+        found = self._strange.get(key)
+        if found is None:
+            found = tuple(b for b in self._bookings if not self.is_for(b, job))
+            if len(found) == len(self._bookings):
+                found = self._bookings
+            self._strange[key] = found
+        return found
+
+    def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
+        """Their hosts, and those on probation."""
+        if not self._bookings:
+            return self.on_probation(job)
+        # Of one decision's tuples none is dropped before the end, so their ids stay apart.
+        key = (id(self._not_for(job)), start_ns, bisect_left(self._starts, end_ns))
+        found = self._closed.get(key)
+        if found is None:
+            found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
+            self._closed[key] = found
+        return found | self.on_probation(job)
+
+    def in_the_way(
+        self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
+    ) -> tuple[HostSet, str]:
+        """Those of `hosts` that the first thing closes to `job`, and what that is."""
+        if closed := self.on_probation(job) & hosts:
+            return closed, "is suspect"
+        for booking in self.closing(job, start_ns, end_ns):
+            if closed := booking.hosts & hosts:
+                return closed, f"is in {booking.window.title}"
+        return 0, ""
+
+    def own(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
+        """Hosts held for `job` at some time between start and end."""
+        overlapping = (b for b in self._bookings if b.overlaps(start_ns, end_ns))
+        return reduce(or_, (b.hosts for b in overlapping if self.is_for(b, job)), 0)
+
+    def leaving(self, job: Job) -> tuple[HostSet, HostSet]:
+        """Hosts of open windows that a gang of `job` leaves if other hosts take over, and
+        those that it leaves in any case."""
+        may, must = 0, 0
+        for booking in self._bookings:
+            if booking.state is WindowState.OPEN and not self.is_for(booking, job):
+                if booking.window.leave is Leave.REQUEUE:
+                    must |= booking.hosts
+                elif booking.window.leave is Leave.MOVE:
+                    may |= booking.hosts
+        return may | must, must
+
+    def leave_text(self, job: Job) -> str:
+        """The open windows that make a gang of `job` leave: `window rack-12 opened`."""
+        titles = [
+            booking.window.title
+            for booking in self._bookings
+            if booking.state is WindowState.OPEN
+            and booking.window.leave is Leave.REQUEUE
+            and booking.hosts & job.held
+            and not self.is_for(booking, job)
+        ]
+        return f"{' and '.join(titles)} opened"
+
+    def returns(self, after_ns: int) -> list[tuple[int, HostSet]]:
+        """Each moment at which windows end, first one first, with the hosts that become
+        free then: under maintenance now, idle and healthy."""
+        found, later = [], 0
+        for end_ns in sorted({b.window.end_ns for b in self._bookings}, reverse=True):
+            ending = (b for b in self._bookings if b.is_closing and b.window.end_ns == end_ns)
+            hosts = reduce(or_, (b.hosts for b in ending), 0) & self._idle & ~later
+            later |= hosts
+            if end_ns > after_ns:
+                found.append((end_ns, hosts))
+        return found[::-1]
+
+
+def turns(state: State, now_ns: int) -> tuple[Turn, ...]:
+    """The edges that have come, in order of time, then name."""
+    due = ((_edge_ns(booking), name) for name, booking in state.windows.items())
+    return tuple(Turn(name, edge_ns) for edge_ns, name in sorted(due) if edge_ns <= now_ns)
+
+
+def turned(state: State, turn: Turn, now_ns: int) -> WindowOpened | WindowClosed | str:
+    """The event of `turn`, or a sentence saying what changed meanwhile."""
+    booking = state.windows.get(turn.name)
+    if booking is None or _edge_ns(booking) != turn.edge_ns:
+        return f"window {turn.name} is another meanwhile"
+    is_over = booking.state is WindowState.OPEN or booking.window.end_ns <= now_ns
+    return (WindowClosed if is_over else WindowOpened)(now_ns, turn.name)
+
+
+def next_edge_ns(state: State) -> int | None:
+    """When the next window opens or closes; None when none will."""
+    return min((_edge_ns(booking) for booking in state.windows.values()), default=None)
+
+
+def _edge_ns(booking: Booking) -> int:
+    is_open = booking.state is WindowState.OPEN
+    return booking.window.end_ns if is_open else booking.window.start_ns
