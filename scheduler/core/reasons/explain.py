@@ -11,7 +11,6 @@ from placement.hostset import HostSet
 from placement.replicas import legal_sizes, place_largest
 from placement.request import Answer, Insufficient, Placement
 from scheduler.core.company import Company
-from scheduler.core.decide import Desk
 from scheduler.core.elastic.grow import dp_text, is_smaller, size_text
 from scheduler.core.failures.storm import avoided_text
 from scheduler.core.finding import placing
@@ -20,6 +19,7 @@ from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
 from scheduler.core.policy import Limits, Policy, time_limit_ns
 from scheduler.core.preemption.preempting import Preempting
+from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.reasons.obstacles import Obstacles
 from scheduler.core.reasons.reason import Basis, Cause, Obstacle, Reason

@@ -18,10 +18,10 @@ from placement.parallelism import Parallelism
 from placement.request import NO_SPARES, Request
 from scheduler.core.admit import Code, Rejected, admit
 from scheduler.core.commands import SubmitJob
-from scheduler.core.decide import Desk
 from scheduler.core.finding import placing
 from scheduler.core.job import Job, JobSpec
 from scheduler.core.policy import Limits
+from scheduler.core.queue.desk import Desk
 from scheduler.core.state import State
 from scheduler.core.tenancy.ledger import owned
 from scheduler.core.tenancy.quota import domain_masks

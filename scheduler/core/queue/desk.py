@@ -1,0 +1,346 @@
+"""The queue passes one desk: what a decision has given away so far, and what is left.
+
+The stages that every job passes are those of `decide`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+
+from placement import hostset
+from placement.hostset import HostSet
+from placement.request import Placement
+from scheduler.core.company import Company
+from scheduler.core.failures.storm import avoided, clear_ns
+from scheduler.core.finding import Find
+from scheduler.core.job import Job
+from scheduler.core.plan import Action, Reservation, Start
+from scheduler.core.policy import Limits, Policy, time_limit_ns
+from scheduler.core.preemption.preempt import Gone
+from scheduler.core.preemption.preempting import Preempting, noted
+from scheduler.core.preemption.victims import freed, unneeded
+from scheduler.core.queue.backfill import Caps, Easy, Rule, uncounted
+from scheduler.core.queue.conservative import Conservative
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.reserve import Outlook
+from scheduler.core.state import State
+from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.cells import highest
+from scheduler.core.verdict import Hold, Verdict
+
+
+class Desk:
+    """The queue passes here, one job after the other.
+
+    `free`: hosts not yet given away. `aim`: places those that send others away.
+    """
+
+    def __init__(
+        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find, aim: Find
+    ) -> None:
+        self.free = free
+        self.quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
+        self.company = Company(state)
+        self._outlook = Outlook(state, now_ns, limits, self.quotas)
+        self.calendar = self._outlook.calendar
+        self._has_windows = bool(self.calendar)
+        self.rule: Rule = (
+            Conservative(state, now_ns, limits, self._outlook, free)
+            if limits.policy is Policy.CONSERVATIVE
+            else Easy(self._outlook, self.quotas, limits.policy is Policy.FIFO)
+        )
+        self.caps = Caps(self._outlook, self.quotas)
+        self.preempting = Preempting(
+            state, now_ns, limits, self.quotas, self._outlook, self.company, aim
+        )
+        self.sent: dict[str, Gone] = {}
+        self.clear_ns: int | None = None  # when somebody who waits may use a host again
+        self._restarts = state.tenants.restarts
+        self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
+        self._jobs = state.jobs
+        self._line = Line(state, now_ns, limits, self.quotas.book)
+        self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._started_hosts = 0
+        self._room = free.bit_count()
+
+    def starts(self) -> Iterator[tuple[Job, Placement]]:
+        """In the order of the queue, until nobody further back can start or enough has."""
+        for job in self._line:
+            outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
+            if isinstance(outcome, Placement):
+                yield job, outcome
+            if self._started_hosts >= self._limits.batch_hosts or self._is_done(job):
+                break
+
+    def start(self, job: Job, placement: Placement) -> Start:
+        """The action for one of `starts`."""
+        gone = self.sent.get(job.name, ())
+        names, is_counted = tuple(v.name for v in gone), job.name in self._counted
+        size = job.on(len(placement.hosts))
+        return Start(job.name, placement, names, is_counted, self.end_ns(size))
+
+    def _is_done(self, job: Job) -> bool:
+        """Whether nobody behind `job` can start."""
+        return self.rule.is_done(self.free) and self.preempting.is_over(job)
+
+    def _waits_again(self, job: Job) -> bool:
+        """Whether `job` waits as others before it do: quotas and reservations leave it too
+        little, and all that could come of asking further has been tried for them. Long
+        queues are mostly of such jobs."""
+        if len(job.sizes) > 1 or not isinstance(self.rule, Easy):
+            return False
+        allowed, end_ns = self.quotas.allowance(job, self.free), self.end_ns(job)
+        if job.needed <= min(allowed.limit, self.rule.room(job, end_ns, allowed)):
+            return False
+        if not self.preempting.is_in_vain(job, end_ns):
+            return False
+        if job.needed > allowed.limit:
+            return self.caps.has_waiting(allowed.whose)
+        return self.rule.is_settled(job)
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What becomes of every job of the queue, if all were decided at once."""
+        for job in self._line:
+            free, first = self._room, self._first()
+            allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+            outcome = self._outcome(job)
+            if isinstance(outcome, Placement):
+                gone = self.sent.get(job.name, ())
+                yield Verdict(job, outcome, None, allowed, free, sent=gone)
+                continue
+            passes_ns = None
+            if outcome is Hold.RESERVED:
+                passes_ns = self._passes_ns(job, first)
+                first = self.caps.before(job, self.end_ns(job)) or first
+            yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
+
+    def may_start(self, job: Job) -> bool:
+        """Whether quotas, limits and reservations let `job` start, behind all so far."""
+        allowed, end_ns = self.allowance(job), self.end_ns(job)
+        if job.needed > allowed.limit:
+            return False
+        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        return job.needed <= self.caps.room(job, end_ns, room)
+
+    def allowance(self, job: Job) -> Allowance:
+        """What quotas, constraints and reservations of places leave `job`."""
+        allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+        return self._beside_first(job, allowed, self.end_ns(job))
+
+    def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
+        """The first moment at which somebody is promised hosts that `job` may need."""
+        if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):
+            return None
+        held_back = self.caps.held_back(job) + ([first] if first is not None else [])
+        return min((other.start_ns for other in held_back), default=None)
+
+    def promises(self) -> tuple[Action, ...]:
+        """Reservations that have to be kept beyond this decision."""
+        return self.rule.actions() if isinstance(self.rule, Conservative) else ()
+
+    def end_ns(self, job: Job) -> int:
+        """When `job` ends if it starts now, as far as anybody knows."""
+        return self._now_ns + time_limit_ns(job, self._limits)
+
+    def _outcome(self, job: Job) -> Placement | Hold:
+        """The stages, one after the other. What starts has its hosts from here on."""
+        if (placement := self._above_least(job)) is not None:
+            return placement
+        needed = job.needed
+        by_quota = self.quotas.allowance(job, self.free)
+        allowed = self._allowed(job, by_quota)
+        if needed > allowed.limit:
+            if (placement := self._by_preempting(job, self.end_ns(job))) is not None:
+                return placement
+            self.caps.waits(job, allowed)
+            return Hold.LIMIT
+        end_ns = self.end_ns(job)
+        allowed = self._beside_first(job, allowed, end_ns)
+        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        below_cap = self.caps.room(job, end_ns, room)
+        if below_cap < needed <= room:
+            return Hold.RESERVED
+        if needed <= below_cap:
+            placement = self._placed(job, allowed, below_cap, end_ns)
+            if placement is not None:
+                self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+                return placement
+        if (placement := self._by_preempting(job, end_ns)) is not None:
+            return placement
+        self.rule.waits(job, by_quota, self.free)
+        if needed > self._room:
+            return Hold.HOSTS
+        if needed > by_quota.pool:
+            return Hold.PROMISES
+        open_to = self._unclosed(job, by_quota.reach)
+        if needed > open_to.bit_count():
+            is_shy = avoided(job, self._restarts, self._now_ns) & by_quota.reach
+            return Hold.AVOIDS if is_shy else Hold.WINDOW
+        open_to = self._allowed(job, by_quota).reach
+        return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
+
+    def _above_least(self, job: Job) -> Placement | None:
+        """An elastic job starts as large as it can now; as it waits, it is at its least."""
+        if len(job.sizes) < 2:
+            return None
+        allowed = self.quotas.allowance(job, self.free)
+        bound, least = min(allowed.pool, allowed.limit), None
+        while (size := self._largest(job, allowed.reach, bound)) is not None:
+            beside, room = self._beside(size, allowed)
+            if size.needed <= room:
+                end_ns = self.end_ns(size)
+                placement = self._placed(size, beside, room, end_ns)
+                if placement is not None:
+                    self._take(size, hostset.of(placement.hosts + placement.spares), end_ns)
+                return placement
+            least = self._beside(job, allowed)[1] if least is None else least
+            bound = min(max(room, least), size.needed - 1)
+        return None
+
+    def _beside(self, job: Job, allowed: Allowance) -> tuple[Allowance, int]:
+        """What those before it leave `job`, and how many hosts of that it may take."""
+        end_ns = self.end_ns(job)
+        beside = self._beside_first(job, self._allowed(job, allowed), end_ns)
+        room = min(self.rule.room(job, end_ns, beside), beside.limit)
+        return beside, self.caps.room(job, end_ns, room)
+
+    def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
+        """The job at its largest size on at most `bound` hosts, if that is not its least.
+
+        No host is placed to find it. Cost: O(log sizes).
+        """
+
+        def is_too_large(dp: int) -> bool:
+            size = job.at(dp)
+            return bound < size.needed or self.company.room(size, reach).bit_count() < size.needed
+
+        at = bisect_left(job.sizes, True, key=is_too_large)
+        return job.at(job.sizes[at - 1]) if at > 1 else None
+
+    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]:
+        """Hosts that a running gang may take until `end_ns`, behind all that wait, and how
+        many of them: none that a job whose start can be foreseen waits for."""
+        allowed, first = self.quotas.allowance(job, self.free), self._first()
+        if first is not None and end_ns > first.start_ns:
+            return 0, 0
+        hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
+        hosts &= ~avoided(job, self._restarts, self._now_ns)
+        hosts &= ~self.company.closed(job.name, job.spec.neighbours)
+        room = self.rule.room(replace(job, needed=1), end_ns, allowed)
+        return hosts, self.caps.room(job, end_ns, min(room, allowed.limit))
+
+    def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
+        """A running gang takes `more` hosts."""
+        self.rule.took(job, more, end_ns)
+        self.caps.took(job, more, end_ns)
+        self.quotas.took(job, more)
+        self.company.took(job, job.held | more)
+        self.free &= ~more
+
+    def _allowed(self, job: Job, allowed: Allowance) -> Allowance:
+        """Of what quotas leave, what windows, its constraints and its neighbours leave."""
+        return _narrowed(allowed, self.company.room(job, self._unclosed(job, allowed.reach)))
+
+    def _unclosed(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` that did not stop `job` of late, and that no window closes to it
+        if it starts now."""
+        if job.strikes and (shut := avoided(job, self._restarts, self._now_ns)):
+            hosts &= ~shut
+            self._await(clear_ns(job, self._restarts, self._now_ns))
+        if not self._has_windows:
+            return hosts
+        return hosts & ~self.calendar.closed(job, self._now_ns, self.end_ns(job))
+
+    def _await(self, at_ns: int | None) -> None:
+        moments = [at for at in (at_ns, self.clear_ns) if at is not None]
+        self.clear_ns = min(moments, default=None)
+
+    def _beside_first(self, job: Job, allowed: Allowance, end_ns: int) -> Allowance:
+        """Less the hosts that a reservation needs beyond their number. A job that others
+        may not lie beside closes more hosts than it takes: unless it is known which of them
+        the reservation needs, it takes none."""
+        first = self._first()
+        if first is None or end_ns <= first.start_ns:
+            return allowed
+        wants = job.spec.neighbours
+        if not first.kept and (wants.exclusive or wants.avoid):
+            return _narrowed(allowed, 0)
+        if not first.kept:
+            return allowed if first.among is None else self._beside_number(job, allowed, first)
+        closed = first.kept | self.company.shadow(wants, first.kept)
+        return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
+
+    def _beside_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
+        """Less all but `extra` of the hosts that the reservation counts, where windows make
+        some count and some not, and the number is what it promises."""
+        if first.lendable is not None or job.needed <= first.extra:
+            return allowed
+        beside = uncounted(first, allowed.reach)
+        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
+        return _narrowed(allowed, self.company.fitting(job, beside))
+
+    def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
+        """Where `job` starts once others are sent away for it, which they are then."""
+        if self.caps.room(job, end_ns, job.needed) < job.needed:
+            return None
+        first = self._first()
+        found = self.preempting.choice(job, self.free, end_ns, first)
+        if found is None:
+            return None
+        if unneeded(job, found.victims, self.free, self.quotas) is None:
+            self._counted.add(job.name)
+        self.sent[job.name] = found.victims
+        self.preempting.left(found.victims)
+        self.free |= freed(found.victims)
+        self._room = self.free.bit_count()
+        placement = noted(found)
+        self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+        if first is not None and isinstance(self.rule, Easy):
+            waiting = self._jobs[first.name]
+            allowed = self.quotas.allowance(waiting, self.free)
+            self.rule.first = self._outlook.reservation(waiting, allowed, self.free)
+        return placement
+
+    def _first(self) -> Reservation | None:
+        return self.rule.first if isinstance(self.rule, Easy) else None
+
+    def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
+        """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
+        reservation if it outlasts that, else anywhere."""
+        first = self._first()
+        outlasts = first is not None and end_ns > first.start_ns
+        beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
+        near = self.company.near(job.spec.neighbours)
+        held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
+        preferred = [held, allowed.own, beside]
+        preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
+        for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
+            if hosts.bit_count() >= job.needed:
+                return self._noted(job, self._find(job, hosts, min(most, hosts.bit_count())))
+        return self._noted(job, self._find(job, allowed.reach, most))
+
+    def _noted(self, job: Job, placement: Placement | None) -> Placement | None:
+        wants = job.spec.neighbours
+        return placement and self.company.noted(wants, placement)
+
+    def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        self.rule.took(job, hosts, end_ns)
+        self.caps.took(job, hosts, end_ns)
+        self._outlook.took(job, hosts, end_ns)
+        self.quotas.took(job, hosts)
+        self.preempting.took()
+        self.company.took(job, hosts)
+        self._line.took(job, hosts.bit_count())
+        self._started_hosts += hosts.bit_count()
+        self._room -= hosts.bit_count()
+        self.free &= ~hosts
+
+
+def _narrowed(allowed: Allowance, hosts: HostSet) -> Allowance:
+    """`allowed` on no other hosts than these."""
+    if hosts == allowed.reach:
+        return allowed
+    own, pool = allowed.own & hosts, min(allowed.pool, hosts.bit_count())
+    return replace(allowed, reach=hosts, own=own, pool=pool)
