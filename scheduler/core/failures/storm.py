@@ -90,13 +90,5 @@ def given_up(job: Job, terms: Restarts) -> str:
     return f"{fruitless_text(job)}; {job.reason}"
 
 
-def waiting_text(job: Job, terms: Restarts, now_ns: int) -> str:
-    """`3 attempts in a row saved nothing; tries again in 30 s`; empty when it does not wait."""
-    left_ns = retry_ns(job, terms) - now_ns
-    if left_ns <= 0:
-        return ""
-    return f"{fruitless_text(job)}; tries again in {duration(-(-left_ns // SECOND_NS))}"
-
-
 def fruitless_text(job: Job) -> str:
     return f"{job.fruitless} attempts in a row failed before anything was saved"
