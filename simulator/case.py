@@ -26,7 +26,7 @@ from simulator.log import Log
 from simulator.metrics import JobRow, Metrics
 from simulator.placers import Placer, placing_by
 from simulator.report import Report
-from simulator.run import Refused, Replay, Setting
+from simulator.run import Refused, Replay, Setting, Tally
 from simulator.shapes import Attach, Rule
 from simulator.story import Story
 from simulator.timing import Times
@@ -133,8 +133,22 @@ def run_case(
     if not tally.offered:
         raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
     conserved.check(tally, metrics)
+    totals = _totals(case, metrics, tally, skipped, replay, time.perf_counter() - begin)
+    totals["log_sha256"] = log.digest
+    told = story.told(metrics.settled()) if story else {}
+    if report:
+        report.finish(totals, told)
+    if has_story:
+        totals["story"] = told
+    return totals
+
+
+def _totals(
+    case: Case, metrics: Metrics, tally: Tally, skipped: _Skipped, replay: Replay, seconds: float
+) -> dict[str, Any]:
+    """What came of it, and what it depends on."""
     totals = metrics.totals(case.fabric.host_count)
-    totals["seconds"] = seconds = time.perf_counter() - begin
+    totals["seconds"] = seconds
     totals |= {
         "rejected": sum(tally.refused.values()),
         "rejected_by_reason": dict(sorted(tally.refused.items())),
@@ -150,13 +164,7 @@ def run_case(
         **(replay.modelled.told(metrics.spent()) if replay.modelled else {}),
         "events_per_second": metrics.events / seconds,
         **_record(case),
-        "log_sha256": log.digest,
     }
-    told = story.told(metrics.settled()) if story else {}
-    if report:
-        report.finish(totals, told)
-    if has_story:
-        totals["story"] = told
     return totals
 
 

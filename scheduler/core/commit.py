@@ -43,14 +43,10 @@ from scheduler.core.plan import (
     Turn,
     taken,
 )
+from scheduler.core.preemption.recheck import sent_by
 from scheduler.core.preemption.victims import (
-    Victim,
-    candidates,
     freed,
-    is_owed,
-    may_be_sent,
     sent_away,
-    unneeded,
     without,
 )
 from scheduler.core.state import State
@@ -82,7 +78,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     for action in plan.actions:
         if isinstance(action, Tidy):
             state, applied = replay(events[applied:], state), len(events)
-        gone = _gone(state, action, free, quotas, now_ns)
+        gone = sent_by(state, action, free, quotas, now_ns)
         if isinstance(gone, str):
             reasons.append(gone)
             continue
@@ -143,39 +139,6 @@ def _check(
         case Judge():
             return judged(state, action, now_ns)
     assert_never(action)
-
-
-def _gone(
-    state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int
-) -> tuple[Victim, ...] | str:
-    """The gangs that this action sends away, or a sentence saying why it must not."""
-    if not isinstance(action, Start | Swap) or not action.victims or action.name not in state.jobs:
-        return ()
-    job, by_name = state.jobs[action.name], {v.name: v for v in candidates(state, now_ns)}
-    gone: list[Victim] = []
-    needed = len(action.moves) if isinstance(action, Swap) else job.needed
-    owed, after = is_owed(job, quotas, needed), quotas.copy()
-    for name in action.victims:
-        gang = by_name.get(name)
-        if gang is None or gang.ripe_ns > now_ns or not may_be_sent(job, gang, owed, after):
-            return f"job {job.name}: {name} may not be preempted any more"
-        gone.append(gang)
-        after.left(gang.job)
-    if action.is_counted and (spared := _spared(state, action, gone, free, quotas)):
-        return f"job {job.name}: {spared.name} need not be preempted any more"
-    return tuple(gone)
-
-
-def _spared(
-    state: State, action: Start | Swap, gone: list[Victim], free: HostSet, quotas: Quotas
-) -> Victim | None:
-    """One of these gangs without which there are hosts enough all the same."""
-    job = state.jobs[action.name]
-    if isinstance(action, Start):
-        return unneeded(job, gone, free, quotas)
-    room = free | (hostset.of(job.spares) & ~state.unhealthy)
-    rests = ((v, room | freed([w for w in gone if w is not v])) for v in gone)
-    return next((v for v, rest in rests if rest.bit_count() >= len(action.moves)), None)
 
 
 def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:

@@ -145,23 +145,6 @@ def sensitivity(faults: Faults) -> tuple[tuple[float, float, float], ...]:
 # --- published closed forms of ETTR ----------------------------------------------
 
 
-def ettr_queued(faults: Faults, interval_s: float, queue_s: float = 0.0) -> float:
-    """Productive time over scheduled and queued time of a long run, writes in the background.
-
-    a = 1 / mu, c0 = restart + interval / 2: scheduled = R / (1 - a c0), wall = scheduled +
-    q a scheduled; 0 when nothing gets done. Source: Kokolis et al. (HPCA 2025, arXiv v1), the
-    exact form for R to infinity.
-    """
-    lost = (faults.lost_s + interval_s / 2) / faults.mean_s
-    return max(0.0, 1 - lost) / (1 + queue_s / faults.mean_s)
-
-
-def ettr_written(faults: Faults, interval_s: float) -> float:
-    """The same where a write stops the gang (HPCA 2025, v2): `interval_s` of work a write."""
-    lost = (faults.lost_s + interval_s / 2) / faults.mean_s
-    return max(0.0, 1 - lost) / (1 + faults.write_s / interval_s)
-
-
 def effective_share(faults: Faults) -> float:
     """What is left when every failure stops everything for `lost_s`: (mu - lost) / mu.
 
