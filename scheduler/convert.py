@@ -385,6 +385,7 @@ def host_to_proto(
         cordoned=cordon is not None,
         cordon_reason=cordon or "",
         record=record_to_proto(state, index, now_ns, timestamp),
+        create_time=timestamp(state.faults.since_ns),
     )
 
 

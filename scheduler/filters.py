@@ -17,6 +17,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from placement.errors import BadInput
+from scheduler.moments import parse_time
+
 LONGEST = 4_096  # characters
 DEEPEST = 32  # parentheses and NOTs inside each other
 
@@ -57,6 +60,13 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A field that holds a time in ns, written as `"2026-11-21T06:00Z"`."""
+
+    of: Callable[[Any], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A field that holds one of some words, written in capitals."""
 
@@ -78,7 +88,7 @@ class Names:
     of: Callable[[Any], Collection[str]]
 
 
-Field = Text | Number | Choice | Map | Names
+Field = Text | Number | Moment | Choice | Map | Names
 
 
 def parse(text: str, fields: Mapping[str, Field]) -> Test:
@@ -200,6 +210,8 @@ def _test(field: Field, key: str, op: str, value: str) -> Test:
     match field:
         case Number(of):
             return _number_test(of, op, value)
+        case Moment(of):
+            return _moment_test(of, op, value)
         case Choice(of, known):
             if value not in known:
                 raise BadFilter(f"is none of {', '.join(known)}")
@@ -223,6 +235,17 @@ def _number_test(of: Callable[[Any], int], op: str, value: str) -> Test:
         raise BadFilter("a number is not asked with ':'")
     compare = _COMPARISONS[op]
     return lambda item: compare(of(item), number)
+
+
+def _moment_test(of: Callable[[Any], int], op: str, value: str) -> Test:
+    if op == ":":
+        raise BadFilter("a time is not asked with ':'")
+    try:
+        moment_ns = parse_time(value)
+    except BadInput as error:
+        raise BadFilter(error.message) from None
+    compare = _COMPARISONS[op]
+    return lambda item: compare(of(item), moment_ns)
 
 
 def _equality(of: Callable[[Any], str], op: str, value: str) -> Test:

@@ -1,23 +1,29 @@
-"""Lists of jobs and hosts, page by page, read off one state."""
+"""Lists of jobs, hosts and windows, page by page, read off one state."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
+from uuid import UUID, uuid5
 
 from placement.fabric import Fabric
 from scheduler import filters
 from scheduler.access.caller import HIDDEN
 from scheduler.core import HostState, Job, JobState, State
+from scheduler.core.lifecycle import WindowState
+from scheduler.core.windows.window import Booking, WindowKind
 
 Item = TypeVar("Item")
 Key = tuple[Any, ...]  # numbers and texts
+
+
+_WINDOWS: Final = UUID("7b0f6a52-3c1e-4d0b-8a57-1f2e9c64d0b8")  # identifiers, below their log
 
 
 class BadToken(ValueError):
@@ -40,7 +46,7 @@ class Page(Generic[Item]):
 class Query:
     """What a list is asked for; its tokens are good for no other. `states` empty: all."""
 
-    states: frozenset[JobState] | frozenset[HostState] = frozenset()
+    states: frozenset[JobState] | frozenset[HostState] | frozenset[WindowState] = frozenset()
     filter: str = ""
     order_by: str = ""
     job: str = ""
@@ -77,8 +83,15 @@ _JOB_FIELDS: Final[dict[str, filters.Field]] = {
 }
 
 
-def everybodys(_: Job) -> bool:
-    """Whether the list's reader may see a job: any."""
+_WINDOW_KEYS: Final[dict[str, Callable[[Booking], Key]]] = {
+    "create_time": lambda booking: (booking.sequence, booking.window.name),
+    "start_time": lambda booking: (booking.window.start_ns, booking.window.name),
+    "name": lambda booking: (booking.window.name,),
+}
+
+
+def everybodys(_: Any) -> bool:
+    """Whether the list's reader may see a job or window: any."""
     return True
 
 
@@ -89,7 +102,7 @@ def jobs(
 
     Raises: BadToken, BadOrder, BadFilter.
     """
-    key, is_reversed = _job_order(query.order_by)
+    key, is_reversed = _order(query.order_by, _JOB_KEYS)
     passes = filters.parse(query.filter, _JOB_FIELDS)
     everyone = (*state.jobs.values(), *state.ended.values())
     of_state = (j for j in everyone if not query.states or j.state in query.states)
@@ -98,13 +111,16 @@ def jobs(
     return _page("jobs", query, wanted, key, size, token, is_reversed=is_reversed)
 
 
-def _job_order(text: str) -> tuple[Callable[[Job], Key], bool]:
+def _order(
+    text: str, keys: Mapping[str, Callable[[Item], Key]]
+) -> tuple[Callable[[Item], Key], bool]:
+    """The key to sort by, the first of `keys` by default, and whether backwards."""
     words = text.split()
     is_reversed = words[1:] == ["desc"]
-    name = words[0] if words else "create_time"
-    if name not in _JOB_KEYS or (words[1:] and not is_reversed):
-        raise BadOrder(f"must be {' or '.join(_JOB_KEYS)}, with or without desc, not {text!r}")
-    return _JOB_KEYS[name], is_reversed
+    name = words[0] if words else next(iter(keys))
+    if name not in keys or (words[1:] and not is_reversed):
+        raise BadOrder(f"must be {' or '.join(keys)}, with or without desc, not {text!r}")
+    return keys[name], is_reversed
 
 
 def hosts(
@@ -130,6 +146,48 @@ def hosts(
         and passes(host)
     )
     return _page("hosts", query, wanted, lambda host: (host.index,), size, token)
+
+
+def windows(
+    state: State,
+    query: Query,
+    size: int,
+    token: str,
+    is_seen: Callable[[Booking], bool] = everybodys,
+) -> Page[Booking]:
+    """Windows that are not over, of those that `is_seen`.
+
+    Raises: BadToken, BadOrder, BadFilter.
+    """
+    key, is_reversed = _order(query.order_by, _WINDOW_KEYS)
+    passes = filters.parse(query.filter, _window_fields(state))
+    of_state = (b for b in state.windows.values() if not query.states or b.state in query.states)
+    wanted = [booking for booking in of_state if is_seen(booking) and passes(booking)]
+    wanted.sort(key=key, reverse=is_reversed)
+    return _page("windows", query, wanted, key, size, token, is_reversed=is_reversed)
+
+
+def _window_fields(state: State) -> dict[str, filters.Field]:
+    kinds, states = (kind.name for kind in WindowKind), ("PENDING", "OPEN")
+    return {
+        "name": filters.Text(lambda booking: booking.window.name),
+        "uid": filters.Text(lambda booking: window_uid(state, booking)),
+        "kind": filters.Choice(lambda booking: booking.window.kind.name, tuple(kinds)),
+        "state": filters.Choice(lambda booking: booking.state.name, states),
+        "tenant": filters.Text(lambda booking: booking.window.tenant),
+        "reason": filters.Text(lambda booking: booking.window.reason),
+        "start_time": filters.Moment(lambda booking: booking.window.start_ns),
+        "end_time": filters.Moment(lambda booking: booking.window.end_ns),
+        "create_time": filters.Moment(lambda booking: booking.create_ns),
+        "update_time": filters.Moment(lambda booking: booking.update_ns),
+        "hosts": filters.Names(lambda booking: booking.window.hosts),
+    }
+
+
+def window_uid(state: State, booking: Booking) -> str:
+    """The same in every replay of a log, and another for every window of it."""
+    made = f"{state.loaded_fabric.digest}/{booking.create_ns}/{booking.sequence}"
+    return str(uuid5(_WINDOWS, f"{made}/{booking.window.name}"))
 
 
 def _shown(host: HeldHost, is_seen: Callable[[Job], bool]) -> HeldHost:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from scheduler import convert, listing
-from scheduler.access.caller import own_jobs
+from scheduler import convert, listing, windowproto
+from scheduler.access.caller import own_jobs, own_windows
 from scheduler.core import Job, State
 from scheduler.filters import BadFilter
 from scheduler.refusal import invalid
@@ -14,6 +14,7 @@ from scheduler.v1 import service_pb2
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
 
 Member = TypeVar("Member")
 Item = TypeVar("Item")
@@ -39,6 +40,21 @@ def hosts_page(
         hosts=[
             convert.host_to_proto(state, h.index, h.holder, h.block, now_ns) for h in page.items
         ],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def windows_page(
+    state: State, request: service_pb2.ListWindowsRequest
+) -> service_pb2.ListWindowsResponse:
+    """Raises: Refused."""
+    states = _states(request.states, windowproto.window_state)
+    query = listing.Query(states, request.filter, request.order_by)
+    most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
+    page = _checked(lambda: listing.windows(state, query, most, request.page_token, seen))
+    return service_pb2.ListWindowsResponse(
+        windows=[windowproto.window_to_proto(state, booking) for booking in page.items],
         next_page_token=page.next_token,
         version=state.version,
     )

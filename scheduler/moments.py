@@ -11,7 +11,8 @@ from scheduler.core.job import SECOND_NS
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(?:\d+[smhd])+")
 _PART = re.compile(r"(\d+)([smhd])")
-FORMS = "a date and time such as 2026-11-21T06:00Z, or a time from now such as +90m or +1d12h"
+TIME = "a date and time such as 2026-11-21T06:00Z"
+FORMS = f"{TIME}, or a time from now such as +90m or +1d12h"
 
 
 def parse_moment(text: str, now_ns: int) -> int:
@@ -21,10 +22,15 @@ def parse_moment(text: str, now_ns: int) -> int:
     """
     if text.startswith("+"):
         return now_ns + parse_duration(text[1:])
+    return parse_time(text, FORMS)
+
+
+def parse_time(text: str, forms: str = TIME) -> int:
+    """`2026-11-21T06:00Z`, UTC where no zone is given. Raises: BadInput without a field."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise BadInput("", f"must be {FORMS}, not {text!r}") from None
+        raise BadInput("", f"must be {forms}, not {text!r}") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return round(found.timestamp()) * SECOND_NS

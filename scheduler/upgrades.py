@@ -6,6 +6,7 @@ a log begins is upgraded; instead of a later one the log is read (recovery.py).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 Row = tuple[bytes, bytes, bytes]  # name of the field, key in a map, value as JSON
@@ -24,7 +25,18 @@ def _seen(rows: Iterator[Row]) -> Iterator[Row]:
         yield b"seen_ns", b"", b'"%x"' % int(last_ns)
 
 
-UPGRADES: tuple[Step, ...] = (_seen,)
+def _created(rows: Iterator[Row]) -> Iterator[Row]:
+    """Windows have the time at which they were made; the nearest that is known is when they
+    came into their state."""
+    for name, key, value in rows:
+        if name == b"windows":
+            booking = json.loads(value)
+            since_ns = booking["since_ns"]
+            value = json.dumps({"create_ns": since_ns, "change_ns": since_ns} | booking).encode()
+        yield name, key, value
+
+
+UPGRADES: tuple[Step, ...] = (_seen, _created)
 FORMAT = 1 + len(UPGRADES)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
 
 from placement.errors import BadInput
+from scheduler.access.caller import own_windows
 from scheduler.core import State
 from scheduler.core.commands import Command, RemoveWindow, SetWindow
+from scheduler.core.etag import window_etag
 from scheduler.core.windows.window import Booking
-from scheduler.refusal import invalid, not_found, refusals
-from scheduler.v1 import service_pb2
+from scheduler.lists import windows_page
+from scheduler.refusal import Refused, conflict, invalid, not_found, refusals
+from scheduler.v1 import error_pb2, service_pb2
 from scheduler.windowproto import changed, window_from_proto, window_to_proto
 from scheduler.writer import Writer
 
@@ -43,30 +47,42 @@ class WindowCalls:
             made = window_to_proto(state, _booking(state, window.name))
             return service_pb2.CreateWindowResponse(window=made)
 
+    async def GetWindow(
+        self, request: service_pb2.GetWindowRequest, context: Context
+    ) -> service_pb2.GetWindowResponse:
+        async with refusals(context):
+            state = self._writer.state
+            booking = _booking(state, request.name)
+            if not own_windows(state)(booking):
+                raise not_found("window", request.name)
+            return service_pb2.GetWindowResponse(window=window_to_proto(state, booking))
+
     async def ListWindows(
         self, request: service_pb2.ListWindowsRequest, context: Context
     ) -> service_pb2.ListWindowsResponse:
         async with refusals(context):
-            state = self._writer.state
-            return service_pb2.ListWindowsResponse(
-                windows=[window_to_proto(state, booking) for booking in state.windows.values()],
-                version=state.version,
-            )
+            return await asyncio.to_thread(windows_page, self._writer.state, request)
 
     async def UpdateWindow(
         self, request: service_pb2.UpdateWindowRequest, context: Context
     ) -> service_pb2.UpdateWindowResponse:
         async with refusals(context):
             name = request.window.name
-            before = _booking(self._writer.state, name).window
+            before = _booking(self._writer.state, name)
             try:
-                window = changed(before, request)
+                window = changed(before.window, request)
             except BadInput as error:
                 inner = error.field.startswith("update_mask")
                 field = error.field if inner else f"window.{error.field}"
                 raise invalid(field, error.message) from None
-            command = SetWindow(window, is_change=True, request_id=request.request_id)
-            state = await self._done(command, "window.", only_checked=request.validate_only)
+            given = request.window.etag
+            command = SetWindow(window, True, given or window_etag(before), request.request_id)
+            try:
+                state = await self._done(command, "window.", only_checked=request.validate_only)
+            except Refused as refusal:  # the fields left alone would go back to what they were
+                if given or refusal.reason != error_pb2.ERROR_REASON_ETAG_MISMATCH:
+                    raise
+                raise conflict(f"window {name} changed meanwhile") from None
             after = window_to_proto(state, _booking(state, name))
             return service_pb2.UpdateWindowResponse(window=after)
 
@@ -75,7 +91,7 @@ class WindowCalls:
     ) -> service_pb2.DeleteWindowResponse:
         async with refusals(context):
             before = self._writer.state
-            command = RemoveWindow(request.name, request.reason, request.request_id)
+            command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
             await self._done(command, only_checked=request.validate_only)
             booking = before.windows.get(request.name)
             was = window_to_proto(before, booking) if booking else None

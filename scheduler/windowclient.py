@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -32,10 +32,26 @@ class WindowMethods:
         )
         return self._call(self._stub.CreateWindow, request).window
 
-    def list_windows(self) -> service_pb2.ListWindowsResponse:
-        """Those that are not over, in the order in which they were made."""
-        request = service_pb2.ListWindowsRequest()
-        return self._call(self._stub.ListWindows, request)
+    def get_window(self, name: str) -> window_pb2.Window:
+        """One that is not over."""
+        return self._call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name)).window
+
+    def list_windows(
+        self,
+        states: Collection[window_pb2.WindowState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> list[window_pb2.Window]:
+        """All that are not over, page by page, by default in the order in which they were
+        made."""
+        windows: list[window_pb2.Window] = []
+        request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
+        while True:
+            page = self._call(self._stub.ListWindows, request)
+            windows += page.windows
+            if not page.next_page_token:
+                return windows
+            request.page_token = page.next_page_token
 
     def update_window(
         self,
@@ -45,7 +61,10 @@ class WindowMethods:
         *,
         dry_run: bool = False,
     ) -> window_pb2.Window:
-        """Give these fields of the window of that name the values in `window`."""
+        """Give these fields of the window of that name the values in `window`.
+
+        With `window.etag` set, only if the window is as it was then.
+        """
         request = service_pb2.UpdateWindowRequest(
             window=window,
             update_mask=FieldMask(paths=fields),
@@ -55,12 +74,19 @@ class WindowMethods:
         return self._call(self._stub.UpdateWindow, request).window
 
     def delete_window(
-        self, name: str, reason: str = "", request_id: str = "", *, dry_run: bool = False
+        self,
+        name: str,
+        reason: str = "",
+        request_id: str = "",
+        *,
+        etag: str = "",
+        dry_run: bool = False,
     ) -> window_pb2.Window:
-        """Remove the window; the answer is what it was."""
+        """Remove the window; the answer is what it was. With `etag`, only if it still is."""
         request = service_pb2.DeleteWindowRequest(
             name=name,
             reason=reason,
+            etag=etag,
             request_id=request_id or str(uuid.uuid4()),
             validate_only=dry_run,
         )

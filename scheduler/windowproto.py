@@ -11,16 +11,19 @@ from placement import hostset
 from placement.errors import BadInput
 from scheduler.convert import numbers, timestamp
 from scheduler.core import State
+from scheduler.core.etag import window_etag
 from scheduler.core.lifecycle import WindowState
 from scheduler.core.windows.calendar import Calendar
 from scheduler.core.windows.hosts import strangers
 from scheduler.core.windows.window import Booking, Leave, Window, WindowKind
+from scheduler.listing import window_uid
 from scheduler.v1 import service_pb2, window_pb2
 
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
 _LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
 _LIVE = [WindowState.PENDING, WindowState.OPEN]
 _STATES = {state: window_pb2.WindowState.Value(f"WINDOW_STATE_{state.name}") for state in _LIVE}
+_STATE_BY_NUMBER: dict[int, WindowState] = {n: state for state, n in _STATES.items()}
 _KIND_BY_NUMBER: dict[int, WindowKind] = {n: kind for kind, n in _KINDS.items()}
 _LEAVE_BY_NUMBER: dict[int, Leave] = {n: leave for leave, n in _LEAVES.items()} | {0: Leave.WAIT}
 
@@ -36,6 +39,11 @@ FIELDS = {
     "leave": "leave",
     "reason": "reason",
 }
+
+
+def window_state(number: int) -> WindowState | None:
+    """None: a number that this version does not know, or none was given."""
+    return _STATE_BY_NUMBER.get(number)
 
 
 def window_from_proto(message: window_pb2.Window) -> Window:
@@ -103,4 +111,8 @@ def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
         held_hosts=(held & booking.hosts).bit_count(),
         held_by=[job.name for job in gangs],
         version=state.version,
+        uid=window_uid(state, booking),
+        create_time=timestamp(booking.create_ns),
+        update_time=timestamp(booking.update_ns),
+        etag=window_etag(booking),
     )

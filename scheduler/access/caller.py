@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from scheduler.core import Job, State, Tenants
+from scheduler.core.windows.window import Booking
 
 SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
 SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
@@ -59,6 +60,12 @@ def own_jobs(state: State) -> Callable[[Job], bool]:
     """Whether a job is one that the caller may see."""
     who = caller()
     return lambda job: who.sees(state.tenants, job.tenant)
+
+
+def own_windows(state: State) -> Callable[[Booking], bool]:
+    """Whether a window is one that the caller may see: not held for another tenant."""
+    who = caller()
+    return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
 
 
 def actor() -> str:

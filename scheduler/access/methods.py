@@ -52,6 +52,7 @@ _RULES: Final = {
     "ReportHosts": Rule(Role.OPERATOR),
     "GetStatus": Rule(Role.VIEWER),
     "CreateWindow": Rule(Role.OPERATOR),
+    "GetWindow": Rule(Role.VIEWER),
     "ListWindows": Rule(Role.VIEWER),
     "UpdateWindow": Rule(Role.OPERATOR),
     "DeleteWindow": Rule(Role.OPERATOR),

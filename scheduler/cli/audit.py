@@ -99,8 +99,8 @@ def _text(asked: Asked) -> str:
 
 
 def _subject(event: Event) -> str:
-    """The job or host that it is about."""
-    about = getattr(event, "spec", event)
+    """The job, host or window that it is about."""
+    about = getattr(event, "spec", getattr(event, "window", event))
     found = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")
     move = getattr(event, "move", None) or getattr(event, "signal", None)
     return f"{found} {move}" if move else str(found)

@@ -12,11 +12,15 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
     DryRun,
+    Etag,
+    Filter,
     Format,
     Output,
+    States,
     Why,
     checked_only,
     connected,
+    state_numbers,
     write,
 )
 
@@ -115,10 +119,29 @@ def apply(
 
 
 @app.command("list")
-def list_windows(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def list_windows(
+    state: States = None,
+    filter: Filter = "",
+    order_by: Annotated[
+        str, typer.Option(help="create_time, start_time or name, with ` desc` for the reverse.")
+    ] = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
     """List the windows that are not over, and who holds their hosts."""
+    from scheduler.v1 import service_pb2, window_pb2
+
+    states = state_numbers(window_pb2.WindowState, "WINDOW_STATE_", state)
     with connected(address) as client:
-        write(client.list_windows(), _list_text, output)
+        found = client.list_windows(states, filter, order_by)
+    write(service_pb2.ListWindowsResponse(windows=found), _list_text, output)
+
+
+@app.command()
+def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+    """Show one window, with its hosts and who holds them."""
+    with connected(address) as client:
+        write(client.get_window(name), _text, output)
 
 
 @app.command()
@@ -132,6 +155,7 @@ def change(
     job: Jobs = None,
     leave: Leaving = None,
     reason: Annotated[str | None, typer.Option(help="Why, for those who look.")] = None,
+    etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
@@ -149,7 +173,7 @@ def change(
     fields = [field for field, value in given.items() if value is not None]
     if not fields:
         raise typer.BadParameter("nothing to change", param_hint="muster window change")
-    message = _message(name, **given)
+    message = _message(name, etag=etag, **given)
     with connected(address) as client:
         write(client.update_window(message, fields, dry_run=dry_run), _text, output)
     checked_only(dry_run)
@@ -159,13 +183,14 @@ def change(
 def delete(
     name: Name,
     reason: Why = "",
+    etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Remove a window, open or not; its hosts are free for everybody again."""
     with connected(address) as client:
-        write(client.delete_window(name, reason, dry_run=dry_run), _text, output)
+        write(client.delete_window(name, reason, etag=etag, dry_run=dry_run), _text, output)
     checked_only(dry_run)
 
 

@@ -22,7 +22,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.etag import host_etag, job_etag, stale
+from scheduler.core.etag import host_etag, job_etag, stale, window_etag
 from scheduler.core.events import (
     Event,
     HealthLoaded,
@@ -51,6 +51,7 @@ from scheduler.core.tenancy.entitled import beyond_quota, impossible, least_requ
 from scheduler.core.tenancy.tenants import Tenants
 from scheduler.core.update import update
 from scheduler.core.windows.hosts import NotToBeHad, resolved
+from scheduler.core.windows.window import Booking
 
 __all__ = ["Code", "Rejected", "Violation", "admit", "is_name"]
 
@@ -159,15 +160,24 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     if before is not None and not command.is_change:
         message = f"a window {window.name} is {before.state} already, and another"
         return Rejected(Code.ALREADY_EXISTS, message)
+    if before is not None and (refusal := _stale_window(command.etag, before)):
+        return refusal
     return (WindowSet(now_ns, found, command.request_id),)
 
 
 def _remove_window(
     state: State, command: RemoveWindow, now_ns: int
 ) -> tuple[Event, ...] | Rejected:
-    if command.name not in state.windows:
+    booking = state.windows.get(command.name)
+    if booking is None:
         return no_window(command.name)
+    if refusal := _stale_window(command.etag, booking):
+        return refusal
     return (WindowRemoved(now_ns, command.name, command.reason, command.request_id),)
+
+
+def _stale_window(etag: str, booking: Booking) -> Rejected | None:
+    return stale(etag, window_etag(booking), f"window {booking.window.name}")
 
 
 def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:

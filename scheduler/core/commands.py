@@ -1,6 +1,6 @@
 """What can be asked of the scheduler. Each is checked by admit and never trusted.
 
-`etag`, where given: of the job or host as the caller knows it; when it has changed the
+`etag`, where given: of the job, host or window as the caller knows it; when it has changed the
 command is refused. `request_id`: the same one again does nothing.
 """
 
@@ -107,6 +107,7 @@ class SetWindow:
 
     window: Window
     is_change: bool = False
+    etag: str = ""
     request_id: str = ""
 
 
@@ -114,6 +115,7 @@ class SetWindow:
 class RemoveWindow:
     name: str
     reason: str = ""
+    etag: str = ""
     request_id: str = ""
 
 

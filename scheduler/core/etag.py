@@ -1,4 +1,4 @@
-"""Etags: a name for what a job or a host is now, so that a change made for a caller who
+"""Etags: a name for what a job, host or window is now, so that a change made for a caller who
 has seen something else is refused."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from hashlib import blake2b
 from scheduler.core.job import Job
 from scheduler.core.rejected import Code, Rejected
 from scheduler.core.state import Host
+from scheduler.core.windows.window import Booking
 
 
 def job_etag(job: Job) -> str:
@@ -23,6 +24,11 @@ def host_etag(name: str, host: Host, holder: Job | None) -> str:
     """Differs when its health does, and when another attempt or nobody holds it."""
     held = (holder.uid, holder.attempt) if holder else ()
     return _digest(name, host.state, host.since_ns, host.reason, held)
+
+
+def window_etag(booking: Booking) -> str:
+    """Differs when what is asked for does, or its hosts or state, or when it is another one."""
+    return _digest(booking.sequence, booking.state, booking.update_ns, booking.window)
 
 
 def stale(given: str, current: str, what: str) -> Rejected | None:

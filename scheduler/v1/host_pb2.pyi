@@ -99,6 +99,7 @@ class Host(_message.Message):
     CORDONED_FIELD_NUMBER: _builtins.int
     CORDON_REASON_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host, as the fabric gives it."""
     state: Global___HostState.ValueType
@@ -135,6 +136,10 @@ class Host(_message.Message):
     def record(self) -> Global___HostRecord:
         """What is known of its past. Unset: nothing."""
 
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When the fabric that has the host was loaded."""
+
     def __init__(
         self,
         *,
@@ -151,10 +156,11 @@ class Host(_message.Message):
         cordoned: _builtins.bool = ...,
         cordon_reason: _builtins.str = ...,
         record: Global___HostRecord | None = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "create_time", b"create_time", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "create_time", b"create_time", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
     _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015

@@ -1517,17 +1517,92 @@ class CreateWindowResponse(_message.Message):
 Global___CreateWindowResponse: _TypeAlias = CreateWindowResponse  # noqa: Y015
 
 @_typing.final
-class ListWindowsRequest(_message.Message):
-    """Asks for all windows."""
+class GetWindowRequest(_message.Message):
+    """Asks for one window."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the window. Required."""
     def __init__(
         self,
+        *,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWindowRequest: _TypeAlias = GetWindowRequest  # noqa: Y015
+
+@_typing.final
+class GetWindowResponse(_message.Message):
+    """Answers GetWindow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window."""
+
+    def __init__(
+        self,
+        *,
+        window: _window_pb2.Window | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWindowResponse: _TypeAlias = GetWindowResponse  # noqa: Y015
+
+@_typing.final
+class ListWindowsRequest(_message.Message):
+    """Asks for a page of windows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Windows to return at most, up to 1000. 0 means 100."""
+    page_token: _builtins.str
+    """The next_page_token of the page before, for the same states, filter and order; what came or
+    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """
+    filter: _builtins.str
+    """Only windows for which this holds, such as `kind = MAINTENANCE AND hosts:z0-r*`. Fields:
+    name, uid, kind, state, tenant, reason, start_time, end_time, create_time, update_time and
+    `hosts:NAME` for windows that have a host. Times are written as "2026-11-21T06:00Z". For the
+    rest as in ListJobs. Empty: all.
+    """
+    order_by: _builtins.str
+    """One of create_time, start_time and name, with " desc" for the reverse. Empty: create_time."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_window_pb2.WindowState.ValueType]:
+        """Only windows in one of these states. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        states: _abc.Iterable[_window_pb2.WindowState.ValueType] | None = ...,
+        filter: _builtins.str = ...,
+        order_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1541,21 +1616,25 @@ class ListWindowsResponse(_message.Message):
 
     WINDOWS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the log at which this answer was true."""
+    """Version of the log at which this page was true."""
+    next_page_token: _builtins.str
+    """Asks for the next page. Empty: this was the last one."""
     @_builtins.property
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[_window_pb2.Window]:
-        """Windows that are not over."""
+        """Windows that are not over, in the order that was asked for."""
 
     def __init__(
         self,
         *,
         windows: _abc.Iterable[_window_pb2.Window] | None = ...,
         version: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "version", b"version", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1579,7 +1658,9 @@ class UpdateWindowRequest(_message.Message):
     """Checks the request and answers what would be, without making the change."""
     @_builtins.property
     def window(self) -> _window_pb2.Window:
-        """The window by its name, with the values that change. Required."""
+        """The window by its name, with the values that change. Its etag, when set, is the one of the
+        window as you know it: ABORTED when it has changed since. Required.
+        """
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
@@ -1635,6 +1716,7 @@ class DeleteWindowRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the window. Required."""
     reason: _builtins.str
@@ -1645,6 +1727,8 @@ class DeleteWindowRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks the request and answers what would be, without making the change."""
+    etag: _builtins.str
+    """The etag of the window as you know it: ABORTED when it has changed since. Empty: not checked."""
     def __init__(
         self,
         *,
@@ -1652,10 +1736,11 @@ class DeleteWindowRequest(_message.Message):
         reason: _builtins.str = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1670,7 +1755,7 @@ class DeleteWindowResponse(_message.Message):
     WINDOW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def window(self) -> _window_pb2.Window:
-        """The window as it was."""
+        """The window as it was. Unset when an earlier call with the same request_id removed it."""
 
     def __init__(
         self,

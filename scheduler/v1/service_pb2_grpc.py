@@ -135,6 +135,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
                 _registered_method=True)
+        self.GetWindow = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/GetWindow',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.GetWindowRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetWindowResponse.FromString,
+                _registered_method=True)
         self.ListWindows = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListWindows',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
@@ -303,8 +308,15 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetWindow(self, request, context):
+        """Returns one window that is not over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListWindows(self, request, context):
-        """Lists the windows that are not over, in the order in which they were made.
+        """Lists the windows that are not over, by default in the order in which they were made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -426,6 +438,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.CreateWindow,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.SerializeToString,
+            ),
+            'GetWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWindow,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.GetWindowRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetWindowResponse.SerializeToString,
             ),
             'ListWindows': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWindows,
@@ -984,6 +1001,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/CreateWindow',
             scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/GetWindow',
+            scheduler_dot_v1_dot_service__pb2.GetWindowRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.GetWindowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -87,8 +87,10 @@ class SchedulerServiceStub:
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
     Making the same window again changes nothing.
     """
+    GetWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _service_pb2.GetWindowResponse]
+    """Returns one window that is not over."""
     ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
-    """Lists the windows that are not over, in the order in which they were made."""
+    """Lists the windows that are not over, by default in the order in which they were made."""
     UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]
@@ -153,8 +155,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
     Making the same window again changes nothing.
     """
+    GetWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _service_pb2.GetWindowResponse]  # type: ignore[assignment]
+    """Returns one window that is not over."""
     ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
-    """Lists the windows that are not over, in the order in which they were made."""
+    """Lists the windows that are not over, by default in the order in which they were made."""
     UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]  # type: ignore[assignment]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]  # type: ignore[assignment]
@@ -338,12 +342,20 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def GetWindow(
+        self,
+        request: _service_pb2.GetWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.GetWindowResponse, _abc.Awaitable[_service_pb2.GetWindowResponse]]:
+        """Returns one window that is not over."""
+
+    @_abc_1.abstractmethod
     def ListWindows(
         self,
         request: _service_pb2.ListWindowsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListWindowsResponse, _abc.Awaitable[_service_pb2.ListWindowsResponse]]:
-        """Lists the windows that are not over, in the order in which they were made."""
+        """Lists the windows that are not over, by default in the order in which they were made."""
 
     @_abc_1.abstractmethod
     def UpdateWindow(

@@ -123,6 +123,10 @@ class Window(_message.Message):
     HELD_HOSTS_FIELD_NUMBER: _builtins.int
     HELD_BY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the window. Required."""
     kind: Global___WindowKind.ValueType
@@ -143,6 +147,12 @@ class Window(_message.Message):
     """How many of them gangs hold that it is not for. Output only."""
     version: _builtins.int
     """Version of the log at which this answer was true. Output only."""
+    uid: _builtins.str
+    """Identifier of this window: another one that is made under the same name has another. Output
+    only.
+    """
+    etag: _builtins.str
+    """Names what the window is now, to be sent back with a change."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it begins. Required."""
@@ -167,6 +177,14 @@ class Window(_message.Message):
     def held_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Jobs that hold these. Output only."""
 
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made. Output only."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last changed, or opened. Output only."""
+
     def __init__(
         self,
         *,
@@ -185,10 +203,14 @@ class Window(_message.Message):
         held_hosts: _builtins.int = ...,
         held_by: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.int = ...,
+        uid: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen_hosts", b"chosen_hosts", "end_time", b"end_time", "held_by", b"held_by", "held_hosts", b"held_hosts", "host_count", b"host_count", "hosts", b"hosts", "jobs", b"jobs", "kind", b"kind", "leave", b"leave", "name", b"name", "reason", b"reason", "start_time", b"start_time", "state", b"state", "tenant", b"tenant", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen_hosts", b"chosen_hosts", "create_time", b"create_time", "end_time", b"end_time", "etag", b"etag", "held_by", b"held_by", "held_hosts", b"held_hosts", "host_count", b"host_count", "hosts", b"hosts", "jobs", b"jobs", "kind", b"kind", "leave", b"leave", "name", b"name", "reason", b"reason", "start_time", b"start_time", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

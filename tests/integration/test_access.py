@@ -30,7 +30,7 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 # the table in methods.py is held against it.
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs ListTenants ListHosts GetStatus"
-    " ListWindows ListSpares",
+    " GetWindow ListWindows ListSpares",
     "submitter": "CreateJob UpdateJob CancelJob",
     "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " CreateWindow UpdateWindow DeleteWindow",

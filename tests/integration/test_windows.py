@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -29,7 +30,7 @@ def wanted(name: str = "w", start_s: float = 3_600, end_s: float = 7_200) -> win
     )
 
 
-def making(**window: float) -> service_pb2.CreateWindowRequest:
+def making(**window: Any) -> service_pb2.CreateWindowRequest:
     return service_pb2.CreateWindowRequest(window=wanted(**window))
 
 
@@ -123,3 +124,78 @@ async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
         await served.stub.UpdateWindow(shorter)
         now_ns += SECOND_NS // 10
         await served.until("a", RUNNING)
+
+
+async def test_a_window_is_a_resource_with_its_times_and_a_name_for_what_it_is(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        made = (await served.stub.CreateWindow(making())).window
+        found = await served.stub.GetWindow(service_pb2.GetWindowRequest(name="w"))
+        assert found.window == made
+        assert made.create_time == made.update_time
+        longer = service_pb2.UpdateWindowRequest(
+            window=window_pb2.Window(name="w", end_time=at(9_000))
+        )
+        changed = (await served.stub.UpdateWindow(longer)).window
+        assert (changed.uid, changed.create_time) == (made.uid, made.create_time)
+        assert changed.update_time.ToNanoseconds() > made.update_time.ToNanoseconds()
+        assert changed.etag != made.etag
+        await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
+        other = (await served.stub.CreateWindow(making())).window
+        assert other.uid != made.uid
+    async with serving(tmp_path) as served:
+        again = await served.stub.GetWindow(service_pb2.GetWindowRequest(name="w"))
+        assert (again.window.uid, again.window.etag) == (other.uid, other.etag)
+        error = await refused(served.stub.GetWindow(service_pb2.GetWindowRequest(name="v")))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+
+
+async def test_who_has_seen_another_window_changes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        old = (await served.stub.CreateWindow(making())).window
+        longer = service_pb2.UpdateWindowRequest(
+            window=window_pb2.Window(name="w", end_time=at(9_000), etag=old.etag)
+        )
+        now = (await served.stub.UpdateWindow(longer)).window
+        longer.window.end_time.CopyFrom(at(9_500))
+        stale = await refused(served.stub.UpdateWindow(longer))
+        gone = service_pb2.DeleteWindowRequest(name="w", etag=old.etag)
+        kept = await refused(served.stub.DeleteWindow(gone))
+        assert await windows(served) == [now]
+        gone.etag = now.etag
+        await served.stub.DeleteWindow(gone)
+        assert await windows(served) == []
+    assert {stale.reason, kept.reason} == {"ETAG_MISMATCH"}
+    assert stale.code is grpc.StatusCode.ABORTED
+
+
+async def test_a_request_that_is_made_again_does_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        ask = making()
+        ask.request_id = "r1"
+        made = (await served.stub.CreateWindow(ask)).window
+        gone = service_pb2.DeleteWindowRequest(name="w", request_id="r2")
+        assert (await served.stub.DeleteWindow(gone)).window.uid == made.uid
+        assert not (await served.stub.DeleteWindow(gone)).HasField("window")
+        reused = making(name="v")
+        reused.request_id = "r1"
+        error = await refused(served.stub.CreateWindow(reused))
+        assert error.fields == ("request_id",)
+        assert await windows(served) == []
+
+
+async def test_windows_come_in_pages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("c", "a", "b"):
+            await served.stub.CreateWindow(making(name=name))
+        request = service_pb2.ListWindowsRequest(page_size=2, order_by="name")
+        first = await served.stub.ListWindows(request)
+        request.page_token = first.next_page_token
+        rest = await served.stub.ListWindows(request)
+        assert [w.name for w in (*first.windows, *rest.windows)] == ["a", "b", "c"]
+        assert rest.next_page_token == ""
+        request.order_by = "size"
+        assert (await refused(served.stub.ListWindows(request))).fields == ("order_by",)
+        bad = service_pb2.ListWindowsRequest(filter="start_time = soon")
+        assert (await refused(served.stub.ListWindows(bad))).fields == ("filter",)

@@ -44,9 +44,11 @@ def _set(state: State, event: WindowSet) -> Booking:
     hosts = state.loaded_fabric.indices(event.window.hosts)
     before = state.windows.get(event.window.name)
     if before is None:
-        return Booking(event.window, hosts, WindowState.PENDING, event.time_ns)
+        made = (event.time_ns, event.time_ns, event.time_ns, state.version + 1)
+        return Booking(event.window, hosts, WindowState.PENDING, *made)
     then = after(WINDOW_MOVES, before.state, WindowMove.SET)
-    return replace(before, window=event.window, indices=hosts, state=then)
+    changed = replace(before, window=event.window, indices=hosts, state=then)
+    return replace(changed, change_ns=event.time_ns)
 
 
 def _with(state: State, windows: Mapping[str, Booking]) -> State:

@@ -58,12 +58,21 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A window in the state. `indices`: of its hosts. `since_ns`: of `state`."""
+    """A window in the state. `indices`: of its hosts. `since_ns`: of `state`. `create_ns`,
+    `change_ns`: when it was first and last set. `sequence`: the version that made it."""
 
     window: Window
     indices: tuple[int, ...]
     state: WindowState
     since_ns: int
+    create_ns: int = 0
+    change_ns: int = 0
+    sequence: int = 0
+
+    @property
+    def update_ns(self) -> int:
+        """When it last became another, by a change or by the clock."""
+        return max(self.since_ns, self.change_ns)
 
     @property
     def hosts(self) -> HostSet:

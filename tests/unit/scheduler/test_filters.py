@@ -13,6 +13,7 @@ from scheduler.filters import (
     Choice,
     Field,
     Map,
+    Moment,
     Names,
     Number,
     Text,
@@ -27,6 +28,7 @@ class Thing:
     priority: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
+    start_ns: int = 0
 
 
 FIELDS: dict[str, Field] = {
@@ -35,9 +37,10 @@ FIELDS: dict[str, Field] = {
     "priority": Number(lambda thing: thing.priority),
     "labels": Map(lambda thing: thing.labels),
     "domains": Names(lambda thing: thing.domains),
+    "start": Moment(lambda thing: thing.start_ns),
 }
 THINGS = (
-    Thing("eval-1", "RUNNING", 5, {"team": "nlp", "a/b.c": "x"}, ("z0", "z0-r1")),
+    Thing("eval-1", "RUNNING", 5, {"team": "nlp", "a/b.c": "x"}, ("z0", "z0-r1"), 60 * 10**9),
     Thing("eval-2", "QUEUED", -1, {"team": "vision"}, ("z1",)),
     Thing("train", "QUEUED", 10, {}, ("z0",)),
 )
@@ -74,6 +77,9 @@ THINGS = (
         ("(state = QUEUED AND name = train) OR name = eval-1", "02"),
         ("NOT (name = train OR state = RUNNING)", "1"),
         ("NOT NOT name = train", "2"),
+        ('start = "1970-01-01T00:01Z"', "0"),
+        ('start < "1970-01-01 00:01:00+00:00"', "12"),
+        ('start >= "1970-01-01T01:00+01:00"', "012"),
     ],
 )
 def test_what_passes(text: str, found: str) -> None:

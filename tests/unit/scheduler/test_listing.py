@@ -8,8 +8,18 @@ import json
 import pytest
 
 from scheduler.core import HostState, JobState, State
-from scheduler.listing import BadOrder, BadToken, Query, hosts, jobs
-from tests.build import cancel, cordon, loaded, run, started, submit
+from scheduler.core.lifecycle import WindowState
+from scheduler.listing import BadOrder, BadToken, Query, hosts, jobs, windows
+from tests.build import (
+    cancel,
+    cordon,
+    loaded,
+    remove_window,
+    run,
+    set_window,
+    started,
+    submit,
+)
 
 FULL = started(loaded(), submit("big", 8))
 TEN = run(FULL, *(submit(f"j{i}", 1 + i % 2) for i in range(10)))
@@ -95,3 +105,58 @@ def test_hosts_are_found_by_state_domain_and_job() -> None:
     assert found(Query(filter='job = ""')) == []
     assert len(found(Query(job="big"))) == 8
     assert found(Query(frozenset({HostState.FAILED}))) == []
+
+
+BOOKED = run(
+    loaded(),
+    *(set_window(f"w{i}", f"z{i % 2}", start_s=60 * (9 - i), end_s=900) for i in range(4)),
+    set_window("held", "z0-r0-h0", start_s=900, end_s=960, tenant="default"),
+)
+
+
+def windows_of(state: State, query: Query = EVERYTHING, token: str = "") -> list[str]:
+    return [booking.window.name for booking in windows(state, query, 9, token).items]
+
+
+@pytest.mark.parametrize("order", ["", "start_time", "name", "name desc"])
+def test_pages_of_windows_put_together_are_the_whole_list(order: str) -> None:
+    query, found = Query(order_by=order), list[str]()
+    page = windows(BOOKED, query, 2, "")
+    found += [b.window.name for b in page.items]
+    while page.next_token:
+        page = windows(BOOKED, query, 2, page.next_token)
+        found += [b.window.name for b in page.items]
+    expected = {
+        "": ["w0", "w1", "w2", "w3", "held"],
+        "start_time": ["w3", "w2", "w1", "w0", "held"],
+        "name": ["held", "w0", "w1", "w2", "w3"],
+        "name desc": ["w3", "w2", "w1", "w0", "held"],
+    }
+    assert found == expected[order]
+
+
+def test_a_window_that_goes_between_pages_hides_no_other() -> None:
+    page = windows(BOOKED, Query(), 2, "")
+    after = run(BOOKED, remove_window("w1"), set_window("late", "z1"))
+    assert windows_of(after, token=page.next_token) == ["w2", "w3", "held", "late"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("kind = RESERVATION", ["held"]),
+        ("hosts:z1-*", ["w1", "w3"]),
+        ("tenant = default", ["held"]),
+        ('start_time >= "1970-01-01T00:08Z"', ["w0", "w1", "held"]),
+        ('end_time = "1970-01-01T00:16Z"', ["held"]),
+        ("state = OPEN", []),
+    ],
+)
+def test_windows_are_found_by_what_they_are(text: str, found: list[str]) -> None:
+    assert windows_of(BOOKED, Query(filter=text)) == found
+    assert windows_of(BOOKED, Query(frozenset({WindowState.OPEN}))) == []
+
+
+def test_a_token_of_jobs_is_none_of_windows() -> None:
+    with pytest.raises(BadToken):
+        windows(BOOKED, Query(), 2, jobs(TEN, Query(), 2, "").next_token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import fields, replace
 
@@ -103,11 +104,11 @@ def changed(old: bytes, new: bytes) -> bytes:
         (encode(a_life(), 0)[:-1], "incomplete"),
         (encode(a_life(), 0)[:-2] + b"xx", "incorrect data check"),
         (
-            changed(b"snapshot 2", b"snapshot 3"),
-            "is 'muster snapshot 3', not muster snapshot 1 to 2",
+            changed(b"snapshot 3", b"snapshot 4"),
+            "is 'muster snapshot 4', not muster snapshot 1 to 3",
         ),
-        (changed(b"snapshot 2", b"snapshot 0"), "is 'muster snapshot 0'"),
-        (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 2'"),
+        (changed(b"snapshot 3", b"snapshot 0"), "is 'muster snapshot 0'"),
+        (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 3'"),
         (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
         (changed(b'"attempt":1', b'"attempt":"1"'), "valid integer"),
         (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
@@ -155,3 +156,14 @@ def test_a_field_that_was_not_there_yet_has_its_default(name: str) -> None:
 def test_what_a_job_did_not_have_yet_has_its_default() -> None:
     assert a_life().jobs["runs"].fruitless == 1
     assert decode(changed(b'"fruitless":1', b'"unheard":1'))[0].jobs["runs"].fruitless == 0
+
+
+def test_an_older_window_was_made_when_it_came_into_its_state() -> None:
+    """Format 2 did not say when."""
+    lines = zlib.decompress(encode(a_life(), 9)).splitlines()
+    made = rb',"create_ns":\d+,"change_ns":\d+,"sequence":\d+'
+    before = [re.sub(made, b"", line) for line in lines if not line.startswith(b"fields")]
+    body = zlib.compress(b"\n".join([b"muster snapshot 2", *before[1:]]))
+    windows = decode(body)[0].windows
+    assert [(b.create_ns, b.change_ns) for b in windows.values()] == [(9, 9), (9, 9)]
+    assert [b.sequence for b in windows.values()] == [0, 0]
