@@ -130,7 +130,7 @@ def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb
 
 
 def proposal_to_proto(
-    fabric: Fabric, found: Proposal, *, applied: bool
+    fabric: Fabric, found: Proposal, etag: str, *, applied: bool
 ) -> service_pb2.DefragmentResponse:
     return service_pb2.DefragmentResponse(
         sentence=found.sentence,
@@ -142,6 +142,7 @@ def proposal_to_proto(
         lost_gpu_hours=found.lost_gpu_s / 3600,
         applied=applied,
         version=found.version,
+        etag=etag,
     )
 
 

@@ -1,9 +1,8 @@
-"""What the service answers without changing anything: reads, dry runs, what-ifs, moves."""
+"""What the service answers without changing anything: reads, dry runs, what-ifs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from placement.errors import BadInput
 from scheduler import advice, convert, listing, lists
@@ -16,7 +15,6 @@ from scheduler.core.commands import (
 from scheduler.core.elastic.grow import is_smaller, size_text
 from scheduler.core.reasons.slots import Asker, slots
 from scheduler.core.reasons.whatif import what_if
-from scheduler.core.tidy.defrag import Proposal, propose
 from scheduler.observe import census
 from scheduler.observe.incidents import KEPT
 from scheduler.observe.status import Server, status
@@ -56,22 +54,6 @@ def supposed(
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return advice.what_if_to_proto(state.loaded_fabric, answer)
-
-
-def proposed(writer: Writer, state: State, request: service_pb2.DefragmentRequest) -> Proposal:
-    wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
-    if wanted < 1:
-        raise invalid("hosts", "must be at least 1")
-    kept = {
-        name: getattr(request, name)
-        for name in ("checkpoint_s", "restart_s")
-        if request.HasField(name)
-    }
-    for name, seconds in kept.items():
-        if seconds < 0:
-            raise invalid(name, "must not be negative")
-    costs = replace(state.tenants.preemption.costs, **kept)
-    return propose(state, wanted, writer.now_ns(), writer.limits, costs)
 
 
 def counted_slots(

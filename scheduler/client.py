@@ -255,10 +255,14 @@ class Client(WindowMethods, HealthMethods):
         apply: bool = False,
         checkpoint_s: int | None = None,
         restart_s: int | None = None,
+        **how: Unpack[How],
     ) -> service_pb2.DefragmentResponse:
-        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain."""
+        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain.
+
+        `etag`: of the proposal; other moves are not made.
+        """
         request = service_pb2.DefragmentRequest(
-            apply=apply, checkpoint_s=checkpoint_s, restart_s=restart_s
+            apply=apply, checkpoint_s=checkpoint_s, restart_s=restart_s, **_how(how)
         )
         if job:
             request.job = job

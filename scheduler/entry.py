@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scheduler.changes import follow
-from scheduler.core import Conflict, Plan, Rejected, State, commit
+from scheduler.core import Conflict, Rejected, State
 from scheduler.core.events import Event
 from scheduler.observe.instruments import Mark, Stage, Step
 
@@ -32,14 +32,6 @@ class Entry:
             self.answer.set_exception(answer)
         elif after is not None:
             self.answer.set_result((answer, after))
-
-
-def whole(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
-    """What `commit` makes of a plan that is worth nothing in part."""
-    answer = commit(state, plan, now_ns)
-    if not isinstance(answer, Conflict) and len(answer) < len(plan.actions):
-        return Conflict(("some of the moves are no longer possible",))
-    return answer
 
 
 def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:

@@ -19,12 +19,11 @@ from scheduler.asking import (
     host_message,
     job_of,
     listed_jobs,
-    proposed,
     status_now,
     supposed,
     tried,
 )
-from scheduler.core import Conflict, Job, JobState, Reason, Rejected, State
+from scheduler.core import Job, JobState, Reason, Rejected, State
 from scheduler.core.commands import (
     CancelJob,
     Command,
@@ -40,7 +39,6 @@ from scheduler.healthcalls import HealthCalls
 from scheduler.observe.status import Server
 from scheduler.problems import InputError
 from scheduler.refusal import (
-    conflict,
     invalid,
     invalid_input,
     refusals,
@@ -48,6 +46,7 @@ from scheduler.refusal import (
     starting,
 )
 from scheduler.sparecalls import SpareCalls
+from scheduler.tidycalls import TidyCalls
 from scheduler.updates import update_from_proto
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowcalls import WindowCalls
@@ -65,7 +64,7 @@ _FRESH = "was just submitted; the next decision looks at it"
 
 
 class SchedulerServicer(
-    SpareCalls, WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer
+    SpareCalls, TidyCalls, WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer
 ):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
@@ -180,19 +179,6 @@ class SchedulerServicer(
     ) -> service_pb2.ListSlotsResponse:
         async with refusals(context):
             return await asyncio.to_thread(counted_slots, self._writer, request)
-
-    async def Defragment(
-        self, request: service_pb2.DefragmentRequest, context: Context
-    ) -> service_pb2.DefragmentResponse:
-        async with refusals(context):
-            writer, state = self._writer, self._writer.state
-            found = await asyncio.to_thread(proposed, writer, state, request)
-            if request.apply and found.moves:
-                answer = await writer.carry_out(found.plan)
-                if isinstance(answer, Conflict):
-                    raise conflict("; ".join(answer.reasons))
-            applied = request.apply and bool(found.moves)
-            return advice.proposal_to_proto(state.loaded_fabric, found, applied=applied)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context

@@ -27,7 +27,7 @@ from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commi
 from scheduler.core.commands import Command
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
-from scheduler.entry import Answer, Entry, followed, whole
+from scheduler.entry import Answer, Entry, followed
 from scheduler.feed import Feed
 from scheduler.keeper import Keeper, Retention
 from scheduler.mind import Mind
@@ -138,15 +138,9 @@ class Writer:
         )
         return answer if isinstance(answer, Rejected) else after
 
-    async def carry_out(self, plan: Plan) -> tuple[Event, ...] | Conflict:
-        """Make a plan's actions durable, all of them or none.
-
-        Raises: as `submit`.
-        """
-        answer, _ = await self._enter(
-            Stage.COMMIT, lambda state, now_ns: whole(state, plan, now_ns)
-        )
-        assert not isinstance(answer, Rejected)
+    async def carry_out(self, check: Callable[[State, int], Answer]) -> Answer:
+        """Make durable what `check` finds on the newest state. Raises: as `submit`."""
+        answer, _ = await self._enter(Stage.COMMIT, check)
         return answer
 
     async def watch(self, after_version: int) -> AsyncGenerator[Change, None]:

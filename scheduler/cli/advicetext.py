@@ -108,7 +108,8 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
         rows.append(
             (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
         )
-    done = "the moves are made" if answer.applied else "nothing was moved: --apply makes the moves"
+    how = f"--apply --etag {answer.etag} makes these moves"
+    done = "the moves are made" if answer.applied else f"nothing was moved: {how}"
     return f"{answer.sentence}\n\n{columns(rows, right={1})}\n\n{done}"
 
 

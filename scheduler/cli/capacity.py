@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    Format,
+    Output,
+    checked_only,
+    connected,
+    write,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +78,12 @@ def defrag(
     restart_s: Annotated[
         int | None, typer.Option(min=0, help="A gang restarts in so long; else as in tenants.")
     ] = None,
+    etag: Annotated[
+        str, typer.Option(help="With --apply: only the moves of the proposal that this names.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --apply: only check that they can be made.")
+    ] = False,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -89,5 +103,8 @@ def defrag(
             apply=apply,
             checkpoint_s=checkpoint_s,
             restart_s=restart_s,
+            etag=etag,
+            dry_run=dry_run,
         )
     write(answer, proposal_text, output)
+    checked_only(apply and dry_run)

@@ -339,13 +339,14 @@ def _resize(
 
 
 def _tidied(state: State, action: Tidy, now_ns: int) -> tuple[Event, ...] | str:
-    """All of its swaps, and the fact that defragmentation was due."""
+    """All of its swaps, and the fact that gangs were moved or that this was due."""
     answer = commit(state, Plan(state.version, action.swaps), now_ns)
     if isinstance(answer, Conflict):
         return answer.reasons[0]
     if len(answer) != len(action.swaps):
         return "defragmentation: some of the moves cannot be made any more"
-    return (*answer, Defragmented(now_ns, action.sentence))
+    why = (action.sentence, action.asked, action.request_id)
+    return (*answer, Defragmented(now_ns, *why))
 
 
 def _beyond(state: State, action: Swap, free: HostSet, quotas: Quotas) -> str:

@@ -152,11 +152,13 @@ class JobPreempted:
 
 @dataclass(frozen=True, slots=True)
 class Defragmented:
-    """Defragmentation by policy was due. `sentence`: the moves, which stand before this,
-    or why there are none."""
+    """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
+    `sentence`: the moves, which stand before this, or why there are none."""
 
     time_ns: int
     sentence: str
+    asked: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,13 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Tidy:
-    """Defragment by policy: all of these swaps or none. `sentence` says what is gained, or
-    why there are none."""
+    """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
+    are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
 
     swaps: tuple[Swap, ...]
     sentence: str
+    asked: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

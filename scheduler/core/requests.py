@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.core.events import (
+    Defragmented,
     Event,
     HostMoved,
     HostSignalled,
@@ -46,6 +47,8 @@ def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]
             done = Done(f"{event.move} {event.host}")
         case HostSignalled():
             done = Done(f"{event.signal} {event.host}")
+        case Defragmented():
+            done = Done(f"defragment for {event.asked}")
         case WindowSet():
             done = Done(f"set window {event.window.name}")
         case WindowRemoved():

@@ -661,12 +661,17 @@ class DefragmentRequest(_message.Message):
     APPLY_FIELD_NUMBER: _builtins.int
     CHECKPOINT_S_FIELD_NUMBER: _builtins.int
     RESTART_S_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     hosts: _builtins.int
     """Hosts."""
     job: _builtins.str
     """Name of a waiting job: as many as it needs."""
     apply: _builtins.bool
-    """Makes the moves. Unset: only says what they would be."""
+    """Makes the moves: those that this call finds, which are those of an earlier proposal as long as
+    its etag holds. Unset: only says what they would be.
+    """
     checkpoint_s: _builtins.int
     """How often gangs are taken to save their state, for the price. Unset: as in the
     tenants file, 1,800 seconds by default.
@@ -674,6 +679,16 @@ class DefragmentRequest(_message.Message):
     restart_s: _builtins.int
     """How long a gang is taken to restart, for the price. Unset: as in the tenants file,
     300 seconds by default.
+    """
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again makes no second
+    moves, and is answered as applied, without them. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """With apply: checks that the moves could be made, and makes none."""
+    etag: _builtins.str
+    """The etag of the proposal as you know it: ABORTED when other moves are found by now. Empty: not
+    checked.
     """
     def __init__(
         self,
@@ -683,10 +698,13 @@ class DefragmentRequest(_message.Message):
         apply: _builtins.bool = ...,
         checkpoint_s: _builtins.int | None = ...,
         restart_s: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "apply", b"apply", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "apply", b"apply", "checkpoint_s", b"checkpoint_s", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_s", b"restart_s", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_s: _TypeAlias = _typing.Literal["checkpoint_s"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_s: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s"]  # noqa: Y015
@@ -718,6 +736,7 @@ class DefragmentResponse(_message.Message):
     LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     sentence: _builtins.str
     """What the moves buy and cost, or why there are none, in one sentence."""
     domain: _builtins.str
@@ -734,6 +753,8 @@ class DefragmentResponse(_message.Message):
     """Whether the moves were made."""
     version: _builtins.int
     """Version of the log on which the moves were found."""
+    etag: _builtins.str
+    """Names the moves, whatever their price, to be sent back with apply. Empty: there are none."""
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.Relocation]:
         """The moves. Empty when nothing is lacking, or nothing helps."""
@@ -750,10 +771,11 @@ class DefragmentResponse(_message.Message):
         lost_gpu_hours: _builtins.float = ...,
         applied: _builtins.bool = ...,
         version: _builtins.int = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "domain", b"domain", "free_after", b"free_after", "free_before", b"free_before", "lost_gpu_hours", b"lost_gpu_hours", "moves", b"moves", "sentence", b"sentence", "version", b"version", "wanted_hosts", b"wanted_hosts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "domain", b"domain", "etag", b"etag", "free_after", b"free_after", "free_before", b"free_before", "lost_gpu_hours", b"lost_gpu_hours", "moves", b"moves", "sentence", b"sentence", "version", b"version", "wanted_hosts", b"wanted_hosts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from unittest.mock import ANY
 
+import grpc
+
+from scheduler.core.events import Defragmented
 from scheduler.v1 import service_pb2
-from tests.serving import COMPLETED, RUNNING, Served, create, refused, serving
+from tests.serving import COMPLETED, RUNNING, Served, create, logged, refused, serving
 
 
 async def scattered(served: Served) -> None:
@@ -50,3 +55,63 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
     assert nobody.reason == "NOT_FOUND"
     assert nothing.fields == ("hosts",)
     assert negative.fields == ("restart_s",)
+
+
+async def test_a_request_that_is_made_again_moves_nobody_twice(tmp_path: Path) -> None:
+    ask = service_pb2.DefragmentRequest(hosts=4, apply=True, request_id="r1")
+    async with serving(tmp_path) as served:
+        await scattered(served)
+        first = await served.stub.Defragment(ask)
+        again = await served.stub.Defragment(ask)
+    async with serving(tmp_path) as served:
+        after = await served.stub.Defragment(ask)
+        moved = await served.get("e")
+        other = service_pb2.DefragmentRequest(hosts=3, apply=True, request_id="r1")
+        error = await refused(served.stub.Defragment(other))
+    assert (len(first.moves), first.applied) == (1, True)
+    assert [(len(a.moves), a.applied) for a in (again, after)] == [(0, True)] * 2
+    assert moved.attempt == 2
+    assert error.fields == ("request_id",)
+    assert [e for e in logged(tmp_path) if isinstance(e, Defragmented)] == [
+        Defragmented(ANY, first.sentence, "4 hosts", "r1")
+    ]
+
+
+async def test_the_same_request_twice_at_once_moves_once(tmp_path: Path) -> None:
+    ask = service_pb2.DefragmentRequest(hosts=4, apply=True, request_id="r1")
+    async with serving(tmp_path) as served:
+        await scattered(served)
+        both = await asyncio.gather(served.stub.Defragment(ask), served.stub.Defragment(ask))
+        moved = await served.get("e")
+    assert sorted((len(a.moves), a.applied) for a in both) == [(0, True), (1, True)]
+    assert moved.attempt == 2
+
+
+async def test_only_checked_nobody_moves(tmp_path: Path) -> None:
+    ask = service_pb2.DefragmentRequest(hosts=4, apply=True, validate_only=True)
+    async with serving(tmp_path) as served:
+        await scattered(served)
+        checked = await served.stub.Defragment(ask)
+        moved = await served.get("e")
+    assert ([move.job for move in checked.moves], checked.applied) == (["e"], False)
+    assert moved.attempt == 1
+
+
+async def test_other_moves_than_those_that_were_seen_are_not_made(tmp_path: Path) -> None:
+    """As long as the moves are the same it does not matter what else happened."""
+    async with serving(tmp_path) as served:
+        await scattered(served)
+        seen = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+        host = next(iter(seen.moves[0].blocks)).joined
+        await served.stub.CreateJob(create("waits", 8))
+        same = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+        await served.stub.CordonHost(service_pb2.CordonHostRequest(name=host))
+        ask = service_pb2.DefragmentRequest(hosts=4, apply=True, etag=seen.etag)
+        error = await refused(served.stub.Defragment(ask))
+        stayed = await served.get("e")
+        await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
+        made = await served.stub.Defragment(ask)
+    assert same.etag == seen.etag != ""
+    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "ETAG_MISMATCH")
+    assert "the proposal has changed since you looked" in error.message
+    assert (stayed.attempt, made.applied) == (1, True)

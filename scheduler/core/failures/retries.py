@@ -35,15 +35,20 @@ def earlier(state: State, command: Command) -> Earlier | None:
     """The answer to a request that was carried out before; None: it is a new one."""
     if isinstance(command, LoadTenants | LoadHealth) or not command.request_id:
         return None
-    done = state.requests.get(command.request_id)
+    if isinstance(command, SubmitJob) and (job := state.by_request(command.request_id)):
+        what = asked(command) if job.spec == command.spec else ()
+        return was_done(state, command.request_id, what)
+    return was_done(state, command.request_id, asked(command))
+
+
+def was_done(state: State, request_id: str, asked: tuple[str, ...]) -> Earlier | None:
+    """The answer to a request of this id that asks for one of `asked`; None: it is new."""
+    done = state.requests.get(request_id)
     if done is None:
         return None
-    is_same = done.what in asked(command)
-    if isinstance(command, SubmitJob) and (job := state.by_request(command.request_id)):
-        is_same = job.spec == command.spec
-    if is_same:
+    if done.what in asked:
         return Earlier(())
-    message = f"{command.request_id!r} was used for another request: {done.what}"
+    message = f"{request_id!r} was used for another request: {done.what}"
     return Earlier(invalid("request_id", message))
 
 

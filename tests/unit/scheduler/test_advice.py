@@ -116,13 +116,13 @@ def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
         state = started(state, submit(name, hosts))
     state = run(state, end("c"))
     found = propose(state, 4, 0, Limits(), Costs())
-    text = proposal_text(proposal_to_proto(state.loaded_fabric, found, applied=False))
+    text = proposal_text(proposal_to_proto(state.loaded_fabric, found, "5e", applied=False))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == found.sentence.split()
     assert rows[3][:4] == ["e", "1.3", "as", "now"]
-    assert text.endswith("nothing was moved: --apply makes the moves")
+    assert text.endswith("nothing was moved: --apply --etag 5e makes these moves")
     idle = propose(state, 1, 0, Limits(), Costs())
-    assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, applied=False)) == (
+    assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, "", applied=False)) == (
         "nothing to move: z0 has 2 hosts free"
     )
 

@@ -74,6 +74,7 @@ EVENTS: list[Event] = [
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
+    Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours", "4 hosts", "r9"),
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
