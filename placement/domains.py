@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,42 +21,63 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
     the gang and its spares, if there are any; of these the ones that need the fewest
     domains of the next tier, which decides what is cut there. Order: broken domains
     before wholly free ones, fewest free hosts first, tier by tier, then by name. Empty
-    when no single domain holds the gang.
+    when no single domain holds the gang. Cost: O(free hosts).
     """
     if not fabric.tiers:
         return [(free, 0)]
-    domains = [tier.domain_by_host[free] for tier in fabric.tiers]
-    free_in = [np.bincount(d)[d] for d in domains]  # per free host, of its own domain
-    for depth in range(len(domains) - 1, -1, -1):
-        fits = free_in[depth] >= gang
+    counts = [
+        np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)) for tier in fabric.tiers
+    ]
+    for depth in range(len(counts) - 1, -1, -1):
+        fits = counts[depth] >= gang
         if not fits.any():
             continue
-        has_room = fits & (free_in[0] >= room)
+        has_room = fits & (counts[0][_above(fabric, depth)[0]] >= room)
         candidates = np.flatnonzero(has_room if has_room.any() else fits)
-        candidates = candidates[_order(fabric, free, domains, free_in, depth, candidates)]
-        chosen = list(dict.fromkeys(domains[depth][candidates].tolist()))
-        chosen = chosen[: 1 if depth + 1 == len(domains) else MOST_COMPARED]
-        inside = [free[domains[depth] == domain] for domain in chosen]
+        is_last = depth + 1 == len(counts)
+        chosen = _ordered(fabric, counts, depth, candidates, 1 if is_last else MOST_COMPARED)
+        domain = fabric.tiers[depth].domain_by_host[free]
+        inside = [free[domain == number] for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []
 
 
-def _order(
-    fabric: Fabric,
-    free: Ints,
-    domains: Sequence[Ints],
-    free_in: Sequence[Ints],
-    depth: int,
-    candidates: Ints,
-) -> Ints:
-    """Candidates sorted by what would be broken, then by what is free around them."""
-    whole = []
-    for tier, domain, count in zip(fabric.tiers, domains, free_in, strict=True):
-        whole.append(count == np.bincount(tier.domain_by_host)[domain])
-    keys = [domains[depth]]
-    keys += [free_in[k] for k in range(depth, -1, -1)]
-    keys += [whole[k] for k in range(depth, -1, -1)]
-    return np.lexsort([key[candidates] for key in keys])
+def _ordered(
+    fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints, most: int
+) -> list[int]:
+    """The first `most` of these domains of tier `depth`, sorted by what would be broken, then
+    by what is free around them."""
+    above, sizes = _above(fabric, depth), _sizes(fabric)
+    whole = [counts[k] == sizes[k] for k in range(depth + 1)]
+    keys = [
+        key[above[k]] for key_of in (whole, counts) for k, key in enumerate(key_of[: depth + 1])
+    ]
+    if most == 1:  # what is best by one key after the other: no need to sort the rest
+        for key in keys:
+            among = key[candidates]
+            candidates = candidates[among == among.min()]
+        return [int(candidates[0])]
+    order = np.lexsort([candidates, *(key[candidates] for key in reversed(keys))])
+    found: list[int] = candidates[order[:most]].tolist()
+    return found
+
+
+@lru_cache(maxsize=64)
+def _above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
+    """For each tier down to `depth`, the domain there of each domain of tier `depth`."""
+    inner = fabric.tiers[depth]
+    above = []
+    for tier in fabric.tiers[: depth + 1]:
+        domain = np.zeros(len(inner.domains), dtype=np.int64)
+        domain[inner.domain_by_host] = tier.domain_by_host
+        above.append(domain)
+    return tuple(above)
+
+
+@lru_cache(maxsize=16)
+def _sizes(fabric: Fabric) -> tuple[Ints, ...]:
+    """Hosts of each domain, tier by tier."""
+    return tuple(np.bincount(tier.domain_by_host) for tier in fabric.tiers)
 
 
 def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> list[Ints]:

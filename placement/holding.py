@@ -68,6 +68,8 @@ def hold_spares(
     zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
     whole racks that are asked for first.
     """
+    if request.spares.hosts == 0:
+        return Holding((), 0, 0)
     gang = np.asarray(hosts, dtype=np.int64)
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     zones = len(fabric.tiers[0].domains) if fabric.tiers else 1

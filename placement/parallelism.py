@@ -8,7 +8,6 @@ way round (outermost first): `order` is their dimension list reversed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from placement.errors import BadInput
 
@@ -64,7 +63,7 @@ class Parallelism:
 
     @property
     def world_size(self) -> int:
-        return prod(self.sizes)
+        return self.tp * self.cp * self.ep * self.pp * self.dp
 
     def stride(self, axis: str) -> int:
         """Distance in ranks between neighbours along `axis`."""

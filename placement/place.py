@@ -153,14 +153,7 @@ class _Placer:
         return block_grids(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
-        seating, ways, bound = self._ways()
-        near = None
-        if self.hint is None:
-            found = [*seating.seated(ways), *self._least_cut()]
-        else:
-            near = Near(self.fabric, self.request, self.free, self.hint)
-            fresh = [seating.zone_by_block(way) for way in ways]
-            found = near.options(fresh, ceil(bound), self.limits)
+        found, bound, near = self._found()
         best = self._suited(self._best([self._option(hosts) for hosts in found]))
         if near is not None:
             self.notes += near.notes(best.hosts)
@@ -181,6 +174,25 @@ class _Placer:
             moved=None if self.hint is None else self.hint.moved(best.hosts),
             inner=self._inner(best.cuts),
         )
+
+    def _found(self) -> tuple[list[Hosts], Fraction, Near | None]:
+        """Where the blocks may lie, a bound on the outermost cut in bytes, and what is near
+        the hint."""
+        if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
+            # In one innermost domain nothing is cut, whichever block lies where.
+            return [tuple(self._inside[0][0][: self.gang].tolist())], Fraction(0), None
+        seating, ways, bound = self._ways()
+        if self.hint is None:
+            return [*seating.seated(ways), *self._least_cut()], bound, None
+        near = Near(self.fabric, self.request, self.free, self.hint)
+        fresh = [seating.zone_by_block(way) for way in ways]
+        return near.options(fresh, ceil(bound), self.limits), bound, near
+
+    @cached_property
+    def _inside(self) -> list[tuple[Ints, int]]:
+        """Free hosts of single domains that may take the whole gang."""
+        spares = self._reserved([self.gang])[0]
+        return single_domains(self.fabric, self.free, self.gang, self.gang + spares)
 
     def _least_cut(self) -> list[Hosts]:
         """Where the worst uplink counts, what the least cut gives is a candidate as well."""
@@ -236,11 +248,9 @@ class _Placer:
     def _ways(self) -> tuple[Seating, list[Way], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
         grids = self.grids
-        spares = self._reserved([self.gang])[0]
-        inside = single_domains(self.fabric, self.free, self.gang, self.gang + spares)
-        if inside:
+        if self._inside:
             seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang))
-            return seating, seating.inside(inside), Fraction(0)
+            return seating, seating.inside(self._inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
         if np.count_nonzero(free_by_zone) > MOST_ZONES:
