@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
@@ -41,6 +40,7 @@ from scheduler.core.lifecycle import JOB_MOVES, JobMove, JobState, after
 from scheduler.core.names import Names
 from scheduler.core.overlay import with_entry as _with
 from scheduler.core.overlay import without_entry as _without
+from scheduler.core.remade import remade
 from scheduler.core.requests import remembered
 from scheduler.core.spares import faults
 from scheduler.core.spending import accounted
@@ -84,7 +84,7 @@ def apply(state: State, event: Event) -> State:
         case JobPreempted():
             after_event = _requeued(state, event, JobMove.PREEMPT)
         case Defragmented():
-            after_event = replace(state, tidied_ns=event.time_ns)
+            after_event = remade(state, tidied_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved() | HostSignalled() | HealthLoaded() | HostsJudged():
@@ -96,7 +96,7 @@ def apply(state: State, event: Event) -> State:
     after_event = accounted(state, event, after_event)
     requests = remembered(state.requests, event)
     seen_ns = max(state.seen_ns, event.time_ns)
-    return replace(after_event, version=state.version + 1, requests=requests, seen_ns=seen_ns)
+    return remade(after_event, version=state.version + 1, requests=requests, seen_ns=seen_ns)
 
 
 def _loaded(state: State, event: FabricLoaded) -> State:
@@ -104,7 +104,7 @@ def _loaded(state: State, event: FabricLoaded) -> State:
     if state.fabric is not None:
         raise KeyError("a log has one fabric; this is the second")
     seen = faults.loaded(event.time_ns)
-    return replace(state, fabric=from_spec(event.spec), faults=seen)
+    return remade(state, fabric=from_spec(event.spec), faults=seen)
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:
@@ -127,35 +127,35 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         goodput=Goodput(event.time_ns),
     )
     job = owned(job, state.tenants)
-    return replace(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+    return remade(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
 
 
 def _updated(state: State, event: JobUpdated) -> State:
     """A waiting job goes to its new place, and what was promised to it as it was is void."""
     job = state.jobs[event.name]
-    updated = replace(job, spec=event.spec, update_ns=event.time_ns)
+    updated = remade(job, spec=event.spec, update_ns=event.time_ns)
     updated = owned(updated, state.tenants)
-    changed = replace(state, jobs=_with(state.jobs, job.name, updated))
+    changed = remade(state, jobs=_with(state.jobs, job.name, updated))
     if job.state is not JobState.QUEUED:
         return changed
-    less = replace(changed, queue=_unqueued(state, job))
-    has_moved = replace(updated, spec=job.spec, update_ns=job.update_ns) != job
+    less = remade(changed, queue=_unqueued(state, job))
+    has_moved = remade(updated, spec=job.spec, update_ns=job.update_ns) != job
     is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
     kept = state.reserved if is_as_long and not has_moved else _unreserved(state, job.name)
-    return replace(less, queue=_queued(less, updated), reserved=kept)
+    return remade(less, queue=_queued(less, updated), reserved=kept)
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
     reserved = state.reserved
     for name, start_ns in event.starts:
         reserved = _with(reserved, name, start_ns)
-    return replace(state, reserved=reserved)
+    return remade(state, reserved=reserved)
 
 
 def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
-    running = replace(
+    running = remade(
         job.on(len(event.hosts)),
         state=after(JOB_MOVES, job.state, JobMove.START),
         attempt=event.attempt,
@@ -170,7 +170,7 @@ def _started(state: State, event: JobStarted) -> State:
         reason="",
         stop_ns=None,
     )
-    return replace(
+    return remade(
         begun(state, running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
@@ -192,7 +192,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
     hosts = tuple(after_swap)
     # The bound holds for the hosts that were free at the start: its spares were.
     is_bounded = set(joined.values()) <= set(job.spares)
-    running = replace(
+    running = remade(
         job,
         state=now,
         attempt=event.attempt,
@@ -208,7 +208,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         ladder=event.ladder,
     )
     held = (state.held & ~job.held) | running.held
-    swapped = replace(
+    swapped = remade(
         state,
         jobs=_with(state.jobs, job.name, running),
         stopped=_less(state.stopped, job.name),
@@ -221,7 +221,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
 def _resized(state: State, event: GangResized) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
-    running = replace(
+    running = remade(
         job.at(event.dp),
         state=after(JOB_MOVES, job.state, JobMove.RESIZE),
         attempt=event.attempt,
@@ -237,7 +237,7 @@ def _resized(state: State, event: GangResized) -> State:
         stop_ns=None,
         ladder=event.ladder,
     )
-    resized = replace(
+    resized = remade(
         state,
         jobs=_with(state.jobs, job.name, running),
         stopped=_less(state.stopped, job.name),
@@ -249,8 +249,8 @@ def _resized(state: State, event: GangResized) -> State:
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
-    changed = replace(job, spares=state.loaded_fabric.indices(event.spares))
-    return replace(
+    changed = remade(job, spares=state.loaded_fabric.indices(event.spares))
+    return remade(
         state,
         jobs=_with(state.jobs, job.name, changed),
         held=(state.held & ~job.held) | changed.held,
@@ -260,7 +260,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
-    queued = replace(
+    queued = remade(
         job.least,
         state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
@@ -274,7 +274,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         stop_ns=None,
         ladder=event.ladder if isinstance(event, JobRequeued) else (),
     )
-    freed = replace(
+    freed = remade(
         state,
         jobs=_with(state.jobs, job.name, queued),
         queue=_queued(state, queued),
@@ -295,7 +295,7 @@ _ENDINGS: Mapping[JobState, JobMove] = {
 
 def _ended(state: State, event: JobEnded) -> State:
     job = state.jobs[event.name]
-    over = replace(
+    over = remade(
         job,
         state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
         state_ns=event.time_ns,
@@ -304,7 +304,7 @@ def _ended(state: State, event: JobEnded) -> State:
     ended = _with(state.ended, job.uid, over)
     if len(ended) > RETAINED:
         ended = _without(ended, next(iter(ended)))
-    freed = replace(
+    freed = remade(
         state,
         jobs=_without(state.jobs, job.name),
         queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,

@@ -17,7 +17,8 @@ has the rule. Integers throughout, so that parts add up exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING
 
 from scheduler.core.costs import Costs, Ending
@@ -40,13 +41,17 @@ class Parts:
     spare: int = 0
 
     def __add__(self, other: Parts) -> Parts:
-        return Parts(*(getattr(self, name) + getattr(other, name) for name in PARTS))
+        if other is NOTHING:
+            return self
+        return Parts(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: Parts) -> Parts:
-        return Parts(*(getattr(self, name) - getattr(other, name) for name in PARTS))
+        return Parts(*map(sub, _values(self), _values(other)))
 
     def times(self, hosts: int) -> Parts:
-        return Parts(*(getattr(self, name) * hosts for name in PARTS))
+        if self is NOTHING:
+            return self
+        return Parts(*[value * hosts for value in _values(self)])
 
     @property
     def total(self) -> int:
@@ -64,6 +69,7 @@ class Parts:
 
 
 PARTS = tuple(field.name for field in fields(Parts))
+_values = attrgetter(*PARTS)
 NOTHING = Parts()
 _HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
 
@@ -133,30 +139,29 @@ def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
 def _until(job: Job, now_ns: int) -> Goodput:
     """The time since the last event goes where the state of the job says."""
     account, hosts = job.goodput, len(job.hosts)
-    elapsed_ns = now_ns - account.counted_ns
-    account = replace(account, counted_ns=now_ns)
-    if job.state is JobState.QUEUED:
-        waited = Parts(queueing=elapsed_ns)
-        return _with(account, waited, waited.times(job.gang_hosts))
-    if job.state is JobState.RUNNING:
-        spares = Parts(spare=elapsed_ns * len(job.spares))
-        return _with(replace(account, ran_ns=account.ran_ns + elapsed_ns), NOTHING, spares)
-    if job.state is JobState.INTERRUPTED:
-        stood = Parts(rescheduling=elapsed_ns)
-        spares = Parts(spare=elapsed_ns * len(job.spares))
-        return _with(account, stood, stood.times(hosts) + spares)
-    return account
+    elapsed_ns, ran_ns = now_ns - account.counted_ns, account.ran_ns
+    time, spares = NOTHING, Parts(spare=elapsed_ns * len(job.spares)) if job.spares else NOTHING
+    match job.state:
+        case JobState.QUEUED:
+            time, hosts = Parts(queueing=elapsed_ns), job.gang_hosts
+        case JobState.RUNNING:
+            ran_ns += elapsed_ns
+        case JobState.INTERRUPTED:
+            time = Parts(rescheduling=elapsed_ns)
+        case _:
+            spares = NOTHING
+    return _with(account, now_ns, ran_ns, time, time.times(hosts) + spares)
 
 
 def _shared_out(account: Goodput, job: Job, ending: Ending, costs: Costs) -> Goodput:
     """The time that the attempt ran, by what it went to."""
     found = costs.shares(job.attempt, account.ran_ns, ending)
     ran = Parts(found.productive_ns, found.rework_ns, found.detection_ns, restart=found.restart_ns)
-    return _with(replace(account, ran_ns=0), ran, ran.times(len(job.hosts)))
+    return _with(account, account.counted_ns, 0, ran, ran.times(len(job.hosts)))
 
 
-def _with(account: Goodput, time: Parts, hosts: Parts) -> Goodput:
-    return replace(account, time=account.time + time, hosts=account.hosts + hosts)
+def _with(account: Goodput, counted_ns: int, ran_ns: int, time: Parts, hosts: Parts) -> Goodput:
+    return Goodput(counted_ns, ran_ns, account.time + time, account.hosts + hosts)
 
 
 def _ending(before: Job, after: Job) -> Ending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from placement import hostset
@@ -16,6 +16,7 @@ from scheduler.core.failures.rungs import Ladder
 from scheduler.core.goodput import UNCOUNTED, Goodput
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
+from scheduler.core.remade import remade
 from scheduler.core.tenancy.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
@@ -53,7 +54,7 @@ class Strike:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 
@@ -113,7 +114,7 @@ class Job:
             return self
         hosts = self.gang_hosts * dp // self.dp
         needed = hosts + self.spec.request.spares.required(hosts)
-        return replace(self, dp=dp, gang_hosts=hosts, needed=needed)
+        return remade(self, dp=dp, gang_hosts=hosts, needed=needed)
 
     def on(self, hosts: int) -> Job:
         """The same job at the size that fills so many hosts; as it is when none does."""

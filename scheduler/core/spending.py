@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from placement import hostset
 from scheduler.core.events import (
     Event,
@@ -19,6 +17,7 @@ from scheduler.core.events import (
 from scheduler.core.goodput import Parts, counted, kept
 from scheduler.core.job import Job
 from scheduler.core.overlay import with_entry
+from scheduler.core.remade import remade
 from scheduler.core.state import State
 
 
@@ -30,16 +29,16 @@ def accounted(before: State, event: Event, after: State) -> State:
     costs = before.tenants.preemption.costs
     if isinstance(event, JobEnded):
         over = after.ended[job.uid]
-        over = replace(over, goodput=counted(job, over, event.time_ns, costs))
+        over = remade(over, goodput=counted(job, over, event.time_ns, costs))
         ended = with_entry(after.ended, job.uid, over)
-        return replace(after, ended=ended, spent=after.spent + over.goodput.hosts)
+        return remade(after, ended=ended, spent=after.spent + over.goodput.hosts)
     now = after.jobs[job.name]
     if now is job:
         return after
     is_restored = isinstance(event, GangSwapped) and all(s.source for s in event.swaps)
     account = counted(job, now, event.time_ns, costs, is_restored=is_restored)
-    now = replace(now, goodput=account)
-    return replace(after, jobs=with_entry(after.jobs, job.name, now))
+    now = remade(now, goodput=account)
+    return remade(after, jobs=with_entry(after.jobs, job.name, now))
 
 
 def _subject(state: State, event: Event) -> Job | None:

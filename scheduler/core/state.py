@@ -35,7 +35,7 @@ class Host:
     cordon: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """`version` is the number of the last event applied.
 

@@ -10,13 +10,12 @@ et al., HPCA 2025).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.costs import Costs, Ending
 from scheduler.core.job import SECOND_NS, Job, Strike
+from scheduler.core.remade import remade
 from scheduler.core.tenancy.tenants import Restarts
 from scheduler.core.words import duration, listed
 
@@ -27,12 +26,12 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     """The job once a host of its gang has failed; `job` is as it was before."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     others = tuple(s for s in job.strikes if s.host != host)
-    hit = replace(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
+    hit = remade(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
     if job.stop_ns is not None:  # the attempt has been counted
         return hit
     ran_ns = max(0, now_ns - job.start_ns)
     saved_ns = job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
-    return replace(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
+    return remade(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
 
 
 def avoided(job: Job, terms: Restarts, now_ns: int) -> HostSet:

@@ -11,6 +11,7 @@ from scheduler.core.health.signals import ENDS, SIGNALS, XID
 from scheduler.core.health.xids import Blame
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.overlay import with_entry
+from scheduler.core.remade import remade
 from scheduler.core.state import State
 
 _SECOND_NS = 1_000_000_000
@@ -74,7 +75,7 @@ def is_of_domain(reason: str) -> bool:
 
 
 def with_record(state: State, index: int, record: Record) -> State:
-    return replace(state, records=with_entry(state.records, index, record))
+    return remade(state, records=with_entry(state.records, index, record))
 
 
 def begun(state: State, hosts: tuple[int, ...], time_ns: int) -> State:

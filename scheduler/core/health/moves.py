@@ -23,6 +23,7 @@ from scheduler.core.lifecycle import (
     after,
 )
 from scheduler.core.overlay import with_entry, without_entry
+from scheduler.core.remade import remade
 from scheduler.core.spares import faults
 from scheduler.core.state import Host, State
 from scheduler.core.tenancy.ledger import charged
@@ -40,7 +41,7 @@ def changed(state: State, event: HostEvent) -> State:
         case HostSignalled():
             return _signalled(state, event)
         case HealthLoaded():
-            return _judged(replace(state, health=event.policy), event.time_ns)
+            return _judged(remade(state, health=event.policy), event.time_ns)
         case HostsJudged():
             return _judged(state, event.time_ns)
 
@@ -61,7 +62,7 @@ def _moved(state: State, event: HostMoved) -> State:
     cordon = before.cordon if now not in IN_SERVICE else None
     cordon = event.reason if event.move in _CORDONS else cordon
     seen = faults.moved(state.faults, before.state, now, event.time_ns)
-    moved = replace(state, faults=seen)
+    moved = remade(state, faults=seen)
     reason = before.reason if event.move is HostMove.EMPTY else event.reason
     moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
     job = moved.holder(index) if event.move is HostMove.FAIL else None
@@ -82,7 +83,7 @@ def with_host(state: State, index: int, host: Host) -> State:
     elif index in hosts:
         hosts = without_entry(hosts, index)
     bit, allows = 1 << index, ALLOWS[host.state]
-    return replace(
+    return remade(
         state,
         hosts=hosts,
         unhealthy=state.unhealthy & ~bit | bit * (allows is Allows.NOTHING),
@@ -97,10 +98,10 @@ def _due(state: State, index: int, now_ns: int) -> State:
     found = verdict(state.health, state.host(index), record, now_ns)
     early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
     if early != state.early:
-        state = replace(state, early=early)
+        state = remade(state, early=early)
     if found is None or 0 < state.judge_ns <= found.at_ns:
         return state
-    return replace(state, judge_ns=found.at_ns)
+    return remade(state, judge_ns=found.at_ns)
 
 
 def _judged(state: State, now_ns: int) -> State:
@@ -111,28 +112,28 @@ def _judged(state: State, now_ns: int) -> State:
         early |= is_early(state.health, record, now_ns) << index
         found = verdict(state.health, state.host(index), record, now_ns)
         due_ns += [] if found is None else [found.at_ns]
-    return replace(state, judge_ns=min(due_ns, default=0), early=early)
+    return remade(state, judge_ns=min(due_ns, default=0), early=early)
 
 
 def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
-        hit = replace(job, spares=tuple(s for s in job.spares if s != index))
-        return replace(
+        hit = remade(job, spares=tuple(s for s in job.spares if s != index))
+        return remade(
             state,
             jobs=with_entry(state.jobs, job.name, hit),
             held=state.held & ~(1 << index),
             accounts=charged(state, job.tenant, -1, event.time_ns),
         )
     costs = state.tenants.preemption.costs
-    hit = replace(
+    hit = remade(
         struck(job, index, event.time_ns, costs),
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         reason=f"host {event.host} failed: {event.reason}",
     )
     stopped = (*(name for name in state.stopped if name != job.name), job.name)
-    return replace(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
+    return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
 
 
 def emptied(state: State, left: Job, time_ns: int) -> State:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from scheduler.core.events import TenantsLoaded
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
 from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
+from scheduler.core.remade import remade
 from scheduler.core.state import State
 from scheduler.core.tenancy.tenants import PriorityClass, Tenants
 from scheduler.core.tenancy.usage import Account
@@ -18,7 +18,7 @@ from scheduler.core.tenancy.usage import Account
 def owned(job: Job, tenants: Tenants) -> Job:
     """The job with the tenant and the priority that its spec means under `tenants`."""
     level = level_of(job.spec, tenants)
-    return replace(
+    return remade(
         job,
         tenant=tenant_of(job.spec, tenants),
         priority=level.priority,
@@ -67,7 +67,7 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         for name, account in state.accounts.items()
     }
     names = [t.name for t in event.tenants.tenants if held[t.name] or used.get(t.name)]
-    return replace(
+    return remade(
         state,
         tenants=event.tenants,
         jobs=Overlay(jobs),
