@@ -38,6 +38,7 @@ from scheduler.store import NotWritten, Store, StoreError
 
 RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
+_GATHER_S = 0.004  # how long an append waits at most for those who are about to arrive
 _MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
@@ -222,6 +223,7 @@ class Writer:
                 await self._arrived.wait()
                 self._arrived.clear()
                 while self._queue and self.is_leading:
+                    await self._gather()
                     await self._write(self._batch())
             if self.is_leading:
                 await self._keeper.finish(self._state, self._last_ns)
@@ -257,6 +259,16 @@ class Writer:
         self._queue.append(Entry(stage, check, answer, actor(), mark))
         self._arrived.set()
         return await answer
+
+    async def _gather(self) -> None:
+        """Let those come along who are about to arrive: each round of the loop brings some
+        while many ask, and nobody when one does."""
+        loop, seen = asyncio.get_running_loop(), 0
+        until_s = loop.time() + _GATHER_S
+        while seen < len(self._queue) < BATCH and loop.time() < until_s:
+            seen = len(self._queue)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     def _batch(self, most: int = BATCH) -> list[Entry]:
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]

@@ -274,13 +274,14 @@ def _access(keys: ServerKeys) -> Access:
 def _serve(settings: Settings) -> None:
     import asyncio
 
+    from scheduler.interpreter import prefer_answers
     from scheduler.server import CannotListen
     from scheduler.server import serve as run
     from scheduler.store import StoreError
 
     def ready(ready: Ready) -> None:
         _say_ready(ready)
-        _collect_seldom()
+        prefer_answers()
 
     try:
         asyncio.run(run(settings, ready))
@@ -295,13 +296,3 @@ def _say_ready(ready: Ready) -> None:
         + (f", metrics on http://{ready.metrics}/metrics" if ready.metrics else "")
     )
     sys.stdout.flush()
-
-
-def _collect_seldom() -> None:
-    """States are values without cycles, so looking for cycles in 100,000 jobs, a fifth of a
-    second in which nobody is answered, is for the rare ones that libraries leave."""
-    import gc
-
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 500)  # the youngest in 5 ms, all of them hardly ever

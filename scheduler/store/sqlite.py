@@ -12,8 +12,10 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import repeat
+from functools import cache
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core.events import Event
@@ -30,6 +32,17 @@ _LAST = """
         (SELECT COALESCE(MAX(version), 0) FROM snapshot)
     )
 """
+
+
+_MOST_CACHED = 512  # statements: an append of each usual size
+_MOST_ROWS = 1_000  # of one statement: SQLite takes 32,766 values
+
+
+@cache
+def _insert(rows: int) -> str:
+    """Adds so many rows, unless the log ends elsewhere than said."""
+    values = ", ".join(["(?, ?, ?, ?, ?)"] * rows)
+    return f"INSERT INTO log SELECT * FROM (VALUES {values}) WHERE ? = ({_LAST})"
 
 
 class SqliteStore:
@@ -51,20 +64,29 @@ class SqliteStore:
         term: int = 0,
         actors: Sequence[str] = (),
     ) -> int:
-        """As Store says. One server has the file, so there are no terms to compare."""
+        """As Store says. One server has the file, so there are no terms to compare.
+
+        One statement, which is a transaction by itself, unless there are very many: every
+        further one would let go of Python's lock, and wait for it among those who compute.
+        """
         by = zip(events, actors or repeat("", len(events)), strict=True)
         rows = [
             (version, event.time_ns, *encode(event), actor)
             for version, (event, actor) in enumerate(by, expected_version + 1)
         ]
-        with self._transaction() as connection:
-            (last,) = connection.execute(_LAST).fetchone()
-            if last != expected_version:
-                raise VersionMismatch(
-                    f"{self.path} ends at version {last}, expected {expected_version}"
-                )
-            connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
+        parts = [rows[at : at + _MOST_ROWS] for at in range(0, len(rows), _MOST_ROWS)]
+        with self._transaction() if len(parts) > 1 else self._refusals() as connection:
+            for part in parts:
+                self._add(connection, part)
         return expected_version + len(rows)
+
+    def _add(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+        """Raises: VersionMismatch."""
+        before = rows[0][0] - 1
+        added = connection.execute(_insert(len(rows)), (*chain.from_iterable(rows), before))
+        if added.rowcount != len(rows):
+            (last,) = connection.execute(_LAST).fetchone()
+            raise VersionMismatch(f"{self.path} ends at version {last}, expected {before}")
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
         """As Store says, on a connection of its own."""
@@ -143,10 +165,15 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._refusals() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _refusals(self) -> Iterator[sqlite3.Connection]:
+        """Each statement is a transaction. Raises: NotWritten, StoreError."""
         try:
-            with self._connection as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
+            yield self._connection
         except sqlite3.Error as error:
             # Of these it is sure that they come before the commit, and roll back.
             is_sure = error.sqlite_errorcode & 0xFF in _ROLLED_BACK
@@ -172,7 +199,7 @@ class SqliteCopy(SqliteStore):
         pass
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _refusals(self) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"{self.path} is open for reading only")
         yield
 
@@ -264,7 +291,13 @@ def _checked(path: Path) -> sqlite3.Connection:
 
 def connect(path: Path) -> sqlite3.Connection:
     # Transactions are begun by hand: the module would begin them too late.
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    return sqlite3.connect(
+        path,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=10,
+        cached_statements=_MOST_CACHED,
+    )
 
 
 def _copy(path: Path, connection: sqlite3.Connection, schema: int) -> None:

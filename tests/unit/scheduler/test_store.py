@@ -65,6 +65,21 @@ def test_an_append_on_a_stale_version_writes_nothing(store: Store) -> None:
     assert store.append(1, [note(2)]) == 2
 
 
+def test_very_many_events_are_written_all_or_none(store: Store, path: Path) -> None:
+    events = [note(n) for n in range(1, 2_501)]
+    change(
+        path,
+        "CREATE TRIGGER full BEFORE INSERT ON log WHEN new.version = 2400"
+        " BEGIN SELECT RAISE(ABORT, 'full'); END",
+    )
+    with pytest.raises(StoreError, match="full"):
+        store.append(0, events)
+    assert store.last_version() == 0
+    change(path, "DROP TRIGGER full")
+    assert store.append(0, events) == 2_500
+    assert [event for _, event in store.read()] == events
+
+
 def test_a_commit_reaches_the_disk_before_append_returns(store: Store) -> None:
     connection = store._connection
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
