@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -30,7 +29,8 @@ from scheduler.core.failures.rungs import Rung, taken
 from scheduler.core.spares.policy import DAY_S, SparePolicy
 from scheduler.core.spares.pools import Pools
 from scheduler.core.tenancy.tenants import OPEN
-from simulator.engine import HEALTH, Engine
+from simulator.due import HEALTH, ChangeIsHeard
+from simulator.engine import Engine
 from simulator.failures import Outage, merged, parse
 from simulator.kernel import Kernel
 
@@ -106,6 +106,7 @@ class Replay:
     ) -> None:
         self.year = Year(name)
         self._kernel = Kernel(0)
+        self._kernel.on(ChangeIsHeard, self._report)
         self._engine = Engine(self._kernel, fabric, Limits(), self.year.feed)
         policy = SparePolicy(rate, repair_h * 3600, EPSILON, in_zone=True)
         self._engine.send(LoadTenants(replace(OPEN, spares=policy)))
@@ -134,9 +135,10 @@ class Replay:
     def _next(self) -> None:
         outage = next(self._outages, None)
         if outage is not None:
-            self._kernel.at(outage.time_ns, partial(self._report, outage), HEALTH)
+            self._kernel.at(outage.time_ns, ChangeIsHeard(outage), HEALTH)
 
-    def _report(self, outage: Outage) -> None:
+    def _report(self, due: ChangeIsHeard) -> None:
+        outage = due.outage
         signal = "host-down" if outage.is_down else "repaired"
         self.year.failures += outage.is_down
         self._engine.send(ReportHost(outage.host, signal, outage.cause))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
 from scheduler.core import (
     Conflict,
     Limits,
-    Plan,
     Rejected,
     State,
     Tenants,
@@ -23,14 +21,11 @@ from scheduler.core import (
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.finding import placing
+from simulator.due import COMMIT, DECIDE, DecisionIsDue, LookAgain, PlanIsReady
 from simulator.kernel import Kernel
 from simulator.placers import Placing
 
 Sink = Callable[[Event, State], None]  # the state is the one after the event
-
-# What happens first when several things happen at one instant: whatever frees hosts
-# or takes them away, then what asks for them, then one decision for all of it.
-END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 
 class Engine:
@@ -60,6 +55,9 @@ class Engine:
         self._decision_ns = decision_ns
         self._placing = placing
         self._is_deciding = False
+        kernel.on(DecisionIsDue, self._decide)
+        kernel.on(PlanIsReady, self._commit)
+        kernel.on(LookAgain, self._wake)
         self._record([FabricLoaded(kernel.now_ns, fabric.spec)])
         if tenants is not None and (refusal := self.send(LoadTenants(tenants))):
             raise BadInput("tenants", refusal.message)
@@ -79,20 +77,21 @@ class Engine:
             self.state = apply(self.state, event)
             self._sink(event, self.state)
 
-    def _wake(self) -> None:
+    def _wake(self, _: LookAgain | None = None) -> None:
         if not self._is_deciding:
             self._is_deciding = True
-            self.kernel.at(self.kernel.now_ns, self._decide, DECIDE)
+            self.kernel.at(self.kernel.now_ns, DecisionIsDue(), DECIDE)
 
-    def _decide(self) -> None:
+    def _decide(self, _: DecisionIsDue) -> None:
         begin_ns = time.perf_counter_ns()
         find = self._placing(self.state, self._limits)
         plan = decide(self.state, self.kernel.now_ns, self._limits, find)
         took_ns = time.perf_counter_ns() - begin_ns
         at_ns = self.kernel.now_ns + (took_ns if self._decision_ns is None else self._decision_ns)
-        self.kernel.at(at_ns, partial(self._commit, plan), COMMIT)
+        self.kernel.at(at_ns, PlanIsReady(plan), COMMIT)
 
-    def _commit(self, plan: Plan) -> None:
+    def _commit(self, due: PlanIsReady) -> None:
+        plan = due.plan
         self._is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
@@ -100,4 +99,4 @@ class Engine:
         if self.state.version != plan.version:
             self._wake()
         elif plan.look_again_ns is not None:
-            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), self._wake)
+            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), LookAgain())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from scheduler.core.commands import EndJob
 from scheduler.core.events import Event, JobEnded
 from scheduler.core.lifecycle import JobState
-from simulator.engine import END
+from simulator.due import END, GangEnds
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel
 from simulator.timing import Timing
@@ -31,6 +30,7 @@ class Launcher:
         self._attempt: dict[str, int] = {}
         self._entry: dict[str, int] = {}
         self._silent: set[str] = set()
+        kernel.on(GangEnds, self._ends)
 
     def feed(self, event: Event) -> None:
         """Start, stop and end gangs as the log says; `event` is the state's newest."""
@@ -68,9 +68,11 @@ class Launcher:
             self._halt(run.name)
 
     def _await_end(self, name: str) -> None:
-        report = EndJob(name, JobState.COMPLETED, self._attempt[name])
         end_ns = self._timing.end_ns(name, self._kernel.now_ns)
-        self._entry[name] = self._kernel.at(end_ns, partial(self._end, report), END)
+        self._entry[name] = self._kernel.at(end_ns, GangEnds(name, self._attempt[name]), END)
+
+    def _ends(self, due: GangEnds) -> None:
+        self._end(EndJob(due.name, JobState.COMPLETED, due.attempt))
 
     def _halt(self, name: str) -> None:
         self._cancel(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
@@ -17,7 +16,16 @@ from scheduler.core.events import Event
 from scheduler.core.finding import placing
 from scheduler.core.tenancy.tenants import OPEN
 from scheduler.core.windows.window import Window
-from simulator.engine import ARRIVAL, HEALTH, Engine, Sink
+from simulator.due import (
+    ARRIVAL,
+    HEALTH,
+    ChangeIsHeard,
+    HostChanges,
+    JobArrives,
+    Send,
+    TimeIsOver,
+)
+from simulator.engine import Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel
 from simulator.launcher import Launcher
@@ -112,7 +120,7 @@ class Replay:
             return self.tally
         self._start(first)
         if self._setting.until_ns is not None:
-            self._kernel.at(self._zero_ns + self._setting.until_ns, self._stop, ARRIVAL)
+            self._kernel.at(self._zero_ns + self._setting.until_ns, TimeIsOver(), ARRIVAL)
         while (self._next is not None or self._engine.state.jobs) and self._kernel.step():
             if on_step:
                 on_step()
@@ -120,7 +128,11 @@ class Replay:
 
     def _start(self, first: TraceJob) -> None:
         self._zero_ns = first.submit_ns
-        self._kernel = Kernel(first.submit_ns)
+        self._kernel = kernel = Kernel(first.submit_ns)
+        kernel.on(JobArrives, self._arrive)
+        kernel.on(HostChanges, self._report)
+        kernel.on(ChangeIsHeard, self._hear)
+        kernel.on(TimeIsOver, self._stop)
         self._launcher = Launcher(self._kernel, self._end, self._timing)
         self._engine = Engine(
             self._kernel,
@@ -137,7 +149,7 @@ class Replay:
         self._await_job(first)
         self._await_outage()
 
-    def _stop(self) -> None:
+    def _stop(self, _: TimeIsOver) -> None:
         """The time is over: nothing more arrives, and what is live is cut off."""
         self._jobs = iter(())
         self._await_job(None)
@@ -156,10 +168,12 @@ class Replay:
     def _await_job(self, job: TraceJob | None) -> None:
         self._next = job
         if job is not None:
-            self._kernel.at(job.submit_ns, partial(self._arrive, job), ARRIVAL)
+            self._kernel.at(job.submit_ns, JobArrives(), ARRIVAL)
 
-    def _arrive(self, job: TraceJob) -> None:
-        setting = self._setting
+    def _arrive(self, _: JobArrives) -> None:
+        job, setting = self._next, self._setting
+        if job is None:  # cut off meanwhile
+            return
         gpus_per_host = setting.fabric.gpus_per_host
         spec = job_spec(job, gpus_per_host, setting.spares, setting.assume_limits, setting.attach)
         spec = with_tenant(spec, job, setting.tenants)
@@ -175,18 +189,21 @@ class Replay:
         self._await_job(next(self._jobs, None))
 
     def _await_outage(self) -> None:
-        outage = next(self._outages, None)
+        self._outage = outage = next(self._outages, None)
         if outage is not None:
-            self._kernel.at(self._zero_ns + outage.time_ns, partial(self._report, outage), HEALTH)
+            self._kernel.at(self._zero_ns + outage.time_ns, HostChanges(), HEALTH)
 
-    def _report(self, outage: Outage) -> None:
+    def _report(self, _: HostChanges) -> None:
         """The scheduler hears of it at once, or when the failure is detected."""
+        outage = self._outage
+        if outage is None:
+            raise RuntimeError("an outage is due, and there is none")
         after_ns = self._detection_ns(outage)
         if after_ns:
             if outage.is_down:
                 self._launcher.silence(outage.host)
             at_ns = self._kernel.now_ns + after_ns
-            self._kernel.at(at_ns, partial(self._tell, outage), HEALTH)
+            self._kernel.at(at_ns, ChangeIsHeard(outage), HEALTH)
         else:
             self._tell(outage)
         self._await_outage()
@@ -201,6 +218,9 @@ class Replay:
         after_ns = round(times.detection_s(outage.cause) * SECOND_NS)
         self._down_ns[outage.host] = now_ns + after_ns
         return after_ns
+
+    def _hear(self, due: ChangeIsHeard) -> None:
+        self._tell(due.outage)
 
     def _tell(self, outage: Outage) -> None:
         self._launcher.revive(outage.host)
@@ -231,8 +251,9 @@ def run_script(
         decision_ns,
         tenants,
     )
+    kernel.on(Send, lambda due: _send(engine, due.command))
     for time_ns, command in script:
-        kernel.at(time_ns, partial(_send, engine, command))
+        kernel.at(time_ns, Send(command))
     while kernel.step():
         pass
     return log
