@@ -50,7 +50,7 @@ class Preempting:
         self._least = min((v.job.priority for v in everybody), default=0)
         self._ripe = tuple(v for v in everybody if v.ripe_ns <= now_ns)
         self._unripe = tuple(v for v in everybody if v.ripe_ns > now_ns)
-        self._in_vain: dict[tuple[str, int, bool, HostSet], int] = {}
+        self._in_vain: dict[tuple[object, ...], int] = {}
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
@@ -95,9 +95,11 @@ class Preempting:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
 
-    def _kind(self, job: Job, end_ns: int) -> tuple[str, int, bool, HostSet]:
+    def _kind(self, job: Job, end_ns: int) -> tuple[object, ...]:
         """What jobs have in common that may send the same gangs away."""
-        return (job.tenant, job.priority, job.is_preemptible, self._shut(job, end_ns))
+        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        windows = self._outlook.calendar.kind(job, end_ns)
+        return (job.tenant, job.priority, job.is_preemptible, windows, shut)
 
     def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
         """Whom `job` would send away if everybody had had the minimum run time."""

@@ -58,7 +58,7 @@ class Easy:
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
         if self._is_fifo and self._has_waited:
             return 0
-        if self.first is None:
+        if self.first is None or job.needed > allowed.pool:
             return allowed.pool
         return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
 

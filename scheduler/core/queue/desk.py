@@ -64,6 +64,7 @@ class Desk:
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._started_hosts = 0
         self._room = free.bit_count()
+        self._opened: dict[tuple[object, ...], Allowance] = {}
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
@@ -91,7 +92,8 @@ class Desk:
         queues are mostly of such jobs."""
         if len(job.sizes) > 1 or not isinstance(self.rule, Easy):
             return False
-        allowed, end_ns = self.quotas.allowance(job, self.free), self.end_ns(job)
+        end_ns = self.end_ns(job)
+        allowed = self._open(job, end_ns)
         if job.needed <= min(allowed.limit, self.rule.room(job, end_ns, allowed)):
             return False
         if not self.preempting.is_in_vain(job, end_ns):
@@ -104,7 +106,7 @@ class Desk:
         """What becomes of every job of the queue, if all were decided at once."""
         for job in self._line:
             free, first = self._room, self._first()
-            allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+            allowed = self._allowed(job)
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
                 gone = self.sent.get(job.name, ())
@@ -126,7 +128,7 @@ class Desk:
 
     def allowance(self, job: Job) -> Allowance:
         """What quotas, constraints and reservations of places leave `job`."""
-        allowed = self._allowed(job, self.quotas.allowance(job, self.free))
+        allowed = self._allowed(job)
         return self._beside_first(job, allowed, self.end_ns(job))
 
     def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
@@ -150,7 +152,7 @@ class Desk:
             return placement
         needed = job.needed
         by_quota = self.quotas.allowance(job, self.free)
-        allowed = self._allowed(job, by_quota)
+        allowed = self._allowed(job)
         if needed > allowed.limit:
             if (placement := self._by_preempting(job, self.end_ns(job))) is not None:
                 return placement
@@ -174,12 +176,10 @@ class Desk:
             return Hold.HOSTS
         if needed > by_quota.pool:
             return Hold.PROMISES
-        open_to = self._unclosed(job, by_quota.reach)
-        if needed > open_to.bit_count():
+        if needed > self._unclosed(job).reach.bit_count():
             is_shy = avoided(job, self._restarts, self._now_ns) & by_quota.reach
             return Hold.AVOIDS if is_shy else Hold.WINDOW
-        open_to = self._allowed(job, by_quota).reach
-        return Hold.CONSTRAINTS if needed > open_to.bit_count() else Hold.RESERVED
+        return Hold.CONSTRAINTS if needed > self._allowed(job).reach.bit_count() else Hold.RESERVED
 
     def _above_least(self, job: Job) -> Placement | None:
         """An elastic job starts as large as it can now; as it waits, it is at its least."""
@@ -188,21 +188,21 @@ class Desk:
         allowed = self.quotas.allowance(job, self.free)
         bound, least = min(allowed.pool, allowed.limit), None
         while (size := self._largest(job, allowed.reach, bound)) is not None:
-            beside, room = self._beside(size, allowed)
+            beside, room = self._beside(size)
             if size.needed <= room:
                 end_ns = self.end_ns(size)
                 placement = self._placed(size, beside, room, end_ns)
                 if placement is not None:
                     self._take(size, hostset.of(placement.hosts + placement.spares), end_ns)
                 return placement
-            least = self._beside(job, allowed)[1] if least is None else least
+            least = self._beside(job)[1] if least is None else least
             bound = min(max(room, least), size.needed - 1)
         return None
 
-    def _beside(self, job: Job, allowed: Allowance) -> tuple[Allowance, int]:
+    def _beside(self, job: Job) -> tuple[Allowance, int]:
         """What those before it leave `job`, and how many hosts of that it may take."""
         end_ns = self.end_ns(job)
-        beside = self._beside_first(job, self._allowed(job, allowed), end_ns)
+        beside = self._beside_first(job, self._allowed(job), end_ns)
         room = min(self.rule.room(job, end_ns, beside), beside.limit)
         return beside, self.caps.room(job, end_ns, room)
 
@@ -237,21 +237,32 @@ class Desk:
         self.caps.took(job, more, end_ns)
         self.quotas.took(job, more)
         self.company.took(job, job.held | more)
-        self.free &= ~more
+        self._gives(more)
 
-    def _allowed(self, job: Job, allowed: Allowance) -> Allowance:
+    def _allowed(self, job: Job) -> Allowance:
         """Of what quotas leave, what windows, its constraints and its neighbours leave."""
-        return _narrowed(allowed, self.company.room(job, self._unclosed(job, allowed.reach)))
+        allowed = self._unclosed(job)
+        return _narrowed(allowed, self.company.room(job, allowed.reach))
 
-    def _unclosed(self, job: Job, hosts: HostSet) -> HostSet:
-        """Those of `hosts` that did not stop `job` of late, and that no window closes to it
-        if it starts now."""
-        if job.strikes and (shut := avoided(job, self._restarts, self._now_ns)):
-            hosts &= ~shut
-            self._await(clear_ns(job, self._restarts, self._now_ns))
+    def _unclosed(self, job: Job) -> Allowance:
+        """What is open to `job` if it starts now, less the hosts that stopped it of late."""
+        allowed = self._open(job, self.end_ns(job))
+        if not job.strikes or not (shut := avoided(job, self._restarts, self._now_ns)):
+            return allowed
+        self._await(clear_ns(job, self._restarts, self._now_ns))
+        return _narrowed(allowed, allowed.reach & ~shut)
+
+    def _open(self, job: Job, end_ns: int) -> Allowance:
+        """Of what quotas leave, what no window closes to `job` until then: the same for all
+        jobs of one kind, until somebody takes hosts."""
         if not self._has_windows:
-            return hosts
-        return hosts & ~self.calendar.closed(job, self._now_ns, self.end_ns(job))
+            return self.quotas.allowance(job, self.free)
+        key = (job.tenant, job.is_preemptible, self.calendar.kind(job, end_ns))
+        if (found := self._opened.get(key)) is None:
+            allowed = self.quotas.allowance(job, self.free)
+            closed = self.calendar.closed(job, self._now_ns, end_ns)
+            found = self._opened[key] = _narrowed(allowed, allowed.reach & ~closed)
+        return found
 
     def _await(self, at_ns: int | None) -> None:
         moments = [at for at in (at_ns, self.clear_ns) if at is not None]
@@ -334,8 +345,12 @@ class Desk:
         self.company.took(job, hosts)
         self._line.took(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()
-        self._room -= hosts.bit_count()
+        self._gives(hosts)
+
+    def _gives(self, hosts: HostSet) -> None:
         self.free &= ~hosts
+        self._room = self.free.bit_count()
+        self._opened.clear()
 
 
 def _narrowed(allowed: Allowance, hosts: HostSet) -> Allowance:

@@ -8,8 +8,11 @@ alone until the window opens.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from functools import reduce
+from collections.abc import Callable
+from fnmatch import translate
+from functools import lru_cache, reduce
 from operator import or_
 
 from placement.hostset import HostSet
@@ -30,9 +33,10 @@ class Calendar:
         self._bookings = tuple(state.windows.values())
         self._tenants = state.tenants
         self._starts = sorted(b.window.start_ns for b in self._bookings)
-        self._is_by_name = any(b.window.jobs for b in self._bookings)
+        patterns = (pattern for b in self._bookings for pattern in b.window.jobs)
+        self._is_named = _any_of(tuple(dict.fromkeys(patterns)))
         self._strange: dict[tuple[str, str], tuple[Booking, ...]] = {}
-        self._closed: dict[tuple[int, int, int], HostSet] = {}
+        self._closed: dict[tuple[int, str, str, int], HostSet] = {}
         self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
@@ -56,14 +60,17 @@ class Calendar:
         """Windows that close hosts to a gang of `job` that would run from start to end."""
         return [b for b in self._not_for(job) if b.overlaps(start_ns, end_ns)]
 
+    def kind(self, job: Job, end_ns: int) -> tuple[str, int]:
+        """What jobs of a tenant that start at one moment have in common when the same windows
+        close to them: thousands wait, and few are told apart by name and by length."""
+        name = job.spec.name
+        return name if self._is_named(name) else "", bisect_left(self._starts, end_ns)
+
     def _not_for(self, job: Job) -> tuple[Booking, ...]:
-        """Thousands of jobs wait, and few are told apart by tenant and name."""
-        key = (job.tenant, job.name if self._is_by_name else "")
+        key = (job.tenant, job.name if self._is_named(job.name) else "")
         found = self._strange.get(key)
         if found is None:
             found = tuple(b for b in self._bookings if not self.is_for(b, job))
-            if len(found) == len(self._bookings):
-                found = self._bookings
             self._strange[key] = found
         return found
 
@@ -71,8 +78,7 @@ class Calendar:
         """Their hosts, and those on probation."""
         if not self._bookings:
             return self.on_probation(job)
-        # Of one decision's tuples none is dropped before the end, so their ids stay apart.
-        key = (id(self._not_for(job)), start_ns, bisect_left(self._starts, end_ns))
+        key = (start_ns, job.tenant, *self.kind(job, end_ns))
         found = self._closed.get(key)
         if found is None:
             found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
@@ -155,3 +161,10 @@ def next_edge_ns(state: State) -> int | None:
 def _edge_ns(booking: Booking) -> int:
     is_open = booking.state is WindowState.OPEN
     return booking.window.end_ns if is_open else booking.window.start_ns
+
+
+@lru_cache(maxsize=16)  # windows live for days, and each decision asks for the same names
+def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a name is one of these names or patterns: a test that remembers names."""
+    found = re.compile("|".join(map(translate, patterns)) or "(?!)").fullmatch
+    return lru_cache(maxsize=1 << 16)(lambda name: name in patterns or found(name) is not None)
