@@ -65,6 +65,7 @@ validate: $(READY) ## published values against ours, then the real traces of TRA
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
 	$(BIN)/python -m tests.bench --quick
 	$(BIN)/python -m tests.bench.bench_decide
+	$(BIN)/python -m tests.bench.bench_windows
 
 bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
 	$(BIN)/python -m tests.bench.bench_service $(ARGS)

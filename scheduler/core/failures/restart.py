@@ -29,7 +29,7 @@ def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
     calendar = Calendar(state)
     hit = state.unhealthy & state.held
-    if not hit and not state.stopped and not calendar:
+    if not hit and not state.stopped and not calendar.cleared() & state.held:
         return ()
     moved = [
         job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from placement import hostset
@@ -50,7 +50,7 @@ class Preempting:
         self._least = min((v.job.priority for v in everybody), default=0)
         self._ripe = tuple(v for v in everybody if v.ripe_ns <= now_ns)
         self._unripe = tuple(v for v in everybody if v.ripe_ns > now_ns)
-        self._in_vain: dict[tuple[object, ...], int] = {}
+        self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
@@ -95,7 +95,7 @@ class Preempting:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
 
-    def _kind(self, job: Job, end_ns: int) -> tuple[object, ...]:
+    def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common that may send the same gangs away."""
         shut = avoided(job, self._state.tenants.restarts, self._now_ns)
         windows = self._outlook.calendar.kind(job, end_ns)

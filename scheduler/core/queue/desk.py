@@ -6,7 +6,7 @@ The stages that every job passes are those of `decide`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 from placement import hostset
@@ -28,6 +28,7 @@ from scheduler.core.queue.reserve import Outlook
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Allowance, Quotas
 from scheduler.core.tenancy.cells import highest
+from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.verdict import Hold, Verdict
 
 
@@ -51,6 +52,7 @@ class Desk:
             if limits.policy is Policy.CONSERVATIVE
             else Easy(self._outlook, self.quotas, limits.policy is Policy.FIFO)
         )
+        self._easy = self.rule if isinstance(self.rule, Easy) else None
         self.caps = Caps(self._outlook, self.quotas)
         self.preempting = Preempting(
             state, now_ns, limits, self.quotas, self._outlook, self.company, aim
@@ -64,7 +66,9 @@ class Desk:
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._started_hosts = 0
         self._room = free.bit_count()
-        self._opened: dict[tuple[object, ...], Allowance] = {}
+        # What is found for jobs of one kind, until somebody takes hosts.
+        self._opened: dict[Hashable, Allowance] = {}
+        self._waiting: dict[Hashable, tuple[int, int]] = {}
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
@@ -87,20 +91,39 @@ class Desk:
         return self.rule.is_done(self.free) and self.preempting.is_over(job)
 
     def _waits_again(self, job: Job) -> bool:
-        """Whether `job` waits as others before it do: quotas and reservations leave it too
-        little, and all that could come of asking further has been tried for them. Long
-        queues are mostly of such jobs."""
-        if len(job.sizes) > 1 or not isinstance(self.rule, Easy):
+        """Whether `job` waits as others before it do. Long queues are mostly of such jobs:
+        of one kind, a larger one waits as a smaller one did, unless a limit is for it alone."""
+        if self._easy is None or len(job.sizes) > 1:
             return False
         end_ns = self.end_ns(job)
+        kind = self._kind(job, end_ns)
+        least, most = self._waiting.get(kind, (job.needed, -1))
+        if least <= job.needed <= most:
+            return True
+        most = self._waits_up_to(job, end_ns, self._easy)
+        if job.needed <= most:
+            self._waiting[kind] = (job.needed, most)
+        return job.needed <= most
+
+    def _kind(self, job: Job, end_ns: int) -> Hashable:
+        """What jobs have in common to which a decision leaves the same hosts."""
+        first = self._first()
+        outlasts = first is not None and end_ns > first.start_ns
+        windows = self.calendar.kind(job, end_ns) if self._has_windows else None
+        return (job.tenant, job.priority, job.is_preemptible, job.strikes, outlasts, windows)
+
+    def _waits_up_to(self, job: Job, end_ns: int, rule: Easy) -> int:
+        """How large a job like `job` may be to wait without being asked further: quotas and
+        reservations leave it too little, and all that could come of it has been tried for
+        others. Less than it needs if it is to be asked."""
         allowed = self._open(job, end_ns)
-        if job.needed <= min(allowed.limit, self.rule.room(job, end_ns, allowed)):
-            return False
+        if job.needed <= min(allowed.limit, rule.room(job, end_ns, allowed)):
+            return 0
         if not self.preempting.is_in_vain(job, end_ns):
-            return False
-        if job.needed > allowed.limit:
-            return self.caps.has_waiting(allowed.whose)
-        return self.rule.is_settled(job)
+            return 0
+        if self.caps.has_waiting(allowed.whose):
+            return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0
+        return allowed.limit if rule.is_settled(job) else 0
 
     def verdicts(self) -> Iterator[Verdict]:
         """What becomes of every job of the queue, if all were decided at once."""
@@ -308,14 +331,14 @@ class Desk:
         self._room = self.free.bit_count()
         placement = noted(found)
         self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
-        if first is not None and isinstance(self.rule, Easy):
+        if first is not None and self._easy is not None:
             waiting = self._jobs[first.name]
             allowed = self.quotas.allowance(waiting, self.free)
-            self.rule.first = self._outlook.reservation(waiting, allowed, self.free)
+            self._easy.first = self._outlook.reservation(waiting, allowed, self.free)
         return placement
 
     def _first(self) -> Reservation | None:
-        return self.rule.first if isinstance(self.rule, Easy) else None
+        return None if self._easy is None else self._easy.first
 
     def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
         """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
@@ -351,6 +374,7 @@ class Desk:
         self.free &= ~hosts
         self._room = self.free.bit_count()
         self._opened.clear()
+        self._waiting.clear()
 
 
 def _narrowed(allowed: Allowance, hosts: HostSet) -> Allowance:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable
-from fnmatch import translate
-from functools import lru_cache, reduce
+from collections.abc import Hashable
+from functools import reduce
 from operator import or_
 
 from placement.hostset import HostSet
@@ -24,6 +23,8 @@ from scheduler.core.plan import Turn
 from scheduler.core.state import State
 from scheduler.core.windows.window import Booking, Leave, WindowKind
 
+_WILD = re.compile(r"[*?[]")
+
 
 class Calendar:
     """The windows of one state. Cost: O(windows) for each span and kind of job, nothing where
@@ -33,10 +34,12 @@ class Calendar:
         self._bookings = tuple(state.windows.values())
         self._tenants = state.tenants
         self._starts = sorted(b.window.start_ns for b in self._bookings)
-        patterns = (pattern for b in self._bookings for pattern in b.window.jobs)
-        self._is_named = _any_of(tuple(dict.fromkeys(patterns)))
-        self._strange: dict[tuple[str, str], tuple[Booking, ...]] = {}
-        self._closed: dict[tuple[int, str, str, int], HostSet] = {}
+        self._names = tuple(dict.fromkeys(n for b in self._bookings for n in b.window.jobs))
+        self._prefixes = tuple(_WILD.split(name, maxsplit=1)[0] for name in self._names)
+        self._strange: dict[tuple[str, str], int] = {}
+        self._groups: list[tuple[Booking, ...]] = []  # of windows that are closed to the same
+        self._closed: dict[tuple[int, int, int], HostSet] = {}
+        self._clearing = tuple(b for b in self._bookings if b.is_clearing)
         self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
@@ -58,27 +61,35 @@ class Calendar:
 
     def closing(self, job: Job, start_ns: int, end_ns: int) -> list[Booking]:
         """Windows that close hosts to a gang of `job` that would run from start to end."""
-        return [b for b in self._not_for(job) if b.overlaps(start_ns, end_ns)]
+        group = self._groups[self._group(job)]
+        return [b for b in group if b.overlaps(start_ns, end_ns)]
 
-    def kind(self, job: Job, end_ns: int) -> tuple[str, int]:
+    def kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs of a tenant that start at one moment have in common when the same windows
         close to them: thousands wait, and few are told apart by name and by length."""
-        name = job.spec.name
-        return name if self._is_named(name) else "", bisect_left(self._starts, end_ns)
+        length, name = bisect_left(self._starts, end_ns), job.spec.name
+        return (length, self._known_as(name)) if name.startswith(self._prefixes) else length
 
-    def _not_for(self, job: Job) -> tuple[Booking, ...]:
-        key = (job.tenant, job.name if self._is_named(job.name) else "")
+    def _known_as(self, name: str) -> str:
+        """The name where windows are for jobs of that name."""
+        return name if matches(self._names, name) else ""
+
+    def _group(self, job: Job) -> int:
+        """Which windows close to `job`, for most tenants the same."""
+        key = (job.tenant, self._known_as(job.name))
         found = self._strange.get(key)
         if found is None:
-            found = tuple(b for b in self._bookings if not self.is_for(b, job))
-            self._strange[key] = found
+            windows = tuple(b for b in self._bookings if not self.is_for(b, job))
+            if windows not in self._groups:
+                self._groups.append(windows)
+            found = self._strange[key] = self._groups.index(windows)
         return found
 
     def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
         """Their hosts, and those on probation."""
         if not self._bookings:
             return self.on_probation(job)
-        key = (start_ns, job.tenant, *self.kind(job, end_ns))
+        key = (start_ns, self._group(job), bisect_left(self._starts, end_ns))
         found = self._closed.get(key)
         if found is None:
             found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
@@ -101,25 +112,26 @@ class Calendar:
         overlapping = (b for b in self._bookings if b.overlaps(start_ns, end_ns))
         return reduce(or_, (b.hosts for b in overlapping if self.is_for(b, job)), 0)
 
+    def cleared(self) -> HostSet:
+        """Hosts that some gangs have to leave for windows that are open."""
+        return reduce(or_, (b.hosts for b in self._clearing), 0)
+
     def leaving(self, job: Job) -> tuple[HostSet, HostSet]:
         """Hosts of open windows that a gang of `job` leaves if other hosts take over, and
         those that it leaves in any case."""
         may, must = 0, 0
-        for booking in self._bookings:
-            if booking.state is WindowState.OPEN and not self.is_for(booking, job):
-                if booking.window.leave is Leave.REQUEUE:
-                    must |= booking.hosts
-                elif booking.window.leave is Leave.MOVE:
-                    may |= booking.hosts
-        return may | must, must
+        for booking in self._clearing:
+            if not self.is_for(booking, job):
+                may |= booking.hosts
+                must |= booking.hosts if booking.window.leave is Leave.REQUEUE else 0
+        return may, must
 
     def leave_text(self, job: Job) -> str:
         """The open windows that make a gang of `job` leave: `window rack-12 opened`."""
         titles = [
             booking.window.title
-            for booking in self._bookings
-            if booking.state is WindowState.OPEN
-            and booking.window.leave is Leave.REQUEUE
+            for booking in self._clearing
+            if booking.window.leave is Leave.REQUEUE
             and booking.hosts & job.held
             and not self.is_for(booking, job)
         ]
@@ -161,10 +173,3 @@ def next_edge_ns(state: State) -> int | None:
 def _edge_ns(booking: Booking) -> int:
     is_open = booking.state is WindowState.OPEN
     return booking.window.end_ns if is_open else booking.window.start_ns
-
-
-@lru_cache(maxsize=16)  # windows live for days, and each decision asks for the same names
-def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a name is one of these names or patterns: a test that remembers names."""
-    found = re.compile("|".join(map(translate, patterns)) or "(?!)").fullmatch
-    return lru_cache(maxsize=1 << 16)(lambda name: name in patterns or found(name) is not None)

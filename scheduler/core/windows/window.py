@@ -83,6 +83,11 @@ class Booking:
         """Whether nobody may use its hosts now."""
         return self.state is WindowState.OPEN and self.window.kind is WindowKind.MAINTENANCE
 
+    @property
+    def is_clearing(self) -> bool:
+        """Whether it makes gangs leave that it is not for."""
+        return self.state is WindowState.OPEN and self.window.leave is not Leave.WAIT
+
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
         return start_ns < self.window.end_ns and self.window.start_ns < end_ns
 
