@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -94,17 +93,3 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
     if job is None:  # pragma: no cover - an event always leaves its job at hand
         raise KeyError(name)
     return after, Change(after.version, event.time_ns, kind, job, after.loaded_fabric)
-
-
-def history(
-    state: State, events: Iterable[tuple[int, Event]], after_version: int
-) -> Iterator[Change]:
-    """Changes after `after_version`, from the events that follow `state`.
-
-    Cost: the fold of all those events, some 50 us each, since a change shows its job as
-    it was then.
-    """
-    for _, event in events:
-        state, change = follow(state, event)
-        if change is not None and change.version > after_version:
-            yield change

@@ -275,17 +275,38 @@ class Client(WindowMethods, HealthMethods):
     ) -> Iterator[service_pb2.WatchJobsResponse]:
         """Every change after `after_version` (None: from now on), across restarts of the
         server. Ends only by ServiceError, or when the caller stops reading."""
+
+        def stream(after: int | None) -> Any:
+            request = service_pb2.WatchJobsRequest(after_version=after, name=name)
+            return self._stub.WatchJobs(request)
+
+        return self._watch(stream, after_version)
+
+    def watch_hosts(
+        self, after_version: int | None = None, name: str = ""
+    ) -> Iterator[service_pb2.WatchHostsResponse]:
+        """Every change of hosts, or of one, or of those of a domain; as `watch_jobs`."""
+
+        def stream(after: int | None) -> Any:
+            request = service_pb2.WatchHostsRequest(after_version=after, name=name)
+            return self._stub.WatchHosts(request)
+
+        return self._watch(stream, after_version)
+
+    def _watch(self, open_stream: Callable[[int | None], Any], after: int | None) -> Iterator[Any]:
+        """What a stream says, opened again after the last whole change where it breaks."""
         failed = 0
         while True:
-            request = service_pb2.WatchJobsRequest(after_version=after_version, name=name)
-            stream = self._stub.WatchJobs(request)
+            stream = open_stream(after)
             try:
                 # Where a watch "from now on" began, so that it resumes there.
                 for key, value in stream.initial_metadata():
                     if key == "muster-version":
-                        after_version, failed = int(value), 0
+                        after, failed = int(value), 0
                 for change in stream:
-                    after_version, failed = change.version, 0
+                    if not getattr(change, "more", False):
+                        after = change.version
+                    failed = 0
                     yield change
             except grpc.RpcError as error:
                 failed += 1

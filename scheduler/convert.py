@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, assert_never
@@ -316,23 +315,7 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
     assert_never(answer)
 
 
-_SHOWN = 256  # changes whose messages are kept for those who watch a little later
-_shown: OrderedDict[int, tuple[Change, service_pb2.WatchJobsResponse]] = OrderedDict()
-
-
 def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
-    """Made once for all who watch, hence not to be changed."""
-    known = _shown.get(id(change))  # kept with its change, so that no other has its id
-    if known is not None:
-        return known[1]
-    message = _change_message(change)
-    _shown[id(change)] = change, message
-    if len(_shown) > _SHOWN:
-        _shown.popitem(last=False)
-    return message
-
-
-def _change_message(change: Change) -> service_pb2.WatchJobsResponse:
     job = job_to_proto(change.fabric, change.job, change.version, change.job.reason)
     return service_pb2.WatchJobsResponse(
         version=change.version,
@@ -370,7 +353,7 @@ def host_to_proto(
 ) -> host_pb2.Host:
     """`block`: which block of `holder` the host carries, None for a spare."""
     cordon = state.host(index).cordon
-    fabric, host = state.loaded_fabric, state.shown(index)
+    fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)
     return host_pb2.Host(
         name=fabric.hosts[index],
         state=_HOST_STATES[host.state],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scheduler.changes import follow
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.events import Event
+from scheduler.hostchanges import hosts_changed
 from scheduler.observe.instruments import Mark, Stage, Step
 
 Answer = tuple[Event, ...] | Rejected | Conflict
@@ -39,6 +40,7 @@ def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None)
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
         after, change = follow(state, event)
-        steps.append(Step(state, event, after, actor, mark, change))
+        hosts = hosts_changed(state, event, after)
+        steps.append(Step(state, event, after, actor, mark, change, hosts))
         state = after
     return steps

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any, Generic, TypeVar
 
 from scheduler.changes import Change
+from scheduler.hostchanges import HostsChange
+
+Told = TypeVar("Told", Change, HostsChange)
 
 
 class FellBehind(Exception):
@@ -17,12 +21,13 @@ class Closed(Exception):
     """The server stops; resume when it is back."""
 
 
-class Subscription:
-    """Changes published since this was made, for one reader."""
+class Subscription(Generic[Told]):
+    """Changes of one kind published since this was made, for one reader."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, kind: type[Told], depth: int) -> None:
+        self.kind: type[Told] = kind
         self._depth = depth
-        self._pending: deque[Change] = deque()
+        self._pending: deque[Told] = deque()
         self._wake = asyncio.Event()
         self._end: Exception | None = None
 
@@ -31,7 +36,7 @@ class Subscription:
         """Changes that the reader has yet to read."""
         return len(self._pending)
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: Told) -> None:
         """Queue one change; a reader that is too far behind is cut off. What it has not
         read is dropped, for it may never read: it resumes from the last that it has."""
         if len(self._pending) >= self._depth:
@@ -46,7 +51,7 @@ class Subscription:
         self._end = self._end or why
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Change]:
+    async def __aiter__(self) -> AsyncIterator[Told]:
         while True:
             while self._pending:
                 yield self._pending.popleft()
@@ -61,11 +66,12 @@ class Feed:
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: set[Subscription[Any]] = set()
         self._is_closed = False
 
-    def subscribe(self) -> Subscription:
-        subscription = Subscription(self._depth)
+    def subscribe(self, kind: type[Told]) -> Subscription[Told]:
+        """Changes of jobs, or of hosts."""
+        subscription = Subscription(kind, self._depth)
         if self._is_closed:
             subscription.end(Closed())
         self._subscriptions.add(subscription)
@@ -81,12 +87,13 @@ class Feed:
         """Changes that the slowest reader has yet to read."""
         return max((one.pending for one in tuple(self._subscriptions)), default=0)
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: Subscription[Any]) -> None:
         self._subscriptions.discard(subscription)
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: Change | HostsChange) -> None:
         for subscription in self._subscriptions:
-            subscription.offer(change)
+            if isinstance(change, subscription.kind):
+                subscription.offer(change)
 
     def cut_off(self) -> None:
         """End every subscription of now: they would miss changes."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from placement.errors import BadInput
 from scheduler import advice, convert, lists
-from scheduler.access.caller import caller, own_jobs
+from scheduler.access.caller import caller
 from scheduler.asking import (
     checked,
     counted_slots,
@@ -49,6 +48,7 @@ from scheduler.sparecalls import SpareCalls
 from scheduler.tidycalls import TidyCalls
 from scheduler.updates import update_from_proto
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
+from scheduler.watchcalls import WatchCalls
 from scheduler.windowcalls import WindowCalls
 from scheduler.writer import Writer
 
@@ -64,7 +64,12 @@ _FRESH = "was just submitted; the next decision looks at it"
 
 
 class SchedulerServicer(
-    SpareCalls, TidyCalls, WindowCalls, HealthCalls, service_pb2_grpc.SchedulerServiceServicer
+    SpareCalls,
+    TidyCalls,
+    WatchCalls,
+    WindowCalls,
+    HealthCalls,
+    service_pb2_grpc.SchedulerServiceServicer,
 ):
     """Answers UNAVAILABLE until `attach` gives it a writer: the log is being replayed."""
 
@@ -179,23 +184,6 @@ class SchedulerServicer(
     ) -> service_pb2.ListSlotsResponse:
         async with refusals(context):
             return await asyncio.to_thread(counted_slots, self._writer, request)
-
-    async def WatchJobs(
-        self, request: service_pb2.WatchJobsRequest, context: Context
-    ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
-        async with refusals(context):
-            writer = self._writer
-            newest = writer.state.version
-            after = request.after_version if request.HasField("after_version") else newest
-            if not 0 <= after <= newest:
-                raise invalid("after_version", f"must be 0 to {newest}, the newest version")
-            # Told at once, so that a caller knows from where on it misses nothing.
-            await context.send_initial_metadata((("muster-version", str(after)),))
-            async with aclosing(writer.watch(after)) as changes:
-                async for change in changes:
-                    is_own = own_jobs(writer.state)(change.job)
-                    if is_own and request.name in ("", change.job.name):
-                        yield convert.change_to_proto(change)
 
     async def ListTenants(
         self, request: service_pb2.ListTenantsRequest, context: Context

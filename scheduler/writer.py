@@ -22,13 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from scheduler.access.caller import actor
-from scheduler.changes import Change
 from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
 from scheduler.core.commands import Command
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
 from scheduler.entry import Answer, Entry, followed
-from scheduler.feed import Feed
+from scheduler.feed import Feed, Told
 from scheduler.keeper import Keeper, Retention
 from scheduler.mind import Mind
 from scheduler.observe.instruments import Instruments, Stage, Step
@@ -144,17 +143,17 @@ class Writer:
         answer, _ = await self._enter(Stage.COMMIT, check)
         return answer
 
-    async def watch(self, after_version: int) -> AsyncGenerator[Change, None]:
-        """Every change after `after_version`, for ever.
+    async def watch(self, kind: type[Told], after_version: int) -> AsyncGenerator[Told, None]:
+        """Every change of jobs or of hosts after `after_version`, for ever.
 
         Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
         """
         # From here on the feed has every later change, the log every earlier one.
-        subscription = self.feed.subscribe()
+        subscription = self.feed.subscribe(kind)
         joined = self._state.version
         try:
             if after_version < joined:
-                async for change in recorded(self._store, after_version, joined):
+                async for change in recorded(self._store, kind, after_version, joined):
                     yield change
             async for change in subscription:
                 yield change
@@ -302,8 +301,9 @@ class Writer:
 
     def _publish(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if step.change is not None:
-                self.feed.publish(step.change)
+            for change in (step.change, step.hosts):
+                if change is not None:
+                    self.feed.publish(change)
 
     def _checked(
         self, entry: Entry, state: State, now_ns: int

@@ -42,6 +42,7 @@ _RULES: Final = {
     "ListSlots": Rule(Role.VIEWER, tenant="tenant"),
     "Defragment": Rule(Role.OPERATOR),
     "WatchJobs": Rule(Role.VIEWER),
+    "WatchHosts": Rule(Role.VIEWER),
     "ListSpares": Rule(Role.VIEWER),
     "ListTenants": Rule(Role.VIEWER),
     "ListHosts": Rule(Role.VIEWER),

@@ -155,20 +155,29 @@ def watch(
         typer.Option(help="Begin after this version of the log, 0 for its beginning.", min=0),
     ] = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
+    hosts: Annotated[
+        bool, typer.Option("--hosts", help="Changes of hosts: of their state, not of who has them.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Only changes of this host, or of those of a domain.")
+    ] = "",
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Follow the changes of jobs, a line each, until Ctrl-C."""
+    """Follow the changes of jobs, or of hosts, a line each, until Ctrl-C."""
     import json
 
     from scheduler.cli import messages
 
+    of_hosts = hosts or bool(host)
+    if of_hosts and name:
+        raise typer.BadParameter("goes without --hosts and --host", param_hint="--job")
+    text: Any = messages.hosts_change_text if of_hosts else messages.change_text
     with connected(address) as client:
-        for change in client.watch_jobs(after, name):
-            if output is Format.JSON:
-                typer.echo(json.dumps(messages.to_mapping(change)))
-            else:
-                typer.echo(messages.change_text(change))
+        changes = client.watch_hosts(after, host) if of_hosts else client.watch_jobs(after, name)
+        for change in changes:
+            is_json = output is Format.JSON
+            typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
             sys.stdout.flush()
 
 

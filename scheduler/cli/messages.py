@@ -155,6 +155,16 @@ def change_text(change: service_pb2.WatchJobsResponse) -> str:
     return "  ".join([*parts, job.reason] if job.reason else parts)
 
 
+def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
+    """A line for each host."""
+    begin = f"{change.version}  {time_text(change.change_time)}"
+    rows = (
+        (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
+        for host in change.hosts
+    )
+    return "\n".join("  ".join(filter(None, (begin, *row))) for row in rows)
+
+
 def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
     head = ("NAME", "STATE", "SINCE", "JOB", "BLOCK", "REPORTS", "FAILURES", "REASON")
     rows = [

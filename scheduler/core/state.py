@@ -111,14 +111,18 @@ class State:
     def record(self, index: int) -> Record:
         return self.records.get(index, BLANK)
 
-    def shown(self, index: int) -> Host:
-        """The host as an operator sees it: one in service under maintenance is drained."""
+    def shown(self, index: int, runs_gang: bool | None = None) -> Host:
+        """The host as an operator sees it: one in service under maintenance is drained.
+
+        `runs_gang`: whether it does, where that is known; None: look.
+        """
         host = self.host(index)
         if host.state not in IN_SERVICE or not hostset.has(self.closed, index):
             return host
         found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
         booking = min(found, key=lambda b: b.since_ns)
-        now = HostState.DRAINING if self.runs_gang(index) else HostState.CORDONED
+        is_used = self.runs_gang(index) if runs_gang is None else runs_gang
+        now = HostState.DRAINING if is_used else HostState.CORDONED
         return Host(now, booking.since_ns, booking.window.title)
 
     def runs_gang(self, index: int) -> bool:

@@ -27,6 +27,7 @@ from scheduler.core import Job, State
 from scheduler.core.events import Event, HostMoved, HostSignalled, JobSubmitted
 from scheduler.core.finding import Find
 from scheduler.core.job import SECOND_NS
+from scheduler.hostchanges import HostsChange
 from scheduler.observe.incidents import Incidents
 from scheduler.observe.numbers import Counts, Histogram, Histograms
 from scheduler.observe.tally import Tally
@@ -79,7 +80,7 @@ class Mark:
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
-    None when another server wrote it. `change`: what it did to a job."""
+    None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts."""
 
     before: State
     event: Event
@@ -87,6 +88,7 @@ class Step:
     actor: str
     mark: Mark | None
     change: Change | None
+    hosts: HostsChange | None
 
 
 class Instruments:

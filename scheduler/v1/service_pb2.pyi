@@ -1051,6 +1051,81 @@ class ListHostsResponse(_message.Message):
 Global___ListHostsResponse: _TypeAlias = ListHostsResponse  # noqa: Y015
 
 @_typing.final
+class WatchHostsRequest(_message.Message):
+    """Asks for the changes of hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_VERSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    after_version: _builtins.int
+    """Changes after this version of the log, as in WatchJobs: 0 for all there ever were. OUT_OF_RANGE
+    when changes so old are no longer kept: list the hosts, then watch from the version of the
+    list. Unset: from now on.
+    """
+    name: _builtins.str
+    """Only changes of the host with this name, or of hosts in the domain with this name. Empty: of
+    all hosts.
+    """
+    def __init__(
+        self,
+        *,
+        after_version: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
+    _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_version) -> _WhichOneofReturnType__after_version | None: ...
+
+Global___WatchHostsRequest: _TypeAlias = WatchHostsRequest  # noqa: Y015
+
+@_typing.final
+class WatchHostsResponse(_message.Message):
+    """What one event changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGE_TIME_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log that this change made."""
+    more: _builtins.bool
+    """More hosts of this change follow, for it is a large one: resume from the version before it as
+    long as this is set.
+    """
+    @_builtins.property
+    def change_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_host_pb2.Host]:
+        """The hosts after the change, in the order of the fabric: those whose state, reason or cordon is
+        another.
+        """
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        change_time: _timestamp_pb2.Timestamp | None = ...,
+        hosts: _abc.Iterable[_host_pb2.Host] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "hosts", b"hosts", "more", b"more", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchHostsResponse: _TypeAlias = WatchHostsResponse  # noqa: Y015
+
+@_typing.final
 class CordonHostRequest(_message.Message):
     """Asks to keep new gangs off a host."""
 

@@ -100,6 +100,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListHostsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListHostsResponse.FromString,
                 _registered_method=True)
+        self.WatchHosts = channel.unary_stream(
+                '/scheduler.v1.SchedulerService/WatchHosts',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.WatchHostsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchHostsResponse.FromString,
+                _registered_method=True)
         self.CordonHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CordonHost',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CordonHostRequest.SerializeToString,
@@ -255,6 +260,14 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchHosts(self, request, context):
+        """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+        onwards. Who holds a host is a change of a job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CordonHost(self, request, context):
         """Keeps new gangs off a host; what runs there goes on.
         """
@@ -403,6 +416,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListHosts,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListHostsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListHostsResponse.SerializeToString,
+            ),
+            'WatchHosts': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchHosts,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchHostsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.WatchHostsResponse.SerializeToString,
             ),
             'CordonHost': grpc.unary_unary_rpc_method_handler(
                     servicer.CordonHost,
@@ -812,6 +830,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListHosts',
             scheduler_dot_v1_dot_service__pb2.ListHostsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListHostsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchHosts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/WatchHosts',
+            scheduler_dot_v1_dot_service__pb2.WatchHostsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.WatchHostsResponse.FromString,
             options,
             channel_credentials,
             insecure,

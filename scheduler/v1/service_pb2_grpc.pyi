@@ -65,6 +65,10 @@ class SchedulerServiceStub:
     """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
     """Lists hosts in the order of the fabric."""
+    WatchHosts: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]
+    """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+    onwards. Who holds a host is a change of a job.
+    """
     CordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]
     """Keeps new gangs off a host; what runs there goes on."""
     UncordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]
@@ -133,6 +137,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Lists tenants with their quotas and what they hold, parents before children."""
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Lists hosts in the order of the fabric."""
+    WatchHosts: _aio.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]  # type: ignore[assignment]
+    """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+    onwards. Who holds a host is a change of a job.
+    """
     CordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]  # type: ignore[assignment]
     """Keeps new gangs off a host; what runs there goes on."""
     UncordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]  # type: ignore[assignment]
@@ -276,6 +284,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListHostsResponse, _abc.Awaitable[_service_pb2.ListHostsResponse]]:
         """Lists hosts in the order of the fabric."""
+
+    @_abc_1.abstractmethod
+    def WatchHosts(
+        self,
+        request: _service_pb2.WatchHostsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchHostsResponse], _abc.AsyncIterator[_service_pb2.WatchHostsResponse]]:
+        """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+        onwards. Who holds a host is a change of a job.
+        """
 
     @_abc_1.abstractmethod
     def CordonHost(

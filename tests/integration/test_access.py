@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from scheduler.access.caller import Role
 from scheduler.access.door import Access, CannotListen
 from scheduler.access.keys import Reflection
 from scheduler.access.methods import METHODS
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from tests.secured import House
 from tests.serving import START_NS, create, refused, serving
@@ -29,8 +31,8 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 # Which methods each role may call beyond those of the roles before it. Written by hand:
 # the table in methods.py is held against it.
 GRANTED = {
-    "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs ListTenants ListHosts GetStatus"
-    " GetWindow ListWindows ListSpares",
+    "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
+    " GetStatus GetWindow ListWindows ListSpares",
     "submitter": "CreateJob UpdateJob CancelJob",
     "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " CreateWindow UpdateWindow DeleteWindow",
@@ -281,3 +283,26 @@ async def test_the_log_of_the_server_has_who_was_refused(
 
 def test_roles_are_the_four() -> None:
     assert [role.name.lower() for role in Role] == list(GRANTED)
+
+
+async def test_what_one_watcher_may_not_see_another_still_does(
+    tmp_path: Path, house: House
+) -> None:
+    """Watchers share messages; what is hidden from one must not be hidden from all."""
+    tenants = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
+    root, ada = house.token("root", "admin"), house.token("ada", "viewer", "nlp")
+    ask = service_pb2.WatchHostsRequest(after_version=0)
+    async with (
+        serving(tmp_path, access=house.access(), tenants=tenants) as served,
+        house.calling(served, root) as stub,
+        house.calling(served, ada) as bound,
+    ):
+        await stub.CreateJob(create("secret", 8))
+        while not (await stub.ListHosts(service_pb2.ListHostsRequest(job="secret"))).hosts:
+            await asyncio.sleep(0.01)
+        await stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+        seen = [(await anext(aiter(s.WatchHosts(ask)))).hosts[0] for s in (bound, stub)]
+    assert [(host.job, host.HasField("block")) for host in seen] == [
+        ("(hidden)", False),
+        ("secret", True),
+    ]

@@ -12,9 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.core import replay
+from scheduler.core import State, replay
 from scheduler.core.events import JobSubmitted
 from scheduler.feed import Feed, FellBehind
+from scheduler.hostchanges import HostsChange
 from scheduler.store import StoreError, open_store
 from scheduler.store.sqlite import SqliteStore
 from tests.build import spec
@@ -180,9 +181,10 @@ async def test_a_retry_after_the_caller_went_away_is_the_same_job(
 
 async def test_a_watcher_that_never_reads_holds_no_memory() -> None:
     feed = Feed(depth=10)
-    subscription = feed.subscribe()
+    subscription = feed.subscribe(HostsChange)
+    change = HostsChange(1, 0, (), State.empty())
     for _ in range(1_000):
-        feed.publish(None)  # type: ignore[arg-type]
+        feed.publish(change)
         assert subscription.pending <= 10
     assert subscription.pending == 0
     with pytest.raises(FellBehind):

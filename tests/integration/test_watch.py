@@ -10,8 +10,19 @@ from random import Random
 import grpc
 import pytest
 
-from scheduler.v1 import service_pb2
-from tests.serving import CANCELLED, QUEUED, RUNNING, Served, create, error_of, serving, slow_disk
+from scheduler import watchcalls
+from scheduler.v1 import host_pb2, service_pb2, window_pb2
+from tests.serving import (
+    CANCELLED,
+    QUEUED,
+    RUNNING,
+    START_NS,
+    Served,
+    create,
+    error_of,
+    serving,
+    slow_disk,
+)
 
 Seen = tuple[int, str, str]
 
@@ -195,3 +206,81 @@ async def test_streams_cut_off_at_random_and_resumed_have_neither_gap_nor_repeat
         whole = await _read(served, len(seen), after_version=0)
     assert seen == whole
     assert len(seen) > len(names)
+
+
+HostSeen = tuple[int, dict[str, str]]
+
+
+def _hosts_seen(change: service_pb2.WatchHostsResponse) -> HostSeen:
+    states = {h.name: host_pb2.HostState.Name(h.state)[len("HOST_STATE_") :] for h in change.hosts}
+    return (change.version, states)
+
+
+async def _read_hosts(served: Served, count: int, **request: object) -> list[HostSeen]:
+    """The next `count` messages about hosts."""
+    stream = served.stub.WatchHosts(service_pb2.WatchHostsRequest(**request))  # type: ignore[arg-type]
+    seen = []
+    async for change in stream:
+        seen.append(_hosts_seen(change))
+        if len(seen) == count:
+            stream.cancel()
+            return seen
+    raise AssertionError("the stream ended")
+
+
+HOST_LIFE = [
+    (6, {"z0-r0-h0": "FAILED"}),
+    (8, {"z1-r0-h0": "CORDONED"}),
+    (10, {"z0-r0-h0": "HEALTHY"}),
+]
+
+
+async def _host_life(served: Served) -> None:
+    await _some_life(served)
+    await served.stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="repaired"))
+
+
+async def test_a_watch_of_hosts_sees_live_what_a_replay_sees(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        live = asyncio.create_task(_read_hosts(served, 3, after_version=1))
+        await _host_life(served)
+        assert await live == HOST_LIFE
+    async with serving(tmp_path) as served:
+        assert await _read_hosts(served, 3, after_version=0) == HOST_LIFE
+
+
+@pytest.mark.parametrize("after", [5, 6, 9])
+async def test_a_resumed_watch_of_hosts_has_neither_gap_nor_repeat(
+    tmp_path: Path, after: int
+) -> None:
+    expected = [seen for seen in HOST_LIFE if seen[0] > after]
+    async with serving(tmp_path) as served:
+        await _host_life(served)
+        assert await _read_hosts(served, len(expected), after_version=after) == expected
+
+
+async def test_a_watch_of_a_domain_leaves_out_the_others(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await _host_life(served)
+        assert await _read_hosts(served, 1, after_version=0, name="z1") == HOST_LIFE[1:2]
+        nobody = served.stub.WatchHosts(service_pb2.WatchHostsRequest(name="z9"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(nobody))
+    assert error_of(caught.value).reason == "NOT_FOUND"
+
+
+async def test_a_window_is_told_of_in_as_many_messages_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchcalls, "MOST_HOSTS", 3)
+    window = window_pb2.Window(name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, hosts=["z0"])
+    window.start_time.FromNanoseconds(START_NS)
+    window.end_time.FromNanoseconds(START_NS + 3_600 * 10**9)
+    async with serving(tmp_path) as served:
+        stream = served.stub.WatchHosts(service_pb2.WatchHostsRequest(after_version=1))
+        await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+        first, rest = await anext(aiter(stream)), await anext(aiter(stream))
+        stream.cancel()
+    assert (len(first.hosts), first.more, len(rest.hosts), rest.more) == (3, True, 1, False)
+    assert first.version == rest.version
+    assert {host.reason for host in (*first.hosts, *rest.hosts)} == {"window w"}

@@ -77,12 +77,12 @@ async def answer(stub: Any, method: str, request: Any) -> tuple[str, str]:
         return found.code.name, f"{found.reason} {found.message} {found.fields}"
 
 
-async def watched(stub: Any) -> str:
-    stream = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
-    seen = []
+async def watched(stream: Any) -> str:
+    seen: list[str] = []
     try:
         async with asyncio.timeout(0.1):
-            seen = [str(change) async for change in stream]
+            async for change in stream:
+                seen.append(str(change))
     except TimeoutError:
         stream.cancel()
     return "".join(seen)
@@ -99,13 +99,17 @@ async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
                 await root.CreateJob(create(name, hosts, tenant=of))
                 if cancelled:
                     await root.CancelJob(service_pb2.CancelJobRequest(name=name))
+            await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
         async with house.calling(served, bound) as stub:
             told = [await answer(stub, *asked) for asked in looking()]
             for name in mine:
                 told += [await answer(stub, "ExplainJob", naming(name)[4][1])]
                 told += [await answer(stub, "GetJob", naming(name)[0][1])]
                 assert told[-1][0] == "OK"
-            told.append(("OK", await watched(stub)))
+            jobs = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
+            hosts = stub.WatchHosts(service_pb2.WatchHostsRequest(after_version=0))
+            told += [("OK", await watched(jobs)), ("OK", told_of := await watched(hosts))]
+            assert "HOST_STATE_CORDONED" in told_of
             for name in others:
                 for theirs, nobodys in zip(naming(name), naming(ABSENT), strict=True):
                     found = await answer(stub, *theirs)
