@@ -18,11 +18,12 @@ in place of the majority.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from scheduler.layers import Handler, remade
 from scheduler.refusal import invalid, not_caught_up, refusals
 from scheduler.replica import Replica
 from scheduler.writer import Writer
@@ -34,7 +35,7 @@ PATIENCE_S = 5.0
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Freshness(grpc.aio.ServerInterceptor):
+class Freshness:
     """Until `attach` it lets everything pass. `service`: full name of the one it is for."""
 
     def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
@@ -47,27 +48,11 @@ class Freshness(grpc.aio.ServerInterceptor):
         """`replica` None: the server has its store alone."""
         self._writer, self._replica = writer, replica
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[Any], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(self._prefix):
+    def around(self, method: str, handler: Handler) -> Handler:
+        if not method.startswith(self._prefix):
             return handler
-        if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(
-                self._unary(handler.unary_unary),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(
-                self._stream(handler.unary_stream),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return handler
+        is_stream = handler.unary_stream is not None
+        return remade(handler, self._stream if is_stream else self._unary)
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:

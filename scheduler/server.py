@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement.fabric import Fabric
 from scheduler.access.caller import SERVER, Caller, Role, act_for
@@ -23,8 +23,8 @@ from scheduler.core.commands import LoadHealth, LoadTenants
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
 from scheduler.healthfiles.policyfile import load_health
-from scheduler.interceptors import Once
 from scheduler.keeper import Retention
+from scheduler.layers import Layered, Unknown
 from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
@@ -128,9 +128,12 @@ async def _serve(
         checks = health.aio.HealthServicer()
         freshness = Freshness(SERVICE)
         door = Door(settings.access, lambda: servicer.state, settings.clock)
-        around = Once((Around(gauges.instruments), door.guard, freshness))
-        server = grpc.aio.server(interceptors=[around], options=(*_OPTIONS, *door.options))
-        address = _bind(server, servicer, checks, door, settings.listen)
+        around = Around(gauges.instruments)
+        server = grpc.aio.server(options=(*_OPTIONS, *door.options))
+        layered = Layered(server, (around, door.guard, freshness))
+        _register(layered, servicer, checks, has_reflection=door.has_reflection)
+        server.add_generic_rpc_handlers((Unknown(around.unknown),))
+        address = door.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
@@ -250,20 +253,19 @@ async def _reload_tenants(path: str, writer: Writer) -> None:
         log.warning("%s: %s", path, "taken" if answer else "nothing has changed")
 
 
-def _bind(
-    server: grpc.aio.Server,
+def _register(
+    server: Any,  # as much of one as generated code uses
     servicer: SchedulerServicer,
     checks: health.aio.HealthServicer,
-    door: Door,
-    listen: str,
-) -> str:
-    """Register everything and take the address; the address that was taken."""
+    *,
+    has_reflection: bool,
+) -> None:
     service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    if door.has_reflection:
+    if has_reflection:
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-    return door.open(server, listen)
+        about = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(about, server)
 
 
 async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:

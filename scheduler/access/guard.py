@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.caller import ANYBODY, Caller, act_for
@@ -23,14 +22,13 @@ from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, Rule
 from scheduler.access.screen import Screen
+from scheduler.layers import Handler, remade
 from scheduler.refusal import Refused, denied, refusals
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 log = logging.getLogger("muster.access")
 
 
-class Guard(grpc.aio.ServerInterceptor):
+class Guard:
     """`identify`: anybody when callers are not asked who they are.
 
     `rules`: by full name of the method, as in methods.METHODS.
@@ -51,16 +49,8 @@ class Guard(grpc.aio.ServerInterceptor):
         self._streams = Streams(limits)
         self._rate = Rate(limits, clock)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = handler_call_details.method
-        return _wrapped(handler, lambda inner: self._around(method, inner))
+    def around(self, method: str, handler: Handler) -> Handler:
+        return remade(handler, lambda inner: self._around(method, inner))
 
     def _around(self, method: str, inner: Any) -> Any:
         """`inner` with the guard before and behind it, of the same kind as `inner`."""
@@ -139,15 +129,3 @@ def _log_refusal(method: str, who: Caller | None, context: Context, refused: Ref
         *(method, name, peer, refused.message, refused.code.name),
         extra=fields,
     )
-
-
-def _wrapped(handler: Handler, around: Callable[[Any], Any]) -> Handler:
-    """The handler, whichever of gRPC's four kinds it is of, with `around` its function."""
-    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
-        if (inner := getattr(handler, kind)) is not None:
-            make = getattr(grpc, f"{kind}_rpc_method_handler")
-            made: Handler = make(
-                around(inner), handler.request_deserializer, handler.response_serializer
-            )
-            return made
-    return handler

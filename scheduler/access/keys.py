@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 
 from scheduler.jobkeys import Count, Keys, Number
+
+_ENTRY_BYTES = 6  # of a map at least: tag and length of it, of its key and of its value
 
 
 class Reflection(StrEnum):
@@ -33,3 +36,9 @@ class CallLimits(Keys):
     streams: Count = 4_000
     streams_per_caller: Count = 500
     calls_per_s: Number = 0
+
+    @cached_property
+    def harmless_bytes(self) -> int:
+        """Nothing is too long in a request that takes no more than this."""
+        of_maps = min(self.label_bytes, self.label_count * _ENTRY_BYTES)
+        return min(self.text_bytes, self.list_entries, of_maps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -15,9 +15,9 @@ import grpc
 
 from scheduler.access.caller import caller
 from scheduler.core.job import SECOND_NS
+from scheduler.layers import Handler, remade
 from scheduler.observe.instruments import Instruments
 
-Handler = Any  # grpc.RpcMethodHandler; its attributes are not in the stubs
 Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN = "unknown"
@@ -25,54 +25,42 @@ UNKNOWN = "unknown"
 log = logging.getLogger("muster.rpc")
 
 
-class Around(grpc.aio.ServerInterceptor):
-    """The outermost interceptor, so that refusals of those inside count as well."""
+class Around:
+    """The outermost layer, so that refusals of those inside count as well."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None:  # gRPC itself says UNIMPLEMENTED; the name is the caller's
-            self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
-            return None
-        method = short_name(str(handler_call_details.method))
+    def around(self, method: str, handler: Handler) -> Handler:
+        name = short_name(method)
         if handler.unary_unary and inspect.iscoroutinefunction(handler.unary_unary):
-            return self._unary(method, handler)
-        return self._streaming(method, handler)
+            return remade(handler, lambda inner: self._unary(name, inner))
+        if inspect.isasyncgenfunction(handler.unary_stream or handler.stream_stream):
+            return remade(handler, lambda inner: self._streaming(name, inner))
+        return handler  # health's watch answers by itself
 
-    def _unary(self, method: str, handler: Handler) -> Handler:
+    def unknown(self) -> None:
+        """Somebody called what is no method: its name is the caller's, and not kept."""
+        self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
+
+    def _unary(self, method: str, inner: Any) -> Any:
         async def around(request: Any, context: Context) -> Any:
             call = _Call(self._instruments, method, request, context)
             with call:
-                call.answer = await handler.unary_unary(request, context)
+                call.answer = await inner(request, context)
                 return call.answer
 
-        return grpc.unary_unary_rpc_method_handler(
-            around, handler.request_deserializer, handler.response_serializer
-        )
+        return around
 
-    def _streaming(self, method: str, handler: Handler) -> Handler:
+    def _streaming(self, method: str, inner: Any) -> Any:
         """Streams of answers, to one request or to many."""
-        inner = handler.unary_stream or handler.stream_stream
-        if inner is None or not inspect.isasyncgenfunction(inner):
-            return handler  # health's watch answers by itself
 
         async def around(request: Any, context: Context) -> AsyncIterator[Any]:
             with _Call(self._instruments, method, None, context, is_timed=False):
                 async for answer in inner(request, context):
                     yield answer
 
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if handler.unary_stream
-            else grpc.stream_stream_rpc_method_handler
-        )
-        return make(around, handler.request_deserializer, handler.response_serializer)
+        return around
 
 
 def short_name(path: str) -> str:

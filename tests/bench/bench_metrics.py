@@ -71,11 +71,13 @@ def _measure_nothing(server: Any) -> None:
     """Take all instruments out of a server, as if nobody had thought of them."""
     from scheduler.observe.instruments import Instruments, Mark
 
-    class Through(grpc.aio.ServerInterceptor):
+    class Through:
         def __init__(self, _: object) -> None: ...
 
-        async def intercept_service(self, continuation: Any, details: Any) -> Any:
-            return await continuation(details)
+        def around(self, _: str, handler: Any) -> Any:
+            return handler
+
+        def unknown(self) -> None: ...
 
     mark, nothing = Mark(0, None), nullcontext()
     quiet: dict[str, Any] = {

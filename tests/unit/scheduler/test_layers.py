@@ -1,0 +1,61 @@
+"""Layers around the methods of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.layers import Layered, Unknown, remade
+
+
+class _Server:
+    """What a gRPC server is told of methods."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Any] = {}
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        self.handlers |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
+
+
+class _Named:
+    """Writes its name around what a method answers, and counts what it wraps."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.wrapped: list[str] = []
+
+    def around(self, method: str, handler: Any) -> Any:
+        self.wrapped.append(method)
+        return remade(handler, lambda inner: lambda *call: f"{self.name}({inner(*call)})")
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream", "stream_unary", "stream_stream"])
+def test_the_first_is_the_outermost_whatever_the_kind(kind: str) -> None:
+    server: Any = _Server()
+    handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
+    layered = Layered(server, [_Named("a"), _Named("b")])
+    layered.add_registered_method_handlers("s", {"One": handler})
+    made = server.handlers["/s/One"]
+    assert getattr(made, kind)("x", None) == "a(b(x))"
+    assert (made.request_deserializer, made.response_serializer) == (len, str)
+
+
+def test_a_method_is_wrapped_once_and_by_its_full_name() -> None:
+    server: Any = _Server()
+    layer = _Named("a")
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+    Layered(server, [layer]).add_registered_method_handlers("s", {"One": handler, "Two": handler})
+    for _ in range(3):
+        server.handlers["/s/One"].unary_unary("x", None)
+    assert layer.wrapped == ["/s/One", "/s/Two"]
+
+
+def test_what_nobody_registered_is_told_and_not_answered() -> None:
+    told: list[int] = []
+    unknown = Unknown(lambda: told.append(1))
+    details: Any = None
+    assert unknown.service(details) is None
+    assert told == [1]
