@@ -137,7 +137,8 @@ def _updated(state: State, event: JobUpdated) -> State:
     updated = owned(updated, state.tenants)
     changed = remade(state, jobs=_with(state.jobs, job.name, updated))
     if job.state is not JobState.QUEUED:
-        return changed
+        minding = tuple(name for name in state.running if changed.jobs[name].minds)
+        return remade(changed, minding=minding)
     less = remade(changed, queue=_unqueued(state, job))
     has_moved = remade(updated, spec=job.spec, update_ns=job.update_ns) != job
     is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
@@ -175,6 +176,7 @@ def _started(state: State, event: JobStarted) -> State:
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
+        minding=(*state.minding, job.name) if job.minds else state.minding,
         held=state.held | running.held,
         accounts=charged(state, job.tenant, _size(running), event.time_ns),
         reserved=_unreserved(state, job.name),
@@ -280,6 +282,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         queue=_queued(state, queued),
         running=_less(state.running, job.name),
         stopped=_less(state.stopped, job.name),
+        minding=_less(state.minding, job.name),
         held=state.held & ~job.held,
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
@@ -310,6 +313,7 @@ def _ended(state: State, event: JobEnded) -> State:
         queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
         running=_less(state.running, job.name),
         stopped=_less(state.stopped, job.name),
+        minding=_less(state.minding, job.name),
         ended=ended,
         held=state.held & ~job.held,
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
@@ -341,4 +345,7 @@ def _unreserved(state: State, name: str) -> Mapping[str, int]:
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return tuple([other for other in names if other != name])
+    if name not in names:
+        return names
+    at = names.index(name)
+    return names[:at] + names[at + 1 :]

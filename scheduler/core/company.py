@@ -17,7 +17,6 @@ from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.request import ANYWHERE, Constraints, Placement, Request
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_by, matches
 from scheduler.core.state import State
 
@@ -31,7 +30,7 @@ class Company:
         self._state = state
         self._wanting = [
             name
-            for name in state.running
+            for name in state.minding
             if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
         ]
         # Most decisions ask nobody who holds what: it is found when somebody does.
@@ -68,7 +67,7 @@ class Company:
     def _parties(self) -> dict[str, Party]:
         """Who holds which hosts, in order of start."""
         if self._found is None:
-            jobs = self._state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+            jobs = self._state.holding
             self._found = {j.name: Party(j.name, j.spec.neighbours, j.held) for j in jobs}
             changes, self._since = self._since, []
             for change in changes:
@@ -160,7 +159,7 @@ class Company:
 
     def near(self, wants: Neighbours) -> HostSet:
         """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
-        party = self._parties.get(wants.near)
+        party = self._parties.get(wants.near) if wants.near else None
         return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
 
     def noted(self, wants: Neighbours, placement: Placement) -> Placement:

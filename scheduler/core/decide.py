@@ -88,8 +88,8 @@ def _is_idle(state: State) -> bool:
     that is not full."""
     if state.queue or state.stopped:
         return False
-    running = map(state.jobs.__getitem__, state.running)
-    return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in running)
+    minding = map(state.jobs.__getitem__, state.minding)
+    return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in minding)
 
 
 def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from placement.hostset import HostSet
 from placement.place import place
 from placement.request import Placement
+from placement.spares import BY_DEFAULT
 from placement.taste import INDIFFERENT, Taste
 from scheduler.core.job import Job
 from scheduler.core.policy import Limits
@@ -28,7 +29,7 @@ def placing(state: State, limits: Limits) -> Find:
         answer = place(
             *(fabric, free, job.request, limits.place),
             most_spares=spares,
-            sizing=pools.for_placing(),
+            sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
             taste=large if job.gang_hosts >= state.health.large_hosts else INDIFFERENT,
         )
         return answer if isinstance(answer, Placement) else None

@@ -131,12 +131,19 @@ class Job:
         return self.spec.checkpoint.costs(usual)
 
     @property
+    def minds(self) -> bool:
+        """Whether it wants more than hosts for its gang: another size, spares, or a say in who
+        lies beside it. Most jobs of most clusters do not, and decisions pass them over."""
+        spec = self.spec
+        return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.neighbours != ANYBODY
+
+    @property
     def name(self) -> str:
         return self.spec.name
 
     @property
     def held(self) -> HostSet:
-        return _set_of(self.hosts + self.spares)
+        return _set_of(self.hosts, self.spares)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -145,5 +152,5 @@ class Job:
 
 
 @lru_cache(maxsize=4_096)  # decisions ask again and again for the hosts of the same gangs
-def _set_of(hosts: tuple[int, ...]) -> HostSet:
-    return hostset.of(hosts)
+def _set_of(hosts: tuple[int, ...], spares: tuple[int, ...]) -> HostSet:
+    return hostset.of(hosts + spares)

@@ -41,7 +41,7 @@ class State:
 
     `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
     names of those that hold hosts, in order of start. `stopped`: those among them that
-    a failure interrupted.
+    a failure interrupted; `minding`: those that want more than hosts for their gang.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
     `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
@@ -61,6 +61,7 @@ class State:
     queue: Sequence[str] = Names()
     running: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
+    minding: tuple[str, ...] = ()
     ended: Mapping[str, Job] = field(default_factory=Overlay)
     hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
@@ -148,6 +149,11 @@ class State:
             return None
         live = self.jobs.get(done.what.removeprefix("submit "))
         return live if live and live.uid == done.uid else self.ended.get(done.uid)
+
+    @property
+    def holding(self) -> Iterator[Job]:
+        """Jobs that hold hosts, in order of start."""
+        return map(self.jobs.__getitem__, self.running)
 
     def in_state(self, *states: JobState) -> Iterator[Job]:
         """Jobs in these states, in order of start; of submission when QUEUED is among them."""

@@ -67,10 +67,11 @@ def growths(
 
 def _growable(state: State) -> list[Job]:
     """Gangs that run whole, below their largest size."""
+    minding = map(state.jobs.__getitem__, state.minding)
     return [
         job
-        for job in state.in_state(JobState.RUNNING)
-        if is_smaller(job) and not job.held & state.out_of_service
+        for job in minding
+        if job.state is JobState.RUNNING and is_smaller(job) and not job.held & state.out_of_service
     ]
 
 

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import attrgetter, or_
+from typing import NamedTuple
 
 from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from scheduler.core.company import Company, is_bound
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Reservation
 from scheduler.core.policy import Limits, expected_end_ns, time_limit_ns
 from scheduler.core.state import State
@@ -31,9 +30,9 @@ from scheduler.core.tenancy.quota import Book, domain_masks
 from scheduler.core.windows.calendar import Calendar
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy."""
+class Release(NamedTuple):
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy.
+    Order: first end first, then by name."""
 
     end_ns: int
     name: str
@@ -44,17 +43,17 @@ class Release:
 
 def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
     """One for each gang that holds hosts, first end first. Cost: O(hosts held)."""
-    found = [
+    healthy = ~state.unhealthy
+    return sorted(
         Release(
             expected_end_ns(job, now_ns, limits),
-            job.name,
+            job.spec.name,
             job.tenant,
             len(job.hosts) + len(job.spares),
-            job.held & ~state.unhealthy,
+            job.held & healthy,
         )
-        for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-    ]
-    return sorted(found, key=attrgetter("end_ns", "name"))
+        for job in state.holding
+    )
 
 
 class Outlook:
@@ -97,7 +96,7 @@ class Outlook:
 
     def ends(self) -> list[Release]:
         """First end first."""
-        return sorted([*self._still_running(), *self._started], key=attrgetter("end_ns", "name"))
+        return sorted([*self._still_running(), *self._started])
 
     def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out
@@ -152,16 +151,18 @@ class Outlook:
         returns = self.calendar.returns(self._now_ns)
         windows = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
         gangs = self.ends()
-        return sorted([*gangs, *windows], key=attrgetter("end_ns", "name")) if windows else gangs
+        return sorted([*gangs, *windows]) if windows else gangs
 
     def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
         """Each moment at which gangs or windows end, with the free hosts and quotas after
         it; what pending windows close is still among the hosts."""
-        book = self._quotas.book.copy()
+        is_open, book = self._quotas.is_open, self._quotas.book
+        if not is_open:
+            book = book.copy()
         for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
-                if gang.held and not self._quotas.is_open:
+                if gang.held and not is_open:
                     book.take(gang.tenant, -gang.held)
             yield end_ns, free, book
 

@@ -17,7 +17,6 @@ from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.spares import Sizing
 from scheduler.core.job import Job
-from scheduler.core.lifecycle import JobState
 from scheduler.core.spares.faults import sizing
 from scheduler.core.state import State
 from scheduler.core.tenancy.quota import domain_masks
@@ -47,7 +46,7 @@ class Pools:
     @cached_property
     def jobs(self) -> list[Job]:
         """Gangs with `spares: auto` that hold hosts, most important first."""
-        found = self.state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        found = map(self.state.jobs.__getitem__, self.state.minding)
         return sorted((j for j in found if j.spec.request.spares.is_auto), key=lambda j: j.order)
 
     @cached_property

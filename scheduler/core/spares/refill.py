@@ -42,9 +42,9 @@ class Room(Protocol):
 
 
 def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refill, ...]:
-    """Spares that change hands between jobs and nobody. Cost: O(hosts held), O(gangs) where
+    """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
     none wants spares."""
-    gangs = map(state.jobs.__getitem__, state.running)
+    gangs = map(state.jobs.__getitem__, state.minding)
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
     pools = Pools(state)

@@ -13,7 +13,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 from scheduler.core.tenancy.cells import kept_hosts
-from scheduler.core.tenancy.quota import UNLIMITED, Book, nodes
+from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book, nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,11 @@ class Quotas:
     def __init__(self, state: State, can_take_back: bool = True) -> None:
         self._tenants, self._fabric = state.tenants, state.loaded_fabric
         self._by_name = nodes(state.tenants, state.loaded_fabric)
-        self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in self._by_name.values())
-        held = {name: account.held for name, account in state.accounts.items() if account.held}
-        self.book = Book(self._by_name, held)
+        self.book = empty_book(state.tenants, state.loaded_fabric).copy()
+        self.is_open = self.book.is_open
+        for name, account in state.accounts.items():
+            if account.held:
+                self.book.take(name, account.held)
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
         self._unhealthy = state.unhealthy
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open

@@ -9,7 +9,7 @@ from placement.request import Infeasible, Request
 from scheduler.core.job import JobSpec
 from scheduler.core.state import State
 from scheduler.core.tenancy.ledger import level_of, tenant_of
-from scheduler.core.tenancy.quota import Book, nodes
+from scheduler.core.tenancy.quota import empty_book
 from scheduler.core.tenancy.tenants import Tenants
 
 
@@ -55,7 +55,7 @@ def beyond_quota(state: State, spec: JobSpec) -> str | None:
     gang = least_request(fabric, spec).hosts_needed(fabric.gpus_per_host)
     needed = gang + spec.request.spares.required(gang)
     tenant = tenant_of(spec, tenants)
-    empty = Book(nodes(tenants, fabric), {})
+    empty = empty_book(tenants, fabric)
     most, whose = empty.headroom(tenant)
     if needed > most:
         return f"needs {needed:,} hosts; the limit of tenant {whose} is {most:,}"

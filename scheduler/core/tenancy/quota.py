@@ -117,10 +117,14 @@ def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
 
 
 class Book:
-    """Who holds how many hosts. Mutable: a decision writes its own starts into a copy."""
+    """Who holds how many hosts. Mutable: a decision writes its own starts into a copy.
+
+    `is_open`: nobody is promised or denied anything.
+    """
 
     def __init__(self, by_name: Mapping[str, Node], held_by_leaf: Mapping[str, int]) -> None:
         self._nodes = by_name
+        self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in by_name.values())
         self.held = dict.fromkeys(by_name, 0)
         self._promise = dict.fromkeys(by_name, 0)
         self.promised = 0  # to all tenants together
@@ -132,7 +136,7 @@ class Book:
 
     def copy(self) -> Book:
         other: Book = Book.__new__(Book)
-        other._nodes = self._nodes
+        other._nodes, other.is_open = self._nodes, self.is_open
         other.held = self.held.copy()
         other._promise = self._promise.copy()
         other._below = self._below.copy()
@@ -214,3 +218,9 @@ class Book:
             else:
                 high = middle - 1
         return low
+
+
+@lru_cache(maxsize=8)
+def empty_book(tenants: Tenants, fabric: Fabric) -> Book:
+    """Nobody holds anything. Not to be written into: it is made once."""
+    return Book(nodes(tenants, fabric), {})
