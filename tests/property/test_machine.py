@@ -206,6 +206,7 @@ def check_state(state: State) -> None:
     assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
     stopped = [job.name for job in jobs if job.state is JobState.INTERRUPTED]
     assert sorted(state.stopped) == sorted(stopped)
+    assert state.minding == tuple(name for name in state.running if state.jobs[name].minds)
     # only a gang keeps a host draining
     assert state.unhealthy == hostset.of(state.hosts)
     for index, host in state.hosts.items():
