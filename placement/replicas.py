@@ -183,6 +183,19 @@ def replicas_on(request: Request, gpus_per_host: int, block: int) -> tuple[int, 
     return tuple(np.unique(ranks // p.stride("dp") % p.dp).tolist())
 
 
+def ranks_inside(
+    request: Request, fabric: Fabric, hosts: Sequence[int], within: HostSet
+) -> list[int]:
+    """For each replica of a gang on `hosts`, in block order, how many of its ranks lie on
+    hosts of `within`. Cost: O(ranks)."""
+    p, gpus = request.parallelism, fabric.gpus_per_host
+    is_inside = hostset.to_mask(within, fabric.host_count)[np.asarray(hosts)]
+    rank = np.arange(p.world_size)
+    replica = rank // p.stride("dp") % p.dp
+    found: list[int] = np.bincount(replica[is_inside[rank // gpus]], minlength=p.dp).tolist()
+    return found
+
+
 STAY = 1e9  # a slack so large that no cut is a reason to move
 
 

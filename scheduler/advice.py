@@ -93,6 +93,7 @@ def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
         passing_time_limit_s=reason.passes_s or 0,
         preempts=reason.preempts,
         preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
+        shrinks=[advice_pb2.Shrink(job=shrink.name, dp=shrink.dp) for shrink in reason.shrinks],
     )
 
 

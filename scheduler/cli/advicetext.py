@@ -52,9 +52,12 @@ def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
         rows.append(("reserved in", ", ".join(reason.reserved_in)))
     if reason.waits_for:
         rows.append(("waits for", ", ".join(reason.waits_for)))
+    when = f" at {time_text(reason.preempt_time)}" if reason.HasField("preempt_time") else ""
     if reason.preempts:
-        when = f" at {time_text(reason.preempt_time)}" if reason.HasField("preempt_time") else ""
         rows.append(("preempts", ", ".join(reason.preempts) + when))
+    if reason.shrinks:
+        sizes = ", ".join(f"{shrink.job} to dp {shrink.dp:,}" for shrink in reason.shrinks)
+        rows.append(("shrinks", sizes + when))
     return rows
 
 

@@ -156,8 +156,10 @@ def _reserved(state: State, event: JobsReserved) -> State:
 def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
+    size = job.on(len(event.hosts))
     running = remade(
-        job.on(len(event.hosts)),
+        size,
+        start_dp=size.dp,
         state=after(JOB_MOVES, job.state, JobMove.START),
         attempt=event.attempt,
         start_ns=event.time_ns,

@@ -14,6 +14,7 @@ from placement.hostset import HostSet
 from scheduler.core.apply import replay
 from scheduler.core.checkpoint import peers
 from scheduler.core.company import Company
+from scheduler.core.elastic.resized import misfit, resized
 from scheduler.core.events import (
     Defragmented,
     Event,
@@ -44,9 +45,10 @@ from scheduler.core.plan import (
     taken,
 )
 from scheduler.core.preemption.recheck import sent_by
+from scheduler.core.preemption.room import made_room
 from scheduler.core.preemption.victims import (
+    alone,
     freed,
-    sent_away,
     without,
 )
 from scheduler.core.state import State
@@ -83,7 +85,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             reasons.append(gone)
             continue
         free_then, quotas_then = free | freed(gone), without(quotas, gone) if gone else quotas
-        company_then = company.without([v.name for v in gone]) if gone else company
+        company_then = alone(company, gone) if gone else company
         outcome = (
             _unwanted(state, action, company_then, now_ns)
             or _untimely(state, action, calendar, now_ns)
@@ -93,13 +95,13 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             reasons.append(outcome)
             continue
         if isinstance(action, Start | Swap):
-            events += [sent_away(v, state.jobs[action.name], quotas, now_ns) for v in gone]
+            events += [made_room(state, v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events += outcome if isinstance(outcome, tuple) else (outcome,)
         free, quotas, company = free_then & ~taken(action), quotas_then, company_then
-        if isinstance(action, Swap | Resize | Tidy | Refill):
+        if isinstance(action, Swap | Resize | Tidy | Refill) or any(v.smaller for v in gone):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
-        if isinstance(action, Start):
+        elif isinstance(action, Start):
             quotas.took(state.jobs[action.name], taken(action))
             company.took(state.jobs[action.name], taken(action))
     if reasons and not events:
@@ -308,13 +310,11 @@ def _resize(
     """A gang that stopped becomes smaller; one that runs may take hosts as a start may."""
     if not _may(state, action.name, JobMove.RESIZE):
         return f"job {action.name} is no longer running"
-    job, fabric, placement = state.jobs[action.name], state.loaded_fabric, action.placement
-    if job.hosts != action.left:
-        return f"job {action.name}: its hosts changed meanwhile"
+    job = state.jobs[action.name]
     failed = hostset.of(h for h in job.hosts if state.host(h).state not in RUNS)
     room = free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.out_of_service)
-    if wrong := violations(fabric, room, job.at(action.dp).request, placement):
-        return f"job {action.name}: {wrong[0]}"
+    if wrong := misfit(state, action, room):
+        return wrong
     more = taken(action) & ~job.held
     if action.dp > job.dp:
         allowed = quotas.allowance(job, free)
@@ -322,20 +322,7 @@ def _resize(
             return f"job {action.name}: tenant {allowed.whose} is at its limit meanwhile"
         if more & ~allowed.reach or more.bit_count() > allowed.pool:
             return f"job {action.name}: its hosts are guaranteed to others meanwhile"
-    return GangResized(
-        now_ns,
-        action.name,
-        job.attempt + 1,
-        action.dp,
-        fabric.names(placement.hosts),
-        fabric.names(placement.spares),
-        placement.cuts,
-        placement.lower_bound,
-        placement.notes,
-        action.reason,
-        action.ladder,
-        peers.placed(state, job.at(action.dp), placement.hosts),
-    )
+    return resized(state, job, action, now_ns)
 
 
 def _tidied(state: State, action: Tidy, now_ns: int) -> tuple[Event, ...] | str:

@@ -105,7 +105,8 @@ class GangSwapped:
 
 @dataclass(frozen=True, slots=True)
 class GangResized:
-    """The gang has `dp` replicas from here on, and lies on these hosts, in block order."""
+    """The gang has `dp` replicas from here on, and lies on these hosts, in block order.
+    `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them."""
 
     time_ns: int
     name: str
@@ -119,6 +120,7 @@ class GangResized:
     reason: str = ""
     ladder: Ladder = ()
     copies: Holders = ()
+    preempted_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class Job:
 
     `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
     many of them it has; while it waits the fewest, which `gang_hosts` and `needed` are for.
+    `start_dp`: how many it started with; what it grew beyond that is on loan.
 
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
     that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
@@ -96,6 +97,7 @@ class Job:
     update_ns: int = 0
     sizes: tuple[int, ...] = ()
     dp: int = 0
+    start_dp: int = 0
     stop_ns: int | None = None
     strikes: tuple[Strike, ...] = ()
     fruitless: int = 0
@@ -144,6 +146,11 @@ class Job:
     @property
     def held(self) -> HostSet:
         return _set_of(self.hosts, self.spares)
+
+    @property
+    def is_on_loan(self) -> bool:
+        """Whether it has grown onto hosts that nobody waited for then."""
+        return bool(self.sizes) and self.dp > self.start_dp > 0
 
     @property
     def order(self) -> tuple[int, int]:

@@ -12,17 +12,32 @@ from scheduler.core.failures.rungs import Ladder
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
+    in block order. `end_ns`: when it is taken to end."""
+
+    name: str
+    dp: int
+    left: tuple[int, ...]
+    placement: Placement
+    reason: str
+    end_ns: int = 0
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start a queued gang on these hosts.
 
-    `victims`: running gangs to send away for it, in this order. `is_counted`: without any
-    of them there were too few hosts, which commit counts again. `end_ns`: when it is taken
-    to end.
+    `victims`: running gangs to send away for it, in this order; `shrinks`: those that drop
+    replicas for it. `is_counted`: without any of them there were too few hosts, which commit
+    counts again. `end_ns`: when it is taken to end.
     """
 
     name: str
     placement: Placement
     victims: tuple[str, ...] = ()
+    shrinks: tuple[Resize, ...] = ()
     is_counted: bool = False
     end_ns: int = 0
 
@@ -41,7 +56,7 @@ class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
     `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
-    new attempt is taken to end. `victims`, `is_counted`: as of a start. `lenders`: jobs
+    new attempt is taken to end. `victims`, `shrinks`, `is_counted`: as of a start. `lenders`: jobs
     whose spares join. `ladder`: what was weighed.
     """
 
@@ -51,22 +66,9 @@ class Swap:
     is_asked: bool = False
     end_ns: int = 0
     victims: tuple[str, ...] = ()
+    shrinks: tuple[Resize, ...] = ()
     is_counted: bool = False
     lenders: tuple[str, ...] = ()
-    ladder: Ladder = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
-    in block order. `end_ns`: when it is taken to end."""
-
-    name: str
-    dp: int
-    left: tuple[int, ...]
-    placement: Placement
-    reason: str
-    end_ns: int = 0
     ladder: Ladder = ()
 
 

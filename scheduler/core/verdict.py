@@ -8,7 +8,7 @@ from enum import StrEnum
 from placement.request import Placement
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation
-from scheduler.core.preemption.preempt import Gone
+from scheduler.core.preemption.easing import Gone
 from scheduler.core.tenancy.admission import Allowance
 
 

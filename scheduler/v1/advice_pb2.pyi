@@ -157,6 +157,7 @@ class Reason(_message.Message):
     PASSING_TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
     PREEMPTS_FIELD_NUMBER: _builtins.int
     PREEMPT_TIME_FIELD_NUMBER: _builtins.int
+    SHRINKS_FIELD_NUMBER: _builtins.int
     cause: Global___WaitCause.ValueType
     """Why it waits, to switch on."""
     sentence: _builtins.str
@@ -201,7 +202,13 @@ class Reason(_message.Message):
 
     @_builtins.property
     def preempt_time(self) -> _timestamp_pb2.Timestamp:
-        """When these have had their minimum run time. Unset: they have had it, or there are none."""
+        """When these, and those that shrink, have had their minimum run time. Unset: they have had it,
+        or there are none.
+        """
+
+    @_builtins.property
+    def shrinks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shrink]:
+        """Running elastic jobs that drop replicas for it when it starts, instead of being sent away."""
 
     def __init__(
         self,
@@ -219,14 +226,41 @@ class Reason(_message.Message):
         passing_time_limit_s: _builtins.int = ...,
         preempts: _abc.Iterable[_builtins.str] | None = ...,
         preempt_time: _timestamp_pb2.Timestamp | None = ...,
+        shrinks: _abc.Iterable[Global___Shrink] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preempt_time", b"preempt_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit_s", b"passing_time_limit_s", "preempt_time", b"preempt_time", "preempts", b"preempts", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit_s", b"passing_time_limit_s", "preempt_time", b"preempt_time", "preempts", b"preempts", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "shrinks", b"shrinks", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
+
+@_typing.final
+class Shrink(_message.Message):
+    """A running job drops replicas so that another starts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DP_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    dp: _builtins.int
+    """Replicas that it goes on with."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        dp: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dp", b"dp", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Shrink: _TypeAlias = Shrink  # noqa: Y015
 
 @_typing.final
 class DomainRoom(_message.Message):

@@ -324,6 +324,7 @@ class Session:
         names = self.state.loaded_fabric.names
         if isinstance(action, Start):
             sent = f", preempting {' '.join(action.victims)}" if action.victims else ""
+            sent += "".join(f", shrinking {s.name} to dp {s.dp}" for s in action.shrinks)
             return f"start {action.name} on {' '.join(names(action.placement.hosts))}{sent}"
         if isinstance(action, Tidy):
             return f"defragment: {action.sentence}"

@@ -147,7 +147,8 @@ class Cluster:
         events = commit(before, plan, self.now_ns)
         assert not isinstance(events, Conflict), events
         lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
-        assert len(events) == len(plan.actions) + lenders
+        shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
+        assert len(events) == len(plan.actions) + lenders + shrinks
         self.record(*events)
         for job in self.state.in_state(JobState.INTERRUPTED):  # all others were dealt with
             assert looks_again_ns(job, self.state.tenants.restarts, self.now_ns) is not None
@@ -160,7 +161,8 @@ class Cluster:
         answer = commit(self.state, plan, self.now_ns)
         if not isinstance(answer, Conflict):
             lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
-            assert len(answer) <= len(plan.actions) + lenders
+            shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
+            assert len(answer) <= len(plan.actions) + lenders + shrinks
             self.record(*answer)
 
     def check_replay(self) -> None:
@@ -269,6 +271,9 @@ def check_resize(state: State, event: GangResized) -> None:
     assert event.attempt == job.attempt + 1
     if job.state is JobState.INTERRUPTED:
         assert event.dp < job.dp
+    elif event.preempted_by:
+        assert event.dp < job.dp
+        assert not hostset.of(placement.hosts + placement.spares) & ~job.held
     else:
         assert event.dp > job.dp
         assert not job.held & state.unhealthy

@@ -1,4 +1,5 @@
-"""Random commands where classes send each other away: what holds of every preemption.
+"""Random commands where classes send each other away, or take replicas of elastic gangs: what
+holds of every preemption and of every shrink.
 
 Rights and promises are worked out here a second time, on nothing but who holds what.
 """
@@ -6,12 +7,16 @@ Rights and promises are worked out here a second time, on nothing but who holds 
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import TypeGuard
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from placement import hostset
+from placement.request import AUTO
 from scheduler.core import (
     Conflict,
     Job,
@@ -33,6 +38,7 @@ from scheduler.core.costs import Costs
 from scheduler.core.events import (
     Event,
     FabricLoaded,
+    GangResized,
     GangSwapped,
     JobPreempted,
     JobStarted,
@@ -60,6 +66,26 @@ ALONE, PLAIN, SHAPED = (
 )
 NAMES = st.sampled_from("abcdefgh")
 HOSTS = st.sampled_from(machine.FABRIC.hosts)
+
+
+MadeRoom = JobPreempted | GangResized
+
+
+def makes_room(event: Event) -> TypeGuard[MadeRoom]:
+    return isinstance(event, JobPreempted | GangResized) and bool(event.preempted_by)
+
+
+def elastic(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
+    return st.builds(
+        lambda name, dp, pp, **job: submit(name, dp[1] * pp, dp=dp[1], pp=pp, min_dp=dp[0], **job),
+        NAMES,
+        st.sampled_from(((1, 2), (1, 4), (2, 3), (1, 8), (3, 6))),
+        st.sampled_from((1, 1, 2)),
+        limit_s=st.sampled_from((None, 10, 100)),
+        spares=st.sampled_from((exactly(0), exactly(0), exactly(1), AUTO)),
+        tenant=st.sampled_from(tenants),
+        priority_class=st.sampled_from(("", "spot", "spot", "dear", "urgent")),
+    )
 
 
 def submits(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
@@ -111,18 +137,22 @@ def may_take_back(state: State, job: Job, victim: Job) -> bool:
     return not job.is_preemptible and bool(apart) and is_lent
 
 
-def check_right(state: State, event: JobPreempted, is_covered: bool, now_ns: int) -> None:
-    """Only preemptible gangs that had their time, of lower priority or on lent hosts."""
+def check_right(state: State, event: MadeRoom, is_covered: bool, now_ns: int) -> None:
+    """Only preemptible gangs that had their time, of lower priority or on lent hosts; others
+    only give back what they have grown, to nobody of lower priority."""
     job, victim = state.jobs[event.preempted_by], state.jobs[event.name]
     assert job.state in (JobState.QUEUED, JobState.INTERRUPTED)
     assert victim.state is JobState.RUNNING
-    assert victim.is_preemptible
     assert now_ns - victim.start_ns >= GUARD_S * SECOND_NS
     is_lower = victim.priority < job.priority
-    assert is_lower or (is_covered and may_take_back(state, job, victim))
+    if victim.is_preemptible and (is_lower or (is_covered and may_take_back(state, job, victim))):
+        return
+    assert isinstance(event, GangResized)
+    assert victim.start_dp <= event.dp < victim.dp
+    assert victim.priority <= job.priority
 
 
-def check_needed(state: State, job: Job, gone: list[JobPreempted], earlier: list[str]) -> None:
+def check_needed(state: State, job: Job, gone: list[MadeRoom], earlier: list[str]) -> None:
     """Without any one of them the job would not fit, or would delay one before it."""
     for spared in gone:
         rest = replay([event for event in gone if event is not spared], state)
@@ -130,7 +160,7 @@ def check_needed(state: State, job: Job, gone: list[JobPreempted], earlier: list
             assert earlier, f"{spared.name} was not needed"
 
 
-def check_lent(state: State, event: GangSwapped, gone: list[JobPreempted]) -> None:
+def check_lent(state: State, event: GangSwapped, gone: list[MadeRoom]) -> None:
     """Without any one of them the gang that failed would find too few hosts."""
     own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
     for spared in gone:
@@ -141,10 +171,11 @@ def check_lent(state: State, event: GangSwapped, gone: list[JobPreempted]) -> No
 class Machine(RuleBasedStateMachine):
     @initialize(tenants=st.sampled_from((ALONE, PLAIN, SHAPED)))
     def load(self, tenants: Tenants) -> None:
-        self.limits, self.now_ns = Limits(), 0
+        self.limits, self.now_ns = Limits(resize_every_s=GUARD_S), 0
         self.log: list[Event] = []
         self.state = State.empty()
         self.stale: list[Plan] = []
+        self.made_room = 0
         self.record(
             (FabricLoaded(0, machine.FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
         )
@@ -165,15 +196,16 @@ class Machine(RuleBasedStateMachine):
 
     def check_preemptions(self, events: tuple[Event, ...], waiting: list[str]) -> None:
         """Whoever is sent away is followed by the one who sent him, and was needed."""
-        state, gone, is_covered = self.state, list[JobPreempted](), False
+        state, gone, is_covered = self.state, list[MadeRoom](), False
         start = state
         for event in events:
-            if isinstance(event, JobPreempted):
+            if makes_room(event):
                 if not gone:
                     start, job = state, state.jobs[event.preempted_by]
                     is_covered = job.state is not JobState.QUEUED or is_owed(state, job)
                 check_right(state, event, is_covered, self.now_ns)
                 gone.append(event)
+                self.made_room += 1
             elif gone:
                 assert isinstance(event, JobStarted | GangSwapped)
                 assert {e.preempted_by for e in gone} == {event.name}
@@ -189,11 +221,15 @@ class Machine(RuleBasedStateMachine):
     def send(self, data: st.DataObject, count: int) -> None:
         leaves = [t.name for t in self.state.tenants.tenants]
         tenants = tuple(name for name in leaves if name not in self.state.tenants.inner)
-        commands = st.one_of(submits(tenants), submits(tenants), submits(tenants), *OTHERS)
+        jobs = (submits(tenants), submits(tenants), elastic(tenants), elastic(tenants))
+        commands = st.one_of(*jobs, *OTHERS)
         for _ in range(count):
-            answer = admit(self.state, data.draw(commands), self.now_ns)
-            if not isinstance(answer, Rejected):
-                self.record(answer)
+            self.ask(data.draw(commands))
+
+    def ask(self, command: Command) -> None:
+        answer = admit(self.state, command, self.now_ns)
+        if not isinstance(answer, Rejected):
+            self.record(answer)
 
     @rule(seconds=st.sampled_from((1, 20, 200)))
     def wait(self, seconds: int) -> None:
@@ -201,9 +237,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(tenants=st.sampled_from((PLAIN, SHAPED)))
     def reload(self, tenants: Tenants) -> None:
-        answer = admit(self.state, LoadTenants(tenants), self.now_ns)
-        if not isinstance(answer, Rejected):
-            self.record(answer)
+        self.ask(LoadTenants(tenants))
 
     @rule()
     def schedule(self) -> None:
@@ -211,8 +245,10 @@ class Machine(RuleBasedStateMachine):
         answer = commit(before, plan, self.now_ns)
         assert not isinstance(answer, Conflict), answer
         started = [action for action in plan.actions if isinstance(action, Start)]
-        sent = sum(len(a.victims) for a in plan.actions if isinstance(a, Start | Swap))
-        assert len(answer) == len(plan.actions) + sent
+        makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
+        sent = sum(len(action.victims) + len(action.shrinks) for action in makers)
+        lenders = sum(len(action.lenders) for action in makers if isinstance(action, Swap))
+        assert len(answer) == len(plan.actions) + sent + lenders
         names = {action.name for action in started}
         self.check_preemptions(answer, [name for name in before.queue if name not in names])
         self.record(answer)
@@ -247,6 +283,8 @@ class Machine(RuleBasedStateMachine):
         waiting = next((before.jobs[n] for n in before.queue if n not in names), None)
         if waiting is None or any(not isinstance(action, Start) for action in plan.actions):
             return
+        if waiting.strikes:
+            return  # it may be avoiding a host
         ripe_ns = self.now_ns - GUARD_S * SECOND_NS
         lower = (
             job
@@ -295,6 +333,49 @@ class Machine(RuleBasedStateMachine):
 
 Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestPreemption = Machine.TestCase
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_long_day(seed: int) -> None:
+    """A busy cluster for 300 rounds: deeper than the search goes, and always the same."""
+    random, cluster = Random(seed), Machine()
+    cluster.load((ALONE, PLAIN, SHAPED)[seed % 3])
+    for _ in range(300):
+        for _ in range(random.randint(0, 2)):
+            cluster.ask(any_command(random, cluster.state))
+        cluster.now_ns += random.choice((0, 5, 40)) * SECOND_NS
+        if random.random() < 0.3:
+            cluster.plan()
+        if random.random() < 0.2:
+            cluster.commit_stale()
+        if random.random() < 0.6:
+            cluster.schedule()
+        if random.random() < 0.1:
+            cluster.explain()
+    assert cluster.made_room
+    assert replay(cluster.log) == cluster.state
+
+
+def any_command(random: Random, state: State) -> Command:
+    """Half of it work, half of that elastic; hosts that fail come back."""
+    name, leaves = random.choice("abcdefghijkl"), [t.name for t in state.tenants.tenants]
+    tenant = random.choice([leaf for leaf in leaves if leaf not in state.tenants.inner])
+    if random.random() < 0.5:
+        least, full, pp = random.choice(((0, 1, 1), (0, 3, 1), (1, 4, 1), (1, 8, 1), (1, 4, 2)))
+        return submit(
+            name,
+            full * pp,
+            dp=full,
+            pp=pp,
+            min_dp=least,
+            limit_s=random.choice((None, 60, 600)),
+            spares=random.choice((exactly(0), exactly(0), exactly(1), AUTO)),
+            tenant=tenant,
+            priority_class=random.choice(("", "spot", "spot", "dear", "urgent")),
+        )
+    host = random.choice(machine.FABRIC.hosts)
+    back = [repair(random.choice(machine.FABRIC.hosts)) for _ in range(3)]
+    return random.choice([end(name)] * 6 + [cancel(name), fail(host), *back])
 
 
 def test_other_policies_send_nobody_away() -> None:

@@ -208,9 +208,9 @@ class Machine(RuleBasedStateMachine):
         plan = decide(self.state, self.now_ns, self.limits)
         answer = commit(self.state, plan, self.now_ns)
         assert not isinstance(answer, Conflict), answer
-        assert len(answer) == len(plan.actions) + sum(
-            len(action.victims) for action in plan.actions if isinstance(action, Start | Swap)
-        )
+        makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
+        room = sum(len(action.victims) + len(action.shrinks) for action in makers)
+        assert len(answer) == len(plan.actions) + room
         self.record(*answer)
         assert not list(self.state.in_state(JobState.INTERRUPTED))
 

@@ -9,14 +9,14 @@ replicas than it has to: the fewest, then the next legal size.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.place import place
-from placement.replicas import NEW, carried, has_room, on_hosts, replicas_on
+from placement.replicas import NEW, carried, has_room, on_hosts, ranks_inside, replicas_on
 from placement.request import Limits, Placement
 from placement.swaps import choose_swaps
 from scheduler.core.job import Job
@@ -30,6 +30,11 @@ class Smaller:
     job: Job
     placement: Placement
     freed: HostSet
+
+    @property
+    def hosts(self) -> HostSet:
+        """Those that it keeps, its spares among them."""
+        return hostset.of(self.placement.hosts + self.placement.spares)
 
 
 def without_hosts(
@@ -54,29 +59,46 @@ def without_hosts(
     return _smaller(job, answer, own) if isinstance(answer, Placement) else None
 
 
-def to_free(fabric: Fabric, job: Job, wanted: int, within: HostSet) -> Smaller | None:
-    """The gang at the largest size at which it leaves `wanted` hosts of `within`, those of
-    the replicas that have most there; None when it has no such size.
+def to_free(
+    fabric: Fabric,
+    job: Job,
+    within: HostSet,
+    fit: HostSet,
+    is_enough: Callable[[Smaller], bool],
+    least_dp: int = 0,
+) -> Smaller | None:
+    """The gang at the largest size, from `least_dp` on, at which what it leaves is enough;
+    None when there is no such size.
 
-    `within`: one domain, say, or all hosts. Nobody moves. Cost: O(ranks log sizes).
+    `within`: where hosts are wanted, one domain, say: the replicas that have most there go.
+    `fit`: hosts of the gang that are in service. Nobody moves. Cost: O(ranks log sizes).
     """
 
-    def leaves(dp: int) -> Smaller | None:
-        gone = _most_in(fabric, job, within, job.dp - dp)
-        kept = [r for r in range(job.dp) if r not in gone]
-        hosts = carried(job.request, fabric.gpus_per_host, job.hosts, kept)
-        if NEW in hosts:
-            return None
-        found = on_hosts(fabric, job.at(dp).request, hosts, job.held & ~hostset.of(hosts))
-        return None if found is None else _smaller(job, found, job.held)
+    def is_met(dp: int) -> bool:
+        found = at_size(fabric, job, dp, within, fit)
+        return found is not None and is_enough(found)
 
-    def is_enough(dp: int) -> bool:
-        found = leaves(dp)
-        return found is not None and (found.freed & within).bit_count() >= wanted
+    larger_first = [dp for dp in reversed(job.sizes) if least_dp <= dp < job.dp]
+    at = bisect_left(larger_first, True, key=is_met)
+    if at == len(larger_first):
+        return None
+    return at_size(fabric, job, larger_first[at], within, fit)
 
-    larger_first = [dp for dp in reversed(job.sizes) if dp < job.dp]
-    at = bisect_left(larger_first, True, key=is_enough)
-    return leaves(larger_first[at]) if at < len(larger_first) else None
+
+def at_size(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> Smaller | None:
+    """The gang with `dp` replicas, without those that have most hosts `within`; None where
+    they share hosts with others, or spares that it needs would be missing."""
+    gone = _most_in(fabric, job, within, job.dp - dp)
+    kept = [r for r in range(job.dp) if r not in gone]
+    hosts = carried(job.request, fabric.gpus_per_host, job.hosts, kept)
+    if NEW in hosts:
+        return None
+    own, request = fit & ~hostset.of(hosts), job.at(dp).request
+    # Hosts that are wanted are held as spares only if the job insists on spares.
+    for spare in (own & ~within, own):
+        if (found := on_hosts(fabric, request, hosts, spare)) is not None:
+            return _smaller(job, found, fit)
+    return None
 
 
 def resize(found: Smaller, job: Job, reason: str, end_ns: int) -> Resize:
@@ -130,10 +152,6 @@ def _keeping(
 
 
 def _most_in(fabric: Fabric, job: Job, within: HostSet, count: int) -> set[int]:
-    """The `count` replicas with most blocks on these hosts, the last ones first."""
-    inside = [0] * job.dp
-    for block, host in enumerate(job.hosts):
-        if hostset.has(within, host):
-            for replica in replicas_on(job.request, fabric.gpus_per_host, block):
-                inside[replica] += 1
+    """The `count` replicas with most ranks on these hosts, the last ones first."""
+    inside = ranks_inside(job.request, fabric, job.hosts, within)
     return set(sorted(range(job.dp), key=lambda r: (-inside[r], -r))[:count])

@@ -26,6 +26,7 @@ from scheduler.core.failures.rungs import Ladder, Rung, Step
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.plan import Move, Requeue, Resize, Swap
 from scheduler.core.policy import Limits, time_limit_ns
+from scheduler.core.preemption.room import parted, yielding
 from scheduler.core.preemption.takeback import Lent
 from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
@@ -168,13 +169,14 @@ class Climb:
         if loan is None:
             return Step(Rung.PREEMPT, note="nobody may be sent away for it"), None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
-        names = tuple(v.name for v in loan.victims)
+        names, shrinks = parted(loan.victims)
         is_counted = (loss.own | loss.free).bit_count() < len(loss.blocks)
         gpus = self.state.loaded_fabric.gpus_per_host
         lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
-        note = f"sends away {listed(names)}"
+        note = yielding(("sends away", "shrinks"), names, shrinks)
         step = self._step(Rung.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
-        return step, Swap(job.name, moves, loan.swaps.cuts, False, self.end_ns, names, is_counted)
+        cuts, end_ns = loan.swaps.cuts, self.end_ns
+        return step, Swap(job.name, moves, cuts, False, end_ns, names, shrinks, is_counted)
 
     def _shrinking(self) -> Iterator[tuple[Step, Way | None]]:
         """Only for elastic jobs."""

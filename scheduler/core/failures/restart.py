@@ -66,8 +66,8 @@ class _Desk:
 
     def _take(self, job: Job, action: Swap | Resize) -> None:
         joined = taken(action)
-        if isinstance(action, Swap) and action.victims:
-            self._free |= self._lent.left(action.victims)
+        if isinstance(action, Swap) and (action.victims or action.shrinks):
+            self._free |= self._lent.left(action)
         self._free &= ~joined
         self._borrowed |= joined
         self._company.took(job, job.held | joined)

@@ -6,8 +6,12 @@ can be left out. Several domains of every tier are tried, and the whole fabric; 
 that promise most are placed. The least cut over the outermost tier decides, for this is
 what a domain is aimed at; then the loss; then the cut on inner tiers.
 
+An elastic gang is not sent away where it is enough that it drops replicas, and it drops no
+more than the job needs in the domain that is aimed at.
+
 The loss of a set: whether not all of it is on lent hosts, the highest priority among
-them, the host-time to be spent again, hosts. Sources for what users miss: kueue#10815
+them, whether anybody is sent away whole, the host-time to be spent again, hosts. Sources for
+what users miss: kueue#10815
 (victims without regard to topology), #10497 (too few to free a domain), #15036 (evictions
 of which nothing comes).
 """
@@ -15,13 +19,15 @@ of which nothing comes).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Protocol
 
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.request import Placement
 from scheduler.core.job import Job
+from scheduler.core.preemption.easing import Forms, Gone, mild
 from scheduler.core.preemption.victims import (
     Victim,
     fits,
@@ -29,6 +35,7 @@ from scheduler.core.preemption.victims import (
     is_owed,
     is_taken_back,
     may_be_sent,
+    may_be_shrunk,
     without,
 )
 from scheduler.core.tenancy.admission import Quotas
@@ -37,8 +44,8 @@ from scheduler.core.tenancy.quota import domain_masks
 PLACED = 3  # sets that are placed, out of those found
 AIMED = 3  # domains of each tier that are aimed at
 
-Gone = tuple[Victim, ...]
-Loss = tuple[bool, int, int, int]
+Loss = tuple[bool, int, bool, int, int]
+Key = tuple[tuple[str, int], ...]
 
 
 class Trial(Protocol):
@@ -55,48 +62,74 @@ class Trial(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Send `victims` away, and the job starts at `placement`."""
+    """Send `victims` away, or make them smaller, and the job starts at `placement`."""
 
     victims: Gone
     placement: Placement
 
 
-class Aim:
-    """One waiting job, and the gangs that it may send away.
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What there is at the turn of a job. `running`: gangs that may be hit; those that are
+    ripe by `until_ns` are. `free`: without `shut`, hosts that the job may not use."""
 
-    `free`, `quotas`: as they are at its turn. `is_anywhere`: any host will do for it, so
-    that a count says whether it fits.
+    running: Gone
+    free: HostSet
+    shut: HostSet
+    quotas: Quotas
+    forms: Forms
+    until_ns: int
+
+
+class Aim:
+    """One waiting job, and the gangs that it may send away or make smaller.
+
+    `is_anywhere`: any host that is not shut will do for it, so that a count says whether it
+    fits. `unripe`: gangs that it may hit, though not yet.
     """
 
     def __init__(
-        self,
-        fabric: Fabric,
-        job: Job,
-        running: Gone,
-        free: HostSet,
-        quotas: Quotas,
-        trial: Trial,
-        is_anywhere: bool,
+        self, fabric: Fabric, job: Job, board: Board, trial: Trial, is_anywhere: bool
     ) -> None:
-        self._fabric, self._job, self._free = fabric, job, free
-        self._quotas, self._trial, self._is_anywhere = quotas, trial, is_anywhere
-        self._is_owed = is_owed(job, quotas)
-        self._lent = {v.name: is_taken_back(job, v, quotas) for v in running}
-        self.victims = self.of(running)
-        after = without(quotas, self.victims)
-        self.is_hopeful = bool(self.victims) and fits(job, free | freed(self.victims), after)
+        self._fabric, self._job, self._free, self._shut = fabric, job, board.free, board.shut
+        self._quotas, self._trial, self._is_anywhere = board.quotas, trial, is_anywhere
+        self._is_owed, self._forms = is_owed(job, board.quotas), board.forms
+        self._lent = {v.name: self._is_lent(v) for v in board.running}
+        found = tuple(self._of(board.running))
+        self.victims = tuple(v for v in found if v.ripe_ns <= board.until_ns)
+        self.unripe = tuple(v for v in found if v.ripe_ns > board.until_ns)
+        self.is_hopeful = bool(self.victims) and self._fits(self.victims)
 
-    def of(self, running: Iterable[Victim]) -> Gone:
-        """Those among `running` that the job may send away."""
-        owed, quotas = self._is_owed, self._quotas
-        return tuple(v for v in running if may_be_sent(self._job, v, owed, quotas))
+    def _fits(self, gone: Gone) -> bool:
+        return fits(self._job, self._with(gone), without(self._quotas, gone))
+
+    def _with(self, gone: Iterable[Victim]) -> HostSet:
+        """What is free for the job once these make room."""
+        return self._free | (freed(tuple(gone)) & ~self._shut)
+
+    def _is_lent(self, v: Victim) -> bool:
+        return v.job.is_preemptible and is_taken_back(self._job, v, self._quotas)
+
+    def _of(self, running: Iterable[Victim]) -> Iterator[Victim]:
+        """Those among `running` that the job may send away, and what others give back."""
+        for v in running:
+            if may_be_sent(self._job, v, self._is_owed, self._quotas):
+                yield v
+            elif may_be_shrunk(self._job, v):
+                loan = replace(v, least_dp=v.job.start_dp, ripe_ns=self._forms.loan_ns(v))
+                if (form := self._forms.least(loan, self._everywhere)) is not None:
+                    yield form
+
+    @property
+    def _everywhere(self) -> HostSet:
+        return (1 << self._fabric.host_count) - 1
 
     def choice(self) -> Choice | None:
         """The best set of victims, None when none makes the job start."""
-        found: dict[frozenset[str], Gone] = {}
+        found: dict[frozenset[tuple[str, int]], Gone] = {}
         for target in self._targets():
-            for gone in self._sets(target):
-                found.setdefault(frozenset(v.name for v in gone), gone)
+            for gone in self._sets(target & ~self._shut):
+                found.setdefault(frozenset(_key(gone)), gone)
         likely = sorted(found.values(), key=self._promise)[:PLACED]
         choices = [c for gone in likely if (c := self._placed(gone)) is not None]
         return min(choices, key=self._merit, default=None)
@@ -104,7 +137,7 @@ class Aim:
     def _targets(self) -> Iterator[HostSet]:
         """Hosts of domains that could hold the job, those that need least emptying first,
         and in the end all hosts."""
-        needed, reach = self._job.needed, self._free | freed(self.victims)
+        needed, reach = self._job.needed, self._with(self.victims)
         for number, tier in enumerate(self._fabric.tiers):
             masks = domain_masks(self._fabric, tier.name)
             whole = [m for m in masks if (m & reach).bit_count() >= needed]
@@ -114,7 +147,7 @@ class Aim:
                 yield self._fewest(masks, reach)
             if not whole:
                 break  # inner domains are smaller
-        yield (1 << self._fabric.host_count) - 1
+        yield self._everywhere
 
     def _fewest(self, masks: tuple[HostSet, ...], reach: HostSet) -> HostSet:
         """The hosts of the fewest outermost domains that hold the job together."""
@@ -127,30 +160,50 @@ class Aim:
 
     def _sets(self, target: HostSet) -> Iterator[Gone]:
         """Sets of victims that free enough of `target`, none of them to spare."""
-        useful = [v for v in self.victims if v.hosts & target]
+        useful = [v for v in map(self._aimed, self.victims, repeat(target)) if v.hosts & target]
         useful.sort(key=lambda v: self._order(v, target))
-        if gone := self._gathered(useful, target):
-            yield self._pruned(gone)
+        for gangs in (mild(useful, self._forms, target), useful):
+            if gone := self._gathered(gangs, target):
+                yield from self._eased(self._pruned(gone), target)
         missing = self._job.needed - (self._free & target).bit_count()
         alone = (v for v in useful if (v.hosts & target).bit_count() >= missing)
         single = min(alone, key=lambda v: (self._loss((v,)), v.name), default=None)
         if single is not None and self._starts_without((single,)):
-            yield (single,)
+            yield from self._eased((single,), target)
+
+    def _aimed(self, v: Victim, target: HostSet) -> Victim:
+        """Of what it gives back, as much as may be in `target`."""
+        return (v.smaller and self._forms.least(v, target)) or v
+
+    def _eased(self, gone: Gone, target: HostSet) -> Iterator[Gone]:
+        """`gone` with elastic gangs as large as they may stay: so that the job finds its
+        hosts in `target`, and so that it finds them anywhere."""
+        if not any(v.job.sizes for v in gone):
+            yield gone
+            return
+
+        def is_there(some: Gone) -> bool:
+            there = self._with(some) & target
+            return there.bit_count() >= self._job.needed and self._starts_without(some)
+
+        if is_there(gone):
+            yield self._forms.eased(gone, target, is_there)
+        yield self._forms.eased(gone, target, self._starts_without)
 
     def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
         hosts = (v.hosts & target).bit_count()
         return (not self._lent[v.name], v.job.priority, v.cost_ns // hosts, -hosts, v.name)
 
-    def _gathered(self, useful: list[Victim], target: HostSet) -> Gone:
+    def _gathered(self, useful: Iterable[Victim], target: HostSet) -> Gone:
         """Victims in this order until the job would start; () when it never would."""
         gone: list[Victim] = []
         after = self._quotas.copy()
         there = (self._free & target).bit_count()
         for v in useful:
-            if not may_be_sent(self._job, v, self._is_owed, after):
+            if not v.least_dp and not may_be_sent(self._job, v, self._is_owed, after):
                 continue
             gone.append(v)
-            after.left(v.job)
+            after.left(v.job, v.gives)
             there += (v.hosts & target).bit_count()
             if there >= self._job.needed and self._starts_without(gone, after):
                 return tuple(gone)
@@ -170,7 +223,7 @@ class Aim:
         Hosts are counted; where the request says on which it may lie they are placed.
         """
         gone = tuple(gone)
-        free = self._free | freed(gone)
+        free = self._with(gone)
         if free.bit_count() < self._job.needed:
             return False
         after = after or without(self._quotas, gone)
@@ -180,9 +233,9 @@ class Aim:
             return False
         return self._is_anywhere or self._trial.placed(free, after, gone) is not None
 
-    def _promise(self, gone: Gone) -> tuple[int, Loss, tuple[str, ...]]:
+    def _promise(self, gone: Gone) -> tuple[int, Loss, Key]:
         """Sorts sets before they are placed: by the outermost domains that they need."""
-        return self._domains(self._free | freed(gone)), self._loss(gone), _names(gone)
+        return self._domains(self._with(gone)), self._loss(gone), _key(gone)
 
     def _domains(self, free: HostSet) -> int:
         if not self._fabric.tiers:
@@ -201,20 +254,21 @@ class Aim:
         return (
             not all(self._lent[v.name] for v in gone),
             max(v.job.priority for v in gone),
+            any(v.smaller is None for v in gone),
             sum(v.cost_ns for v in gone),
             sum(v.held for v in gone),
         )
 
     def _placed(self, gone: Gone) -> Choice | None:
-        free = self._free | freed(gone)
+        free = self._with(gone)
         placement = self._trial.placed(free, without(self._quotas, gone), gone)
         return None if placement is None else Choice(gone, placement)
 
-    def _merit(self, choice: Choice) -> tuple[int, Loss, tuple[int, ...], tuple[str, ...]]:
+    def _merit(self, choice: Choice) -> tuple[int, Loss, tuple[int, ...], Key]:
         outer, *inner = [tier.bytes_per_step for tier in choice.placement.cuts] or [0]
         gone = choice.victims
-        return outer, self._loss(gone), tuple(inner), _names(gone)
+        return outer, self._loss(gone), tuple(inner), _key(gone)
 
 
-def _names(gone: Gone) -> tuple[str, ...]:
-    return tuple(v.name for v in gone)
+def _key(gone: Gone) -> Key:
+    return tuple((v.name, v.dp) for v in gone)

@@ -13,13 +13,15 @@ from scheduler.core.failures.storm import avoided
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation
 from scheduler.core.policy import Limits, Policy
-from scheduler.core.preemption.preempt import Aim, Choice, Gone
-from scheduler.core.preemption.victims import candidates
+from scheduler.core.preemption.easing import Forms, Gone
+from scheduler.core.preemption.preempt import Aim, Board, Choice
+from scheduler.core.preemption.victims import alone, candidates
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.cells import highest
 
+FOR_EVER = 1 << 62  # ns
 TRIES = 32  # jobs of one decision that are tried in vain beyond a count of hosts
 
 Place = Callable[[Job, HostSet, int], Placement | None]
@@ -45,17 +47,19 @@ class Preempting:
     ) -> None:
         self._state, self._now_ns, self._place = state, now_ns, place
         self._quotas, self._outlook, self._company = quotas, outlook, company
-        everybody = self._candidates(limits)
+        self._running = everybody = self._candidates(limits)
+        self._forms = Forms(state, now_ns, limits, outlook.calendar)
         self._is_ranked = quotas.is_open and state.tenants.aging is None
-        self._least = min((v.job.priority for v in everybody), default=0)
-        self._ripe = tuple(v for v in everybody if v.ripe_ns <= now_ns)
-        self._unripe = tuple(v for v in everybody if v.ripe_ns > now_ns)
+        # To send a gang away takes more priority than it has, to be given back as much.
+        least = (v.job.priority - v.job.is_on_loan for v in everybody)
+        self._least = min(least, default=0)
         self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
     def _candidates(self, limits: Limits) -> Gone:
-        """Without guarantees to take back, those whom the first in the queue outranks."""
+        """Without guarantees to take back, those whom the first in the queue outranks, and
+        those that have grown."""
         if limits.policy is not Policy.PRODUCTION or not self._state.queue:
             return ()
         first = self._state.jobs[self._state.queue[0]]
@@ -65,7 +69,7 @@ class Preempting:
     @property
     def is_idle(self) -> bool:
         """Whether nobody can be sent away."""
-        return not self._ripe and not self._unripe
+        return not self._running
 
     def is_over(self, job: Job) -> bool:
         """Whether nobody behind `job` in the queue can send anybody away."""
@@ -80,8 +84,8 @@ class Preempting:
         """
         if self.is_in_vain(job, end_ns):
             return None
-        aim = self._aim(job, self._ripe, free, end_ns, first)
-        self._await(aim.of(self._unripe))
+        aim = self._aim(job, self._now_ns, free, end_ns, first)
+        self._await(aim.unripe)
         found = aim.choice() if aim.is_hopeful else None
         if not aim.is_hopeful:
             self._in_vain[self._kind(job, end_ns)] = job.needed
@@ -103,19 +107,18 @@ class Preempting:
 
     def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
         """Whom `job` would send away if everybody had had the minimum run time."""
-        if not self._unripe:
+        if self.is_idle:
             return None
-        aim = self._aim(job, self._ripe + self._unripe, free, end_ns, None)
+        aim = self._aim(job, FOR_EVER, free, end_ns, None)
         return aim.choice() if aim.is_hopeful else None
 
     def _aim(
-        self, job: Job, running: Gone, free: HostSet, end_ns: int, first: Reservation | None
+        self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: Reservation | None
     ) -> Aim:
         fabric, trial = self._state.loaded_fabric, _Trial(self, job, end_ns, first)
-        if shut := self._shut(job, end_ns):
-            running = tuple(replace(v, hosts=v.hosts & ~shut) for v in running)
-            free &= ~shut
-        return Aim(fabric, job, running, free, self._quotas, trial, self._is_anywhere(job))
+        shut = self._shut(job, end_ns)
+        board = Board(self._running, free & ~shut, shut, self._quotas, self._forms, until_ns)
+        return Aim(fabric, job, board, trial, self._is_anywhere(job))
 
     def _shut(self, job: Job, end_ns: int) -> HostSet:
         """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
@@ -132,13 +135,17 @@ class Preempting:
         self.look_again_ns = min(moments, default=None)
 
     def left(self, gone: Gone) -> None:
-        """These gangs are sent away."""
+        """These gangs are sent away, or made smaller."""
         names = {v.name for v in gone}
-        self._ripe = tuple(v for v in self._ripe if v.name not in names)
+        self._running = tuple(v for v in self._running if v.name not in names)
         for gang in gone:
-            self._quotas.left(gang.job)
-        self._outlook.left({v.name for v in gone})
-        self._company.left({v.name for v in gone})
+            self._quotas.left(gang.job, gang.gives)
+        self._outlook.left(names)
+        self._company.left(names)
+        for gang in gone:
+            if gang.smaller:
+                self._outlook.took(gang.smaller.job, gang.smaller.hosts, gang.end_ns)
+                self._company.took(gang.job, gang.smaller.hosts)
 
     def took(self) -> None:
         """A job starts: what was in vain may no longer be."""
@@ -147,7 +154,7 @@ class Preempting:
     def place(self, job: Job, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
         """Where `job` starts in what is free: in its tenant's cells if they hold it."""
         allowed = quotas.allowance(job, free)
-        company = self._company.without([v.name for v in gone])
+        company = alone(self._company, gone)
         for hosts in (allowed.own, allowed.reach):
             room = company.room(job, hosts)
             if room.bit_count() >= job.needed:
@@ -172,6 +179,9 @@ class Preempting:
             return True
         waiting = self._state.jobs[first.name]
         after = self._outlook.without({v.name for v in gone}, quotas)
+        for gang in gone:
+            if gang.smaller:
+                after.took(gang.smaller.job, gang.smaller.hosts, gang.end_ns)
         after.took(job, hosts, end_ns)
         found = after.reservation(waiting, quotas.allowance(waiting, free), free)
         return found is not None and found.start_ns <= first.start_ns
@@ -205,5 +215,7 @@ class _Trial:
 
 def noted(choice: Choice) -> Placement:
     """The placement, with a note that says who made room."""
-    note = f"preempted {', '.join(v.name for v in choice.victims)}"
-    return replace(choice.placement, notes=(*choice.placement.notes, note))
+    sent = ", ".join(v.name for v in choice.victims if v.smaller is None)
+    notes = [f"preempted {sent}"] if sent else []
+    notes += [f"shrank {v.name} to dp {v.dp:,}" for v in choice.victims if v.smaller]
+    return replace(choice.placement, notes=(*choice.placement.notes, *notes))

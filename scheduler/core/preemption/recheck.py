@@ -1,20 +1,20 @@
-"""Whether the gangs that a plan sends away may still be sent, and are still needed."""
+"""Whether the gangs that a plan sends away, or makes smaller, may still be, and still have to."""
 
 from __future__ import annotations
 
 from placement import hostset
 from placement.hostset import HostSet
-from scheduler.core.plan import (
-    Action,
-    Start,
-    Swap,
-)
+from scheduler.core.elastic.resized import misfit
+from scheduler.core.job import Job
+from scheduler.core.plan import Action, Resize, Start, Swap
+from scheduler.core.preemption.room import shrunk
 from scheduler.core.preemption.victims import (
     Victim,
     candidates,
     freed,
     is_owed,
     may_be_sent,
+    may_be_shrunk,
     unneeded,
 )
 from scheduler.core.state import State
@@ -24,22 +24,39 @@ from scheduler.core.tenancy.admission import Quotas
 def sent_by(
     state: State, action: Action, free: HostSet, quotas: Quotas, now_ns: int
 ) -> tuple[Victim, ...] | str:
-    """The gangs that this action sends away, or a sentence saying why it must not."""
-    if not isinstance(action, Start | Swap) or not action.victims or action.name not in state.jobs:
+    """The gangs that this action sends away or makes smaller, or a sentence saying why it
+    must not."""
+    if not isinstance(action, Start | Swap) or action.name not in state.jobs:
+        return ()
+    if not action.victims and not action.shrinks:
         return ()
     job, by_name = state.jobs[action.name], {v.name: v for v in candidates(state, now_ns)}
     gone: list[Victim] = []
     needed = len(action.moves) if isinstance(action, Swap) else job.needed
     owed, after = is_owed(job, quotas, needed), quotas.copy()
-    for name in action.victims:
-        gang = by_name.get(name)
-        if gang is None or gang.ripe_ns > now_ns or not may_be_sent(job, gang, owed, after):
+    shrinks = {shrink.name: shrink for shrink in action.shrinks}
+    for name in (*action.victims, *shrinks):
+        gang, shrink = by_name.get(name), shrinks.get(name)
+        if gang is None or gang.ripe_ns > now_ns or not _may(job, gang, shrink, owed, after):
             return f"job {job.name}: {name} may not be preempted any more"
+        if shrink is not None:
+            if wrong := misfit(state, shrink, gang.job.held):
+                return wrong
+            gang = shrunk(gang, shrink)
         gone.append(gang)
-        after.left(gang.job)
+        after.left(gang.job, gang.gives)
     if action.is_counted and (spared := _spared(state, action, gone, free, quotas)):
         return f"job {job.name}: {spared.name} need not be preempted any more"
     return tuple(gone)
+
+
+def _may(job: Job, gang: Victim, shrink: Resize | None, owed: bool, quotas: Quotas) -> bool:
+    """Whether `job` may still send this gang away, or make it so small."""
+    if may_be_sent(job, gang, owed, quotas):
+        return shrink is None or shrink.dp < gang.job.dp
+    if shrink is None or not may_be_shrunk(job, gang):
+        return False
+    return gang.job.start_dp <= shrink.dp < gang.job.dp
 
 
 def _spared(

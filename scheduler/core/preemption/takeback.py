@@ -3,30 +3,42 @@
 A gang that lost a host and finds none to swap in takes it from a running gang that it may
 send away, by the rights of `victims`: idle capacity is lent to preemptible jobs, and comes
 back first. One victim is enough as a rule; of those that are, the least cut over the
-outermost tier decides, then the loss.
+outermost tier decides, then the loss. An elastic victim gives up the replicas of these hosts
+and goes on with the others, where it may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from placement import hostset
 from placement.hostset import HostSet
 from placement.swaps import Swaps, choose_swaps
 from scheduler.core.job import Job
+from scheduler.core.plan import Swap
 from scheduler.core.policy import Limits, Policy
-from scheduler.core.preemption.victims import Victim, candidates, freed, is_owed, may_be_sent
+from scheduler.core.preemption.easing import Forms, Gone
+from scheduler.core.preemption.room import shrunk
+from scheduler.core.preemption.victims import (
+    Victim,
+    candidates,
+    freed,
+    is_owed,
+    may_be_sent,
+)
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.windows.calendar import Calendar
 
 TRIED = 16  # gangs that are tried one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """`victims` leave, and the gang swaps in hosts of theirs."""
+    """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
 
-    victims: tuple[Victim, ...]
+    victims: Gone
     swaps: Swaps
 
 
@@ -37,6 +49,7 @@ class Lent:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
         found = candidates(state, now_ns) if limits.policy is Policy.PRODUCTION else ()
         self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
+        self._forms = Forms(state, now_ns, limits, Calendar(state))
 
     def back(
         self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet
@@ -53,9 +66,19 @@ class Lent:
             return None if swaps is None else Loan(tuple(gone), swaps)
 
         alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
-        if alone:
-            return min(alone, key=_outer)  # the first of equals has the least loss
-        return self._several(may, loan)
+        # the first of equals has the least loss
+        found = min(alone, key=_outer) if alone else self._several(may, loan)
+        return None if found is None else self._eased(found)
+
+    def _eased(self, found: Loan) -> Loan:
+        """The victims keep what of theirs the gang does not swap in."""
+        joined = hostset.of(host for _, host in found.swaps.joined)
+        theirs = joined & freed(found.victims)
+
+        def is_enough(gone: Gone) -> bool:
+            return not theirs & ~freed(gone)
+
+        return replace(found, victims=self._forms.eased(found.victims, theirs, is_enough))
 
     def _several(
         self, may: list[Victim], loan: Callable[[Sequence[Victim]], Loan | None]
@@ -72,12 +95,14 @@ class Lent:
                 gone = rest
         return loan(gone) if gone else None
 
-    def left(self, names: Collection[str]) -> HostSet:
-        """These are sent away. The answer is the hosts that they leave."""
-        gone = [v for v in self._ripe if v.name in names]
-        self._ripe = tuple(v for v in self._ripe if v.name not in names)
+    def left(self, action: Swap) -> HostSet:
+        """Gangs make room for this swap. The answer is the hosts that they leave."""
+        shrinks = {shrink.name: shrink for shrink in action.shrinks}
+        found = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
+        self._ripe = tuple(v for v in self._ripe if v not in found)
+        gone = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in found]
         for v in gone:
-            self._quotas.left(v.job)
+            self._quotas.left(v.job, v.gives)
         return freed(gone)
 
 

@@ -1,9 +1,12 @@
-"""Who may be sent away for whom, in which order, and at what loss.
+"""Who may be sent away for whom, or made smaller, in which order, and at what loss.
 
 Only a gang that its class makes preemptible, and that has had its minimum run time, is
 ever sent away: by a job of higher priority, or by one that cannot be preempted itself
 and takes back what its own tenant is guaranteed, from a tenant that holds more than its
 guarantee. Either way no two jobs can send each other away in turn.
+
+An elastic gang drops replicas instead, by the same rights, where that is enough. What it
+has grown beyond its size at the start it gives back to any job of no less priority.
 """
 
 from __future__ import annotations
@@ -12,41 +15,57 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement.hostset import HostSet
+from scheduler.core.company import Company
 from scheduler.core.costs import Costs
-from scheduler.core.events import JobPreempted
+from scheduler.core.elastic.shrink import Smaller
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.words import duration
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that may be sent away. `hosts`: those that it leaves healthy; `held`: how
-    many it holds. `cost_ns`: host-time that has to be spent again. `ripe_ns`: when its
-    minimum run time is over."""
+    """A gang that may be sent away, or made smaller. `hosts`: those that it leaves healthy;
+    `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is
+    the same for a gang that is made smaller: it stops as well. `ripe_ns`: when its minimum
+    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be sent
+    away. `smaller`: what is left of it, None: it is sent away; `end_ns`: when that is taken
+    to end."""
 
     job: Job
     hosts: HostSet
     held: int
     cost_ns: int
     ripe_ns: int
+    least_dp: int = 0
+    smaller: Smaller | None = None
+    end_ns: int = 0
 
     @property
     def name(self) -> str:
         return self.job.name
 
+    @property
+    def dp(self) -> int:
+        """How many replicas are left of it."""
+        return self.smaller.job.dp if self.smaller else 0
+
+    @property
+    def gives(self) -> HostSet:
+        """All the hosts that it gives up."""
+        return self.job.held & ~self.smaller.hosts if self.smaller else self.job.held
+
 
 def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
-    """The preemptible gangs that run, in order of start; with `below`, only those of less
-    priority than that."""
-    terms = state.tenants.preemption
-    if not terms.is_on or not any(level.is_preemptible for level in state.tenants.classes):
+    """The gangs that run and are preemptible, or have grown, in order of start; of the former
+    with `below` only those of less priority than that."""
+    if not state.tenants.preemption.is_on:
         return ()
-    running = (job for job in state.in_state(JobState.RUNNING) if job.is_preemptible)
     return tuple(
-        victim(state, job, now_ns) for job in running if below is None or job.priority < below
+        victim(state, job, now_ns)
+        for job in state.in_state(JobState.RUNNING)
+        if (job.is_preemptible and (below is None or job.priority < below)) or job.is_on_loan
     )
 
 
@@ -84,9 +103,16 @@ def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:
 
 def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
     """Whether `job` may send this gang away. `is_owed`: promises cover all it needs."""
+    if not held_by.job.is_preemptible:
+        return False
     if held_by.job.priority < job.priority:
         return True
     return is_owed and is_taken_back(job, held_by, quotas)
+
+
+def may_be_shrunk(job: Job, held_by: Victim) -> bool:
+    """Whether this gang gives back to `job` what it has grown."""
+    return held_by.job.is_on_loan and held_by.job.priority <= job.priority
 
 
 def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
@@ -112,25 +138,24 @@ def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) ->
 
 
 def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
-    """The quotas once these gangs are gone."""
+    """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
     for gang in gone:
-        after.left(gang.job)
+        after.left(gang.job, gang.gives)
     return after
 
 
-def sent_away(gang: Victim, job: Job, quotas: Quotas, now_ns: int) -> JobPreempted:
-    """What becomes of this gang: its reason names who takes its place, and by what right."""
-    ran = duration(max(0, now_ns - gang.job.start_ns) // SECOND_NS)
-    right = f"priority {job.priority} to {gang.job.priority}"
-    if gang.job.priority >= job.priority or is_taken_back(job, gang, quotas):
-        right = f"hosts guaranteed to {job.tenant}"
-    reason = f"preempted by {job.name} after {ran} ({right})"
-    return JobPreempted(now_ns, gang.name, job.name, reason)
+def alone(company: Company, gone: Sequence[Victim]) -> Company:
+    """The company once these gangs are gone, or smaller."""
+    after = company.without([gang.name for gang in gone])
+    for gang in gone:
+        if gang.smaller:
+            after.took(gang.job, gang.smaller.hosts)
+    return after
 
 
 def freed(gone: Sequence[Victim]) -> HostSet:
-    """The hosts that these gangs leave."""
+    """The healthy hosts that these gangs leave."""
     hosts = 0
     for gang in gone:
         hosts |= gang.hosts

@@ -18,8 +18,9 @@ from scheduler.core.finding import Find
 from scheduler.core.job import Job
 from scheduler.core.plan import Action, Reservation, Start
 from scheduler.core.policy import Limits, Policy, time_limit_ns
-from scheduler.core.preemption.preempt import Gone
+from scheduler.core.preemption.easing import Gone
 from scheduler.core.preemption.preempting import Preempting, noted
+from scheduler.core.preemption.room import parted
 from scheduler.core.preemption.victims import freed, unneeded
 from scheduler.core.queue.backfill import Caps, Easy, Rule, uncounted
 from scheduler.core.queue.conservative import Conservative
@@ -81,10 +82,10 @@ class Desk:
 
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""
-        gone = self.sent.get(job.name, ())
-        names, is_counted = tuple(v.name for v in gone), job.name in self._counted
+        gone, is_counted = self.sent.get(job.name, ()), job.name in self._counted
         size = job.on(len(placement.hosts))
-        return Start(job.name, placement, names, is_counted, self.end_ns(size))
+        names, shrinks = parted(gone)
+        return Start(job.name, placement, names, shrinks, is_counted, self.end_ns(size))
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""

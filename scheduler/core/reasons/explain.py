@@ -16,13 +16,14 @@ from scheduler.core.failures.storm import avoided_text
 from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
-from scheduler.core.plan import Reservation
+from scheduler.core.plan import Reservation, Resize
 from scheduler.core.policy import Limits, Policy, time_limit_ns
 from scheduler.core.preemption.preempting import Preempting
+from scheduler.core.preemption.room import parted, yielding
 from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.reasons.obstacles import Obstacles
-from scheduler.core.reasons.reason import Basis, Cause, Obstacle, Reason
+from scheduler.core.reasons.reason import Basis, Cause, Obstacle, Reason, Shrink
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.cells import highest
@@ -32,6 +33,8 @@ from scheduler.core.verdict import Hold, Verdict
 from scheduler.core.windows.calendar import Calendar
 from scheduler.core.windows.text import closed_text, fits_s
 from scheduler.core.words import duration, ending, hosts_text, jobs_text, listed
+
+DOING = ("preempting", "shrinking")
 
 
 def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
@@ -149,7 +152,8 @@ class _Told:
         """One sentence, and what stands in the way."""
         found = self._plain(turn)
         if turn.verdict.placement is not None:
-            return replace(found, preempts=tuple(gang.name for gang in turn.verdict.sent))
+            sent, shrinks = parted(turn.verdict.sent)
+            return replace(found, preempts=sent, shrinks=_sizes(shrinks))
         return self._with_others(found, turn.verdict.job)
 
     def _with_others(self, found: Reason, job: Job) -> Reason:
@@ -159,10 +163,11 @@ class _Told:
         when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
         if choice is None or when_ns <= self._now_ns:
             return found
-        names = tuple(v.name for v in choice.victims)
+        sent, shrinks = parted(choice.victims)
         wait = duration(-(-(when_ns - self._now_ns) // SECOND_NS))
-        sentence = f"{found.sentence}; or by preempting {listed(names)} in {wait}"
-        return replace(found, sentence=sentence, preempts=names, preempt_ns=when_ns)
+        sentence = f"{found.sentence}; or by {yielding(DOING, sent, shrinks)} in {wait}"
+        sizes = _sizes(shrinks)
+        return replace(found, sentence=sentence, preempts=sent, shrinks=sizes, preempt_ns=when_ns)
 
     def _plain(self, turn: _Turn) -> Reason:
         """Without those that may be sent away."""
@@ -171,8 +176,8 @@ class _Told:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
             if verdict.sent:
-                others = listed(tuple(gang.name for gang in verdict.sent))
-                sentence = f"starts with the next decision, by preempting {others}"
+                how = yielding(DOING, *parted(verdict.sent))
+                sentence = f"starts with the next decision, by {how}"
             return self._base(turn, Cause.DUE, sentence)
         if verdict.hold is Hold.LIMIT:
             return self._limited(turn)
@@ -363,6 +368,10 @@ class _Told:
         if verdict.passes_ns is None:
             return None
         return max(0, verdict.passes_ns - self._now_ns) // SECOND_NS or None
+
+
+def _sizes(shrinks: tuple[Resize, ...]) -> tuple[Shrink, ...]:
+    return tuple(Shrink(action.name, action.dp) for action in shrinks)
 
 
 def needs_text(job: Job) -> str:

@@ -60,6 +60,14 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """The running gang `name` drops replicas and goes on with `dp` of them."""
+
+    name: str
+    dp: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why `name` waits: one sentence, and the facts behind it.
 
@@ -70,7 +78,7 @@ class Reason:
     `reserved_in`: outermost domains in which hosts are reserved for it. `obstacles`: all
     that stands in the way. `passes_s`: with a time limit of at most this it would start
     now, ahead of those that wait. `preempts`: gangs that it sends away when it starts, with
-    the next decision or at `preempt_ns`.
+    the next decision or at `preempt_ns`; `shrinks`: those that drop replicas for it.
     """
 
     name: str
@@ -87,3 +95,4 @@ class Reason:
     passes_s: int | None = None
     preempts: tuple[str, ...] = ()
     preempt_ns: int | None = None
+    shrinks: tuple[Shrink, ...] = ()

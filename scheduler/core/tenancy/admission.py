@@ -98,12 +98,12 @@ class Quotas:
         self._kept = None
         self._memo.clear()
 
-    def left(self, job: Job) -> None:
-        """`job`, which ran, gives up its hosts."""
-        self.book.take(job.tenant, -job.held.bit_count())
-        self._lend(job, -(job.held & ~self._unhealthy).bit_count())
+    def left(self, job: Job, hosts: HostSet) -> None:
+        """`job`, which ran, gives up these hosts."""
+        self.book.take(job.tenant, -hosts.bit_count())
+        self._lend(job, -(hosts & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
-            self._held[job.tenant] &= ~job.held
+            self._held[job.tenant] &= ~hosts
         self._kept = None
         self._memo.clear()
 

@@ -9,12 +9,12 @@ import pytest
 from placement import hostset
 from placement.check import violations
 from placement.hostset import HostSet
-from placement.request import Constraints, Placement
+from placement.request import AUTO, Constraints, Placement
 from placement.training import Batch
 from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.commit import Conflict, commit
-from scheduler.core.elastic.shrink import to_free
+from scheduler.core.elastic.shrink import Smaller, to_free
 from scheduler.core.events import GangResized
 from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS
@@ -191,25 +191,41 @@ class TestShrink:
         assert isinstance(commit(state, plan, 0), Conflict)
 
 
+def leaving(job: Job, wanted: int, within: HostSet) -> Smaller | None:
+    """The gang without so many hosts of these, as large as may be."""
+
+    def is_enough(found: Smaller) -> bool:
+        return (found.freed & within).bit_count() >= wanted
+
+    return to_free(F, job, within, job.held, is_enough)
+
+
 class TestToFree:
     """What preemption may ask of an elastic gang."""
 
     def test_the_largest_size_that_leaves_so_many(self) -> None:
         state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
-        found = to_free(F, job(state, "a"), 3, hostset.full(8))
+        found = leaving(job(state, "a"), 3, hostset.full(8))
         assert found is not None
         assert (found.job.dp, found.freed.bit_count()) == (2, 4)
         assert not violations(F, job(state, "a").held, found.job.request, found.placement)
 
     def test_of_one_domain(self) -> None:
         state = started(loaded(F), submit("a", 8, min_dp=2))
-        found = to_free(F, job(state, "a"), 3, 0b1111)
+        found = leaving(job(state, "a"), 3, 0b1111)
         assert found is not None
         assert (found.job.dp, (found.freed & 0b1111).bit_count()) == (5, 3)
 
     def test_none_leaves_more_than_the_least_allows(self) -> None:
         state = started(loaded(F), submit("a", 8, min_dp=6))
-        assert to_free(F, job(state, "a"), 3, hostset.full(8)) is None
+        assert leaving(job(state, "a"), 3, hostset.full(8)) is None
+
+    def test_spares_that_are_required_are_kept_and_others_are_not(self) -> None:
+        for rule, kept in ((exactly(1), 1), (AUTO, 0)):
+            state = started(loaded(F), submit("a", 7, min_dp=2, spares=rule))
+            found = leaving(job(state, "a"), 3, hostset.full(8))
+            assert found is not None
+            assert (found.freed.bit_count() >= 3, len(found.placement.spares)) == (True, kept)
 
 
 class TestGrow:

@@ -1,0 +1,43 @@
+"""The fact of a resize, and what has to hold for it."""
+
+from __future__ import annotations
+
+from placement.check import violations
+from placement.hostset import HostSet
+from scheduler.core.checkpoint import peers
+from scheduler.core.events import GangResized
+from scheduler.core.job import Job
+from scheduler.core.plan import Resize
+from scheduler.core.state import State
+
+
+def misfit(state: State, action: Resize, room: HostSet) -> str:
+    """Why the gang cannot be resized so on hosts of `room`; empty when it can."""
+    job = state.jobs[action.name]
+    if job.hosts != action.left:
+        return f"job {action.name}: its hosts changed meanwhile"
+    request = job.at(action.dp).request
+    wrong = violations(state.loaded_fabric, room, request, action.placement)
+    return f"job {action.name}: {wrong[0]}" if wrong else ""
+
+
+def resized(
+    state: State, job: Job, action: Resize, now_ns: int, preempted_by: str = ""
+) -> GangResized:
+    """What is recorded of it."""
+    names, placement = state.loaded_fabric.names, action.placement
+    return GangResized(
+        now_ns,
+        action.name,
+        job.attempt + 1,
+        action.dp,
+        names(placement.hosts),
+        names(placement.spares),
+        placement.cuts,
+        placement.lower_bound,
+        placement.notes,
+        action.reason,
+        action.ladder,
+        peers.placed(state, job.at(action.dp), placement.hosts),
+        preempted_by,
+    )
