@@ -318,9 +318,10 @@ def _resize(
     more = taken(action) & ~job.held
     if action.dp > job.dp:
         allowed = quotas.allowance(job, free)
-        if more.bit_count() > allowed.limit:
+        count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
+        if count > allowed.limit:
             return f"job {action.name}: tenant {allowed.whose} is at its limit meanwhile"
-        if more & ~allowed.reach or more.bit_count() > allowed.pool:
+        if more & ~allowed.reach or count > allowed.pool:
             return f"job {action.name}: its hosts are guaranteed to others meanwhile"
     return resized(state, job, action, now_ns)
 

@@ -44,6 +44,7 @@ from scheduler.core.events import (
     JobStarted,
     TenantsLoaded,
 )
+from scheduler.core.failures.storm import avoided
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start, Swap
 from scheduler.core.preemption.victims import fits
@@ -153,19 +154,27 @@ def check_right(state: State, event: MadeRoom, is_covered: bool, now_ns: int) ->
 
 
 def check_needed(state: State, job: Job, gone: list[MadeRoom], earlier: list[str]) -> None:
-    """Without any one of them the job would not fit, or would delay one before it."""
+    """Without any one of them the job would not fit, or would delay one before it; nor if
+    one that shrinks kept the next larger of its sizes."""
     for spared in gone:
         rest = replay([event for event in gone if event is not spared], state)
         if fits(job, rest.free, Quotas(rest)):
             assert earlier, f"{spared.name} was not needed"
+        victim = state.jobs[spared.name]
+        if isinstance(spared, GangResized) and Quotas(rest).is_open:
+            larger = victim.at(victim.sizes[victim.sizes.index(spared.dp) + 1])
+            room = rest.free.bit_count() + max(0, victim.held.bit_count() - larger.needed)
+            assert earlier or larger.dp == victim.dp or room < job.needed
 
 
 def check_lent(state: State, event: GangSwapped, gone: list[MadeRoom]) -> None:
     """Without any one of them the gang that failed would find too few hosts."""
     own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
+    shy = avoided(state.jobs[event.name], state.tenants.restarts, event.time_ns)
     for spared in gone:
         rest = replay([other for other in gone if other is not spared], state)
-        assert (rest.free | own).bit_count() < len(event.swaps), f"{spared.name} was not needed"
+        room = (rest.free | own) & ~shy
+        assert room.bit_count() < len(event.swaps), f"{spared.name} was not needed"
 
 
 class Machine(RuleBasedStateMachine):

@@ -74,31 +74,33 @@ def to_free(
     `fit`: hosts of the gang that are in service. Nobody moves. Cost: O(ranks log sizes).
     """
 
-    def is_met(dp: int) -> bool:
-        found = at_size(fabric, job, dp, within, fit)
-        return found is not None and is_enough(found)
+    def enough(dp: int) -> Smaller | None:
+        return next(filter(is_enough, _forms(fabric, job, dp, within, fit)), None)
 
     larger_first = [dp for dp in reversed(job.sizes) if least_dp <= dp < job.dp]
-    at = bisect_left(larger_first, True, key=is_met)
-    if at == len(larger_first):
-        return None
-    return at_size(fabric, job, larger_first[at], within, fit)
+    at = bisect_left(larger_first, True, key=lambda dp: enough(dp) is not None)
+    return enough(larger_first[at]) if at < len(larger_first) else None
 
 
 def at_size(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> Smaller | None:
-    """The gang with `dp` replicas, without those that have most hosts `within`; None where
-    they share hosts with others, or spares that it needs would be missing."""
+    """The gang with `dp` replicas and as few spares as may be; None where the replicas that
+    go share hosts with others, or spares that it needs would be missing."""
+    forms = _forms(fabric, job, dp, within, fit)
+    return min(forms, key=lambda form: len(form.placement.spares), default=None)
+
+
+def _forms(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> Iterator[Smaller]:
+    """The gang without the replicas that have most hosts `within`: its spares elsewhere, or
+    none, or anywhere."""
     gone = _most_in(fabric, job, within, job.dp - dp)
     kept = [r for r in range(job.dp) if r not in gone]
     hosts = carried(job.request, fabric.gpus_per_host, job.hosts, kept)
     if NEW in hosts:
-        return None
+        return
     own, request = fit & ~hostset.of(hosts), job.at(dp).request
-    # Hosts that are wanted are held as spares only if the job insists on spares.
-    for spare in (own & ~within, own):
-        if (found := on_hosts(fabric, request, hosts, spare)) is not None:
-            return _smaller(job, found, fit)
-    return None
+    for spares in (own & ~within, 0, own) if request.spares.hosts != 0 else (0,):
+        if (found := on_hosts(fabric, request, hosts, spares)) is not None:
+            yield _smaller(job, found, fit)
 
 
 def resize(found: Smaller, job: Job, reason: str, end_ns: int) -> Resize:

@@ -28,6 +28,7 @@ from scheduler.core.plan import Move, Requeue, Resize, Swap
 from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.preemption.room import parted, yielding
 from scheduler.core.preemption.takeback import Lent
+from scheduler.core.preemption.victims import unneeded_to_swap
 from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
 from scheduler.core.words import hosts_text, listed
@@ -170,7 +171,8 @@ class Climb:
             return Step(Rung.PREEMPT, note="nobody may be sent away for it"), None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
         names, shrinks = parted(loan.victims)
-        is_counted = (loss.own | loss.free).bit_count() < len(loss.blocks)
+        room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
+        is_counted = unneeded_to_swap(len(moves), loan.victims, room) is None
         gpus = self.state.loaded_fabric.gpus_per_host
         lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
         note = yielding(("sends away", "shrinks"), names, shrinks)

@@ -6,8 +6,8 @@ can be left out. Several domains of every tier are tried, and the whole fabric; 
 that promise most are placed. The least cut over the outermost tier decides, for this is
 what a domain is aimed at; then the loss; then the cut on inner tiers.
 
-An elastic gang is not sent away where it is enough that it drops replicas, and it drops no
-more than the job needs in the domain that is aimed at.
+An elastic gang is not sent away where it is enough that it drops replicas, those in the domain
+that is aimed at first, and no more than it takes for the job to start.
 
 The loss of a set: whether not all of it is on lent hosts, the highest priority among
 them, whether anybody is sent away whole, the host-time to be spent again, hosts. Sources for
@@ -164,31 +164,21 @@ class Aim:
         useful.sort(key=lambda v: self._order(v, target))
         for gangs in (mild(useful, self._forms, target), useful):
             if gone := self._gathered(gangs, target):
-                yield from self._eased(self._pruned(gone), target)
+                yield self._eased(self._pruned(gone), target)
         missing = self._job.needed - (self._free & target).bit_count()
         alone = (v for v in useful if (v.hosts & target).bit_count() >= missing)
         single = min(alone, key=lambda v: (self._loss((v,)), v.name), default=None)
         if single is not None and self._starts_without((single,)):
-            yield from self._eased((single,), target)
+            yield self._eased((single,), target)
 
     def _aimed(self, v: Victim, target: HostSet) -> Victim:
         """Of what it gives back, as much as may be in `target`."""
         return (v.smaller and self._forms.least(v, target)) or v
 
-    def _eased(self, gone: Gone, target: HostSet) -> Iterator[Gone]:
-        """`gone` with elastic gangs as large as they may stay: so that the job finds its
-        hosts in `target`, and so that it finds them anywhere."""
-        if not any(v.job.sizes for v in gone):
-            yield gone
-            return
-
-        def is_there(some: Gone) -> bool:
-            there = self._with(some) & target
-            return there.bit_count() >= self._job.needed and self._starts_without(some)
-
-        if is_there(gone):
-            yield self._forms.eased(gone, target, is_there)
-        yield self._forms.eased(gone, target, self._starts_without)
+    def _eased(self, gone: Gone, target: HostSet) -> Gone:
+        """`gone` with elastic gangs as large as they may stay; what they drop lies in
+        `target` where it can."""
+        return self._forms.eased(gone, target, self._starts_without)
 
     def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
         hosts = (v.hosts & target).bit_count()

@@ -175,8 +175,8 @@ class Preempting:
 
         `free`, `quotas`: as they are then.
         """
-        if end_ns <= first.start_ns:
-            return True
+        if end_ns <= first.start_ns and not any(gang.smaller for gang in gone):
+            return True  # gangs that are smaller last longer than they did
         waiting = self._state.jobs[first.name]
         after = self._outlook.without({v.name for v in gone}, quotas)
         for gang in gone:

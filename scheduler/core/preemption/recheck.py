@@ -11,11 +11,11 @@ from scheduler.core.preemption.room import shrunk
 from scheduler.core.preemption.victims import (
     Victim,
     candidates,
-    freed,
     is_owed,
     may_be_sent,
     may_be_shrunk,
     unneeded,
+    unneeded_to_swap,
 )
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
@@ -52,11 +52,12 @@ def sent_by(
 
 def _may(job: Job, gang: Victim, shrink: Resize | None, owed: bool, quotas: Quotas) -> bool:
     """Whether `job` may still send this gang away, or make it so small."""
-    if may_be_sent(job, gang, owed, quotas):
-        return shrink is None or shrink.dp < gang.job.dp
-    if shrink is None or not may_be_shrunk(job, gang):
+    is_sent = may_be_sent(job, gang, owed, quotas)
+    if shrink is None:
+        return is_sent
+    if shrink.dp not in gang.job.sizes or shrink.dp >= gang.job.dp:
         return False
-    return gang.job.start_dp <= shrink.dp < gang.job.dp
+    return is_sent or (may_be_shrunk(job, gang) and shrink.dp >= gang.job.start_dp)
 
 
 def _spared(
@@ -66,6 +67,5 @@ def _spared(
     job = state.jobs[action.name]
     if isinstance(action, Start):
         return unneeded(job, gone, free, quotas)
-    room = free | (hostset.of(job.spares) & ~state.unhealthy)
-    rests = ((v, room | freed([w for w in gone if w is not v])) for v in gone)
-    return next((v for v, rest in rests if rest.bit_count() >= len(action.moves)), None)
+    own = hostset.of(job.spares) & ~state.unhealthy
+    return unneeded_to_swap(len(action.moves), gone, free | own)

@@ -137,6 +137,16 @@ def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) ->
     return None
 
 
+def unneeded_to_swap(count: int, gone: Sequence[Victim], free: HostSet) -> Victim | None:
+    """One of these gangs without which there are so many hosts to swap in all the same.
+    `free`: with the spares of the gang that swaps."""
+    for gang in gone:
+        rest = [other for other in gone if other is not gang]
+        if (free | freed(rest)).bit_count() >= count:
+            return gang
+    return None
+
+
 def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
     """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
