@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from scheduler.defaults import STORE
 if TYPE_CHECKING:
     from scheduler.store.verify import Report
 
-Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE.")]
+Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 app = typer.Typer(help="Back up, restore and check the event log.", no_args_is_help=True)
@@ -32,9 +33,12 @@ def backup(
     store: Url = STORE,
     force: Force = False,
 ) -> None:
-    """Copy the store as it is at one moment; a server may run meanwhile."""
+    """Copy the store to a file as it is at one moment; servers may run meanwhile.
+
+    The file is the same whichever store it is of, and can be restored as either.
+    """
     from scheduler.store import StoreError
-    from scheduler.store.files import backup as copy
+    from scheduler.store import backup as copy
 
     try:
         version = copy(store, target, is_forced=force)
@@ -49,22 +53,21 @@ def restore(
     store: Url = STORE,
     force: Force = False,
 ) -> None:
-    """Make a backup the store; no server may run on it. What was there is kept beside it."""
+    """Make a backup the store; no server may run on it. What was there is kept beside it: as
+    FILE.replaced, in PostgreSQL as tables of that name."""
     from scheduler.store import StoreError
-    from scheduler.store.files import restore as put_back
+    from scheduler.store import restore as put_back
 
     try:
         version = put_back(source, store, is_forced=force)
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
-    typer.echo(f"{store} is at version {version:,}, as {source} was")
+    typer.echo(f"{_without_password(store)} is at version {version:,}, as {source} was")
 
 
 @app.command()
 def verify(
-    store: Annotated[
-        str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")
-    ] = STORE,
+    store: Url = STORE,
     output: Output = Format.TABLE,
 ) -> None:
     """Read every event and snapshot and make every state again. Exit code 1: damaged."""
@@ -77,17 +80,23 @@ def verify(
 @app.command()
 def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
     """What the store holds; a server may run meanwhile."""
-    from scheduler.store import StoreError
-    from scheduler.store.sqlite import look_at
+    from scheduler.store import StoreError, look_at
 
     try:
-        copy = look_at(store)
-        first, last = copy.first_version(), copy.last_version()
-        versions = sorted(version for version, _ in copy.snapshots())
+        opened = look_at(store)
+        try:
+            kept = {
+                "store": opened.name,
+                "bytes": opened.size_bytes(),
+                "first_version": opened.first_version(),
+                "last_version": opened.last_version(),
+                "snapshots": sorted(version for version, _ in opened.snapshots()),
+            }
+        finally:
+            opened.close()
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
-    kept = {"first_version": first, "last_version": last, "snapshots": versions}
-    _write({"file": copy.name, "bytes": copy.path.stat().st_size, **kept}, output)
+    _write(kept, output)
 
 
 @app.command()
@@ -95,12 +104,11 @@ def compact(
     keep_days: Annotated[int, typer.Option(min=0, help="Keep the events of so many days.")],
     store: Url = STORE,
 ) -> None:
-    """Drop older events and give their room back; no server may run on the store."""
+    """Drop older events and give their room back; no server may run on a SQLite store."""
     from time import time_ns
 
     from scheduler.keeper import DAY_S, compacted
-    from scheduler.store import StoreError, open_store
-    from scheduler.store.files import shrink
+    from scheduler.store import StoreError, open_store, shrink
 
     try:
         opened = open_store(store)
@@ -112,6 +120,10 @@ def compact(
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
     typer.echo(f"dropped {dropped:,} events")
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
 
 
 def _report(url: str) -> Report:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as start
@@ -60,14 +59,14 @@ class Gauges(Collector):
         self.address = ""
         self._exposure = exposure
         self._writer: Writer | None = None
-        self._disk: Path | None = None
+        self._disk: SqliteStore | None = None
         self._replay_s = 0.0
         self._began = time.perf_counter()
 
     def attach(self, writer: Writer, store: Store) -> None:
         """The log is replayed."""
         self._replay_s = time.perf_counter() - self._began
-        self._disk = store.path if isinstance(store, SqliteStore) else None
+        self._disk = store if isinstance(store, SqliteStore) else None
         self._writer = writer
 
     @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from scheduler.core import JobState, State, spending
@@ -18,6 +17,8 @@ from scheduler.observe.census import Use
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.numbers import Histogram, Labels
 from scheduler.observe.proof import gap
+from scheduler.store import StoreError
+from scheduler.store.sqlite import SqliteStore
 
 Sample = tuple[Metric, Labels, float | Histogram]
 Values = Mapping[Labels, Any]  # Counts or Histograms
@@ -101,14 +102,13 @@ def of_work(instruments: Instruments) -> Iterator[Sample]:
     yield from _labelled(c.CALL_SECONDS, instruments.calls_s)
 
 
-def of_disk(path: Path) -> Iterator[Sample]:
+def of_disk(store: SqliteStore) -> Iterator[Sample]:
     """A store's files and the room beside them; nothing when they cannot be looked at."""
-    files = (path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm"))
     try:
-        yield c.STORE, (), sum(file.stat().st_size for file in files if file.exists())
-        room = os.statvfs(path.parent)
+        yield c.STORE, (), store.size_bytes()
+        room = os.statvfs(store.path.parent)
         yield c.ROOM, (), room.f_bavail * room.f_frsize
-    except OSError:
+    except (OSError, StoreError):
         return
 
 

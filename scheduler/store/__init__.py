@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scheduler.store.base import (
     Asked,
     Compacted,
@@ -14,6 +16,9 @@ from scheduler.store.base import (
     Unreachable,
     VersionMismatch,
 )
+from scheduler.store.files import backup as backup_sqlite
+from scheduler.store.files import restore as restore_sqlite
+from scheduler.store.files import shrink as shrink_sqlite
 from scheduler.store.sqlite import look_at as look_at_sqlite
 from scheduler.store.sqlite import open_sqlite
 
@@ -28,8 +33,11 @@ __all__ = [
     "StoreError",
     "Unreachable",
     "VersionMismatch",
+    "backup",
     "look_at",
     "open_store",
+    "restore",
+    "shrink",
 ]
 
 _POSTGRES = ("postgresql://", "postgres://")
@@ -60,3 +68,33 @@ def look_at(url: str) -> Store:
 
         return look_at_postgres(url)
     return look_at_sqlite(url)
+
+
+def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
+    """Copy the store to a file as it is at one moment, while servers may write to it.
+
+    The answer is the copy's last version. Raises: StoreError.
+    """
+    if url.startswith(_POSTGRES):
+        from scheduler.store import pgfiles  # loads libpq
+
+        return pgfiles.backup(url, target, is_forced=is_forced)
+    return backup_sqlite(url, target, is_forced=is_forced)
+
+
+def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
+    """Make a backup the store at `url`, which no server may have open; what was there is
+    kept beside it. The answer is the last version. Raises: StoreError.
+    """
+    if url.startswith(_POSTGRES):
+        from scheduler.store import pgfiles  # loads libpq
+
+        return pgfiles.restore(source, url, is_forced=is_forced)
+    return restore_sqlite(source, url, is_forced=is_forced)
+
+
+def shrink(url: str) -> None:
+    """Give back the room of dropped events. No server may have the store open. PostgreSQL
+    sees to that by itself. Raises: StoreError."""
+    if not url.startswith(_POSTGRES):
+        shrink_sqlite(url)

@@ -109,6 +109,9 @@ class Store(Protocol):
         Raises: StoreError, also when there is no such snapshot.
         """
 
+    def size_bytes(self) -> int:
+        """Room that it takes on the disk."""
+
     def close(self) -> None:
         """Let another server have it."""
 

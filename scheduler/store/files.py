@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from scheduler.store.base import StoreError
@@ -24,7 +25,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     source = path_of(url)
     if not source.exists():
         raise StoreError(f"there is no store {source}")
-    _check_target(target, is_forced)
+    check_target(target, is_forced)
     return _copy(source, target)
 
 
@@ -39,7 +40,7 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
         raise StoreError(f"there is no backup {source}")
     lock = lock_on(target)
     try:
-        _check_target(target, is_forced)
+        check_target(target, is_forced)
         return _copy(source, target, keep=target.with_name(f"{target.name}.replaced"))
     finally:
         os.close(lock)
@@ -59,7 +60,8 @@ def shrink(url: str) -> None:
         os.close(lock)
 
 
-def _check_target(target: Path, is_forced: bool) -> None:
+def check_target(target: Path, is_forced: bool) -> None:
+    """Raises: StoreError when nothing can, or may, be written there."""
     if not target.parent.is_dir():
         raise StoreError(f"cannot make {target}: there is no folder {target.parent}")
     if target.exists() and not is_forced:
@@ -67,25 +69,34 @@ def _check_target(target: Path, is_forced: bool) -> None:
 
 
 def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
-    """Copy, check the copy, then put it in its place. `keep`: where what was there goes."""
+    with closing(connect(source)) as old, written(target, keep) as new:
+        if not schema_of(str(source), old):
+            raise StoreError(f"{source} is empty")
+        old.backup(new)
+        (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()
+    return int(last)
+
+
+@contextmanager
+def written(target: Path, keep: Path | None = None) -> Iterator[sqlite3.Connection]:
+    """An empty file that is `target` once the block has ended well and the file is whole.
+
+    `keep`: where what was there goes. Raises: StoreError.
+    """
     beside = target.with_name(f"{target.name}.part")
     beside.unlink(missing_ok=True)
     try:
-        with closing(connect(source)) as old, closing(connect(beside)) as new:
-            if not schema_of(str(source), old):
-                raise StoreError(f"{source} is empty")
-            old.backup(new)
+        with closing(connect(beside)) as new:
+            yield new
             new.execute("PRAGMA journal_mode=DELETE")  # so that one file is all of it
-            check_whole(source, new)
-            (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()
+            check_whole(beside, new)
         _move(beside, target, keep)
     except sqlite3.Error as error:
-        raise StoreError(f"cannot copy {source} to {target}: {error}") from None
+        raise StoreError(f"cannot copy the store to {target}: {error}") from None
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from None
     finally:
         beside.unlink(missing_ok=True)
-    return int(last)
 
 
 def _move(beside: Path, target: Path, keep: Path | None) -> None:

@@ -169,6 +169,11 @@ class PostgresStore:
         with self._asked() as connection:
             return _number(connection, f"SELECT COALESCE(({query}), {_LAST} + 1)", (time_ns,))
 
+    def size_bytes(self) -> int:
+        tables = "pg_total_relation_size('log') + pg_total_relation_size('snapshot')"
+        with self._asked() as connection:
+            return _number(connection, f"SELECT {tables}")
+
     def leader(self) -> Leader:
         with self._asked() as connection:
             row = connection.execute("SELECT term, address FROM leader").fetchone()

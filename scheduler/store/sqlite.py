@@ -122,6 +122,14 @@ class SqliteStore:
         with self._reading() as connection:
             return _first(connection)
 
+    def size_bytes(self) -> int:
+        """As Store says, with what is not yet folded into the file."""
+        files = (self.path.with_name(self.path.name + suffix) for suffix in ("", "-wal", "-shm"))
+        try:
+            return sum(file.stat().st_size for file in files if file.exists())
+        except OSError as error:
+            raise StoreError(f"cannot look at {self.path}: {error.strerror}") from None
+
     def last_version(self) -> int:
         with self._reading() as connection:
             return int(connection.execute(_LAST).fetchone()[0])

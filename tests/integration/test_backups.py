@@ -1,0 +1,193 @@
+"""Backups of a PostgreSQL store: of one moment, and good for either kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler import cli, snapshot
+from scheduler.core import replay
+from scheduler.core.events import Event, FabricLoaded, HostSignalled
+from scheduler.keeper import Retention
+from scheduler.store import Deposed, Store, backup, look_at, open_store, restore
+from scheduler.store.postgres import PostgresStore, open_postgres
+from tests.build import fabric_spec
+from tests.postgres import Cluster
+from tests.serving import RUNNING, create, serving, url
+
+LEASE_S = 60.0  # the machine may be slow
+
+
+def store(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli.app, ["store", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@contextmanager
+def looking(at: str) -> Iterator[Store]:
+    opened = look_at(at)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def content(of: str) -> tuple[int, list[Any], list[Any], list[Any]]:
+    """Everything that a store must not lose."""
+    with looking(of) as opened:
+        first = opened.first_version()
+        rows = list(opened.read(first - 1))
+        return first, rows, list(opened.asked(first - 1)), list(opened.snapshots())
+
+
+@pytest.fixture
+def leading(database: str) -> Iterator[PostgresStore]:
+    """A store in which something was dropped, led in term 1."""
+    opened = open_postgres(database)
+    opened.try_lead("a:1", LEASE_S)
+    events: list[Event] = [FabricLoaded(0, fabric_spec())]
+    events += [HostSignalled(n, f"h{n}", "link-flap") for n in range(1, 10)]
+    opened.append(0, events, 1, ["ada", *[""] * 9])
+    opened.save_snapshot(6, snapshot.encode(replay(events[:6]), 5))
+    opened.compact(6)
+    yield opened
+    opened.close()
+
+
+def test_a_backup_has_all_and_is_good_for_either_kind_of_store(
+    database: str, postgres: Cluster, leading: PostgresStore, tmp_path: Path
+) -> None:
+    leading.append(10, [HostSignalled(10, "z0-r0-h0", "link-flap")], 1, ["ada"])
+    copy, other = tmp_path / "copy.db", postgres.new_database()
+    said = store("backup", copy, "--store", database).output
+    assert said == f"{copy} holds the store up to version 11\n"
+    store("verify", "--store", f"sqlite:///{copy}")
+    store("restore", copy, "--store", url(tmp_path))
+    store("restore", copy, "--store", other)
+    expected = content(database)
+    assert expected[0] == 7
+    assert [content(at) for at in (f"sqlite:///{copy}", url(tmp_path), other)] == [expected] * 3
+    postgres.drop_database(other)
+
+
+async def test_a_server_goes_on_from_a_backup_of_the_other_kind(
+    database: str, tmp_path: Path
+) -> None:
+    """SQLite, then PostgreSQL, then SQLite again; each server runs while it is copied."""
+    often = Retention(snapshot_events=4, log_s=None)
+    first, second, last = (tmp_path / name for name in ("first.db", "second.db", "last"))
+    last.mkdir()
+    async with serving(tmp_path, retention=often) as served:
+        await served.stub.CreateJob(create("a", 3))
+        await served.until("a", RUNNING)
+        await asyncio.to_thread(backup, url(tmp_path), first)
+    restore(first, database)
+    async with serving(tmp_path, store=database, retention=often) as served:
+        await served.stub.CreateJob(create("b", 2))
+        await served.until("b", RUNNING)
+        await asyncio.to_thread(backup, database, second)
+    restore(second, url(last))
+    async with serving(last) as served:
+        found = [(await served.get(name)).state for name in ("a", "b")]
+    assert found == [RUNNING, RUNNING]
+    report = json.loads(store("verify", "--store", url(last), "--format", "json").output)
+    assert (report["problems"], report["live_jobs"]) == ([], 2)
+
+
+def test_a_copy_is_of_one_moment_while_the_log_grows(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    """Snapshots come and events go meanwhile: a copy that mixed moments would have a gap."""
+    done = Flag()
+
+    def write() -> None:
+        last = 10
+        while not done.is_set():
+            some: list[Event] = [HostSignalled(last + n, "h", "link-flap") for n in range(5)]
+            last = leading.append(last, some, 1)
+            leading.save_snapshot(last, b"a state")
+            leading.compact(last)
+
+    writing = Thread(target=write)
+    writing.start()
+    try:
+        for number in range(6):
+            copy = tmp_path / f"copy-{number}.db"
+            last = backup(database, copy)
+            first, rows, _, kept = content(f"sqlite:///{copy}")
+            assert [version for version, _ in rows] == list(range(first, last + 1))
+            versions = [version for version, _ in kept]
+            assert (min(versions), max(versions) <= last) == (first - 1, True)
+    finally:
+        done.set()
+        writing.join()
+
+
+def test_a_store_in_use_or_full_is_not_replaced(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    backup(database, copy)
+    said = store("restore", copy, "--store", database, "--force", code=2).output
+    assert "in use by another server" in said
+    leading.append(10, [HostSignalled(10, "later", "link-flap")], 1)
+    leading.resign()
+    assert "--force replaces it" in store("restore", copy, "--store", database, code=2).output
+    before = content(database)
+    store("restore", copy, "--store", database, "--force")
+    assert content(database) == content(f"sqlite:///{copy}") != before
+    with psycopg.connect(database) as connection:
+        kept = connection.execute("SELECT MAX(version) FROM log_replaced").fetchone()
+    assert kept == (11,)
+    store("restore", copy, "--store", database, "--force")  # what was kept gives way
+
+
+def test_whoever_led_before_a_restore_writes_no_more(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    """A leader that was paused, and has lost its session, comes back."""
+    copy = tmp_path / "copy.db"
+    backup(database, copy)
+    leading.resign()
+    restore(copy, database, is_forced=True)
+    leading.try_lead("a:1", LEASE_S)
+    with pytest.raises(Deposed):
+        leading.append(10, [HostSignalled(10, "h", "link-flap")], 1)
+
+
+def test_what_is_no_backup_is_refused_and_leaves_what_was_there(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    leading.resign()
+    before = content(database)
+    junk, missing = tmp_path / "junk.db", tmp_path / "missing.db"
+    junk.write_bytes(b"no database")
+    for source, said in ((junk, "is no muster store"), (missing, "there is no store")):
+        found = store("restore", source, "--store", database, "--force", code=2).output
+        assert said in found
+    assert content(database) == before
+
+
+def test_an_empty_database_has_no_backup(database: str, tmp_path: Path) -> None:
+    said = store("backup", tmp_path / "copy.db", "--store", database, code=2).output
+    assert "there is no muster store" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_says_what_it_holds(database: str, leading: PostgresStore) -> None:
+    found = json.loads(store("info", "--store", database, "--format", "json").output)
+    assert (found["first_version"], found["last_version"], found["snapshots"]) == (7, 10, [6])
+    assert found["bytes"] > 0
+    assert store("compact", "--keep-days", "0", "--store", database).output.startswith("dropped")
+    open_store(database).close()
