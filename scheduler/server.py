@@ -16,7 +16,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement.fabric import Fabric
 from scheduler.access.caller import SERVER, Caller, Role, act_for
-from scheduler.access.door import Access, CannotListen, Door, check_metrics
+from scheduler.access.door import Access, CannotListen, Door
+from scheduler.access.scrape import Turnstile, turnstile
 from scheduler.access.waiting import at_most
 from scheduler.core import Limits, Rejected, Tenants
 from scheduler.core.commands import LoadHealth, LoadTenants
@@ -108,12 +109,13 @@ async def serve(
     Raises: StoreError when the log cannot be used, CannotListen, InputError for
     certificates or an auth file that will not do.
     """
-    if settings.metrics is not None:
-        check_metrics(settings.metrics.host, settings.metrics.port, settings.access)
+    asked, scrapers = settings.metrics, Turnstile()
+    if asked is not None:
+        scrapers = turnstile(asked.host, asked.port, settings.access, settings.clock)
     signals = signals or Signals().listen()
     gauges = Gauges(Instruments(settings.tracer), settings.metrics)
     try:
-        with gauges.exposed():  # from before the log is replayed, which may take long
+        with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
             await _serve(settings, on_ready, signals, gauges)
     except MetricsPortTaken as error:
         raise CannotListen(str(error)) from None

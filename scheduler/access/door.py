@@ -77,7 +77,7 @@ class Door:
         host, colon, port = listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
             raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
-        self._check_exposure(host, listen)
+        check_exposure(host, listen, "anybody may do anything", self._access)
         try:
             if self._access.tls and self._certificates:
                 shown = tls.credentials(self._access.tls, self._certificates)
@@ -94,22 +94,18 @@ class Door:
             if watched is not None:
                 watched.look()
 
-    def _check_exposure(self, host: str, listen: str) -> None:
-        """Raises: CannotListen when others than this machine's could come in unasked."""
-        lacking = []
-        if self._auth is None:
-            lacking.append("anybody may do anything (give it an auth file)")
-        if self._access.tls is None:
-            lacking.append("everything travels in the clear (give it a tls section)")
-        if lacking:
-            _refuse_beyond(host, listen, " and ".join(lacking), self._access)
 
-
-def check_metrics(host: str, port: int, access: Access) -> None:
-    """/metrics asks nobody who they are. Raises: CannotListen when others than this
-    machine's could read it, unless that is what the operator insists on."""
-    lacking = "anybody may read the metrics (let a proxy that asks serve them)"
-    _refuse_beyond(host, f"{host}:{port} for metrics", lacking, access)
+def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:
+    """Raises: CannotListen when others than this machine's could come in unasked or be
+    overheard, unless that is what the operator insists on. `unasked`: what they could do.
+    """
+    lacking = []
+    if access.auth_file is None:
+        lacking.append(f"{unasked} (give it an auth file)")
+    if access.tls is None:
+        lacking.append("everything travels in the clear (give it a tls section)")
+    if lacking:
+        _refuse_beyond(host, where, " and ".join(lacking), access)
 
 
 def _refuse_beyond(host: str, listen: str, lacking: str, access: Access) -> None:

@@ -53,10 +53,14 @@ def _token(context: Context) -> str | None:
     """The bearer token; "" for credentials of another kind, None without any."""
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
-            text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-            is_bearer = text[: len(_BEARER)].lower() == _BEARER
-            return text[len(_BEARER) :].strip() if is_bearer else ""
+            return bearer(value.decode("ascii", "replace") if isinstance(value, bytes) else value)
     return None
+
+
+def bearer(text: str) -> str:
+    """The token of an authorization header; "" for credentials of another kind."""
+    is_bearer = text[: len(_BEARER)].lower() == _BEARER
+    return text[len(_BEARER) :].strip() if is_bearer else ""
 
 
 def _certificate(context: Context) -> tuple[list[str], str]:

@@ -59,14 +59,16 @@ def credentials(
 def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
     certificate, key = read_text(files.certificate), read_text(files.key)
     roots = read_text(files.client_ca) if files.client_ca else None
-    _check(files)
+    context(files)
     return grpc.ssl_server_certificate_configuration(
         [(key.encode(), certificate.encode())], roots.encode() if roots else None
     )
 
 
-def _check(files: TlsFiles) -> None:
-    """gRPC would only say that the handshake failed. Raises: InputError."""
+def context(files: TlsFiles) -> ssl.SSLContext:
+    """The same for what is not gRPC. It also says what is wrong with the files, where gRPC
+    would only say that the handshake failed. Raises: InputError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key must not ask at the terminal.
@@ -75,9 +77,11 @@ def _check(files: TlsFiles) -> None:
         what = f"does not go with {files.key}, or is no PEM file ({error.reason or error})"
         raise InputError(Problem("tls.certificate", what, files.certificate)) from None
     if files.client_ca is None:
-        return
+        return context
+    context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(files.client_ca)
     except ssl.SSLError as error:
         what = f"has no certificate in PEM form ({error.reason or error})"
         raise InputError(Problem("tls.client_ca", what, files.client_ca)) from None
+    return context

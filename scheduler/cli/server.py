@@ -293,6 +293,6 @@ def _say_ready(ready: Ready) -> None:
     typer.echo(
         f"muster serves {ready.fabric.name} ({ready.fabric.host_count:,} hosts)"
         f" on {ready.address}, log at version {ready.version}"
-        + (f", metrics on http://{ready.metrics}/metrics" if ready.metrics else "")
+        + (f", metrics on {ready.metrics}" if ready.metrics else "")
     )
     sys.stdout.flush()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client import start_http_server as start
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -22,9 +21,11 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from scheduler.access.scrape import Turnstile
 from scheduler.observe import catalogue as c
 from scheduler.observe import samples
 from scheduler.observe.catalogue import Kind
+from scheduler.observe.http import served
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.numbers import Histogram, Labels
 from scheduler.observe.samples import Sample
@@ -70,24 +71,23 @@ class Gauges(Collector):
         self._writer = writer
 
     @contextmanager
-    def exposed(self) -> Iterator[None]:
+    def exposed(self, turnstile: Turnstile) -> Iterator[None]:
         """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
         asked = self._exposure
         if asked is None:
             yield
             return
-        try:
-            server, thread = start(asked.port, asked.host, registry(self))
-        except OSError as error:
-            where = f"{asked.host}:{asked.port}"
-            raise MetricsPortTaken(f"cannot serve metrics on {where}: {error.strerror}") from None
-        self.address = f"{asked.host}:{server.server_port}"
-        try:
+        with ExitStack() as stack:
+            serving = served(asked.host, asked.port, registry(self), turnstile)
+            try:
+                port = stack.enter_context(serving)
+            except OSError as error:
+                where = f"{asked.host}:{asked.port}"
+                message = f"cannot serve metrics on {where}: {error.strerror}"
+                raise MetricsPortTaken(message) from None
+            scheme = "https" if turnstile.tls else "http"
+            self.address = f"{scheme}://{asked.host}:{port}/metrics"
             yield
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
     def describe(self) -> Iterable[Metric]:
         return ()  # nothing is collected merely to be registered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import grpc
@@ -50,7 +51,7 @@ async def scraped(served: Served) -> Scrape:
 
 
 def _get(address: str) -> str:
-    with urlopen(f"http://{address}/metrics", timeout=5) as answer:
+    with urlopen(address, timeout=5) as answer:
         return str(answer.read().decode())
 
 
@@ -152,7 +153,7 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
 async def test_an_address_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     async with serving(tmp_path, metrics=HERE) as served:
-        port = int(served.ready.metrics.rpartition(":")[2])
+        port = urlsplit(served.ready.metrics).port or 0
         with pytest.raises(CannotListen, match=f"cannot serve metrics on 127.0.0.1:{port}"):
             async with serving(tmp_path / "other", metrics=Exposure("127.0.0.1", port)):
                 pass

@@ -24,7 +24,7 @@ async def _lag(served: Served) -> float:
     """Changes that the server keeps for the slowest watcher."""
 
     def text() -> str:
-        with urlopen(f"http://{served.ready.metrics}/metrics", timeout=5) as answer:
+        with urlopen(served.ready.metrics, timeout=5) as answer:
             return str(answer.read().decode())
 
     lines = (await asyncio.to_thread(text)).splitlines()

@@ -1,0 +1,125 @@
+"""/metrics beyond this machine: over TLS, to those who may look at everything."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from scheduler.access.door import CannotListen
+from scheduler.observe.exposition import Exposure
+from tests.secured import House
+from tests.serving import Served, serving
+
+EVERYWHERE = Exposure("0.0.0.0", 0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def get(served: Served, house: House, token: str | None, scheme: str = "Bearer") -> tuple[int, str]:
+    """Status and text, as a scraper on this machine is answered."""
+    url = served.ready.metrics.replace("0.0.0.0", "127.0.0.1")
+    headers = {} if token is None else {"Authorization": f"{scheme} {token}"}
+    trusted = ssl.create_default_context(cadata=house.ca.cert_pem.bytes().decode())
+    over = trusted if url.startswith("https") else None
+    try:
+        with urlopen(Request(url, headers=headers), timeout=5, context=over) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_a_token_of_a_viewer_of_all_reads_metrics(tmp_path: Path, house: House) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        assert served.ready.metrics.startswith("https://")
+        status, text = await asyncio.to_thread(get, served, house, token)
+    assert (status, "muster_ready 1.0" in text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("whose", "status", "said"),
+    [
+        ("nobody", 401, "give a bearer token"),
+        ("somebody", 401, "not known"),
+        ("expired", 401, "expired"),
+        ("basic", 401, "not known"),
+        ("bound", 403, "belongs to tenant vision"),
+    ],
+)
+async def test_others_read_nothing(
+    tmp_path: Path, house: House, whose: str, status: int, said: str
+) -> None:
+    good = house.token("prometheus", "viewer", "*")
+    tokens = {
+        "nobody": None,
+        "somebody": "x" * 40,
+        "expired": house.token("old", "viewer", "*", ", expires: 2020-01-01"),
+        "basic": good,
+        "bound": house.token("ada", "viewer", "vision"),
+    }
+    scheme = "Basic" if whose == "basic" else "Bearer"
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        found = await asyncio.to_thread(get, served, house, tokens[whose], scheme)
+    assert found[0] == status
+    assert said in found[1]
+    assert "muster_ready" not in found[1]
+
+
+async def test_a_revoked_token_and_a_new_certificate_count_at_once(
+    tmp_path: Path, house: House
+) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        assert (await asyncio.to_thread(get, served, house, token))[0] == 200
+        house.tokens.clear()
+        house.write()
+        house.issue()
+        await asyncio.sleep(1.1)  # files are looked at once a second
+        assert (await asyncio.to_thread(get, served, house, token))[0] == 401
+
+
+async def test_where_clients_need_a_certificate_a_scraper_does_as_well(
+    tmp_path: Path, house: House
+) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access(mtls=True)) as served:
+        with pytest.raises((URLError, ConnectionError, ssl.SSLError)):
+            await asyncio.to_thread(get, served, house, token)
+
+
+async def test_one_who_says_nothing_holds_up_nobody(tmp_path: Path, house: House) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        port = int(served.ready.metrics.removesuffix("/metrics").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)):
+            assert (await asyncio.to_thread(get, served, house, token))[0] == 200
+
+
+async def test_on_loopback_nobody_is_asked(tmp_path: Path, house: House) -> None:
+    here = Exposure("127.0.0.1", 0)
+    async with serving(tmp_path, metrics=here, access=house.access()) as served:
+        assert served.ready.metrics.startswith("http://")
+        assert (await asyncio.to_thread(get, served, house, None))[0] == 200
+
+
+async def test_in_the_clear_only_where_the_operator_insists(tmp_path: Path, house: House) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    clear = replace(house.access(), tls=None)
+    with pytest.raises(CannotListen, match=r"for metrics.*: everything travels in the clear"):
+        async with serving(tmp_path, metrics=EVERYWHERE, access=clear):
+            pass
+    clear = replace(clear, is_insecure=True)
+    async with serving(tmp_path, metrics=EVERYWHERE, access=clear) as served:
+        asked = [await asyncio.to_thread(get, served, house, one) for one in (None, token)]
+    assert [status for status, _ in asked] == [401, 200]
