@@ -23,7 +23,7 @@ from scheduler.core.finding import placing
 
 Spans = list[tuple[int, int]]
 
-_NICE = 5  # calls go first
+_NICE = 10  # calls go first
 
 
 @dataclass(frozen=True, slots=True)

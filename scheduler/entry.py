@@ -15,6 +15,18 @@ from scheduler.observe.instruments import Mark, Stage, Step
 Answer = tuple[Event, ...] | Rejected | Conflict
 
 
+class Stopped(Exception):
+    """The writer takes nothing more: the server is stopping."""
+
+
+class NotLeading(Exception):
+    """Another server writes. `leader`: where it listens, "" when that is not known."""
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(leader)
+        self.leader = leader
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """One thing to check and write, a command or a plan, who asked for it, and when."""

@@ -20,4 +20,4 @@ def prefer_answers() -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 500)  # the youngest in 5 ms, all of them hardly ever
+    gc.set_threshold(10_000, 5, 2_000)  # the youngest in 5 ms, all of them hardly ever

@@ -24,7 +24,7 @@ from scheduler.core.events import Event
 from scheduler.decider import Ask, Spans, Told
 
 LONG_S = 0.02
-_MOST_REST_S = 1.0
+_MOST_REST_S = 2.0
 MOST_EVENTS = 20_000  # beyond which a whole state is sent instead
 
 log = logging.getLogger("muster.writer")
@@ -78,11 +78,11 @@ class Mind:
             self._other = self._other or Process()
         return plan
 
-    async def rest(self) -> None:
-        """Wait as long as the last decision took, if it was a long one: decisions one after
-        the other on a long queue leave half of the time to the calls."""
+    async def rest(self, times: float = 1) -> None:
+        """Wait so many times as long as the last decision took, if it was a long one: decisions
+        one after the other on a long queue leave the rest of the time to the calls."""
         if self._long_s is not None and self._took_s > self._long_s:
-            await asyncio.sleep(min(self._took_s, _MOST_REST_S))
+            await asyncio.sleep(min(times * self._took_s, _MOST_REST_S))
 
     def close(self) -> None:
         self._is_closed = True

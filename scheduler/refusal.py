@@ -17,11 +17,11 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from scheduler.core import Code, Rejected
+from scheduler.entry import NotLeading, Stopped
 from scheduler.feed import Closed, FellBehind
 from scheduler.problems import InputError
 from scheduler.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
 from scheduler.v1 import error_pb2
-from scheduler.writer import NotLeading, Stopped
 
 DOMAIN = "muster"
 PREFIX = "ERROR_REASON_"

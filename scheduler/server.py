@@ -21,6 +21,7 @@ from scheduler.access.scrape import Turnstile, turnstile
 from scheduler.access.waiting import at_most
 from scheduler.core import Limits, Rejected, Tenants
 from scheduler.core.commands import LoadHealth, LoadTenants
+from scheduler.entry import NotLeading, Stopped
 from scheduler.feed import Feed
 from scheduler.freshness import Freshness
 from scheduler.healthfiles.policyfile import load_health
@@ -38,7 +39,7 @@ from scheduler.signals import Signals, tell_systemd
 from scheduler.store import SharedStore, Store, open_store
 from scheduler.tenantsfile import load_tenants
 from scheduler.v1 import service_pb2, service_pb2_grpc
-from scheduler.writer import NotLeading, Stopped, Writer
+from scheduler.writer import Writer
 
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 

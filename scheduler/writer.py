@@ -6,10 +6,7 @@ in one transaction, and only then makes the new state visible, answers and publi
 
     append (durable) -> apply -> acknowledge -> publish
 
-A second loop decides: whenever the state has moved, or a plan asked for it, it takes a
-snapshot, decides in a thread, and queues the plan like any command. What happened
-meanwhile is found by commit, on the newest state; if nothing of the plan still holds, it
-decides again.
+A second loop decides beside it (deciding.py).
 """
 
 from __future__ import annotations
@@ -19,23 +16,22 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from scheduler.access.caller import actor
-from scheduler.core import Conflict, Limits, Plan, Rejected, State, admit, commit, decide
+from scheduler.core import Limits, Plan, Rejected, State, admit, decide
 from scheduler.core.commands import Command
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
-from scheduler.entry import Answer, Entry, followed
+from scheduler.deciding import Deciding
+from scheduler.entry import Answer, Entry, NotLeading, Stopped, followed
 from scheduler.feed import Feed, Told
 from scheduler.keeper import Keeper, Retention
 from scheduler.mind import Mind
 from scheduler.observe.instruments import Instruments, Stage, Step
 from scheduler.pages import recorded
 from scheduler.recovery import Recovered
-from scheduler.store import NotWritten, Store, StoreError
+from scheduler.store import NotWritten, Store
 
-RETRY_NS = 1_000_000_000  # after a decision that failed, when one was due anyway
 BATCH = 256  # entries of one append at most
 _GATHER_S = 0.004  # how long an append waits at most for those who are about to arrive
 _MANY = 4  # entries that arrived during one append
@@ -43,18 +39,6 @@ _MANY = 4  # entries that arrived during one append
 log = logging.getLogger("muster.writer")
 
 Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
-
-
-class Stopped(Exception):
-    """The writer takes nothing more: the server is stopping."""
-
-
-class NotLeading(Exception):
-    """Another server writes. `leader`: where it listens, "" when that is not known."""
-
-    def __init__(self, leader: str) -> None:
-        super().__init__(leader)
-        self.leader = leader
 
 
 class Writer:
@@ -87,7 +71,6 @@ class Writer:
         self._last_ns = recovered.last_ns
         self._queue: deque[Entry] = deque()
         self._arrived = asyncio.Event()
-        self._moved = asyncio.Event()
         self._advanced = asyncio.Event()
         self._term: int | None = None  # while it leads
         self._is_stopping = False
@@ -95,6 +78,15 @@ class Writer:
         self._gathered = 0  # entries of the last batch
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._mind = Mind(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._deciding = Deciding(
+            self._mind,
+            limits,
+            self.instruments,
+            lambda: self._state,
+            self.now_ns,
+            self._enter,
+            lambda: self.is_busy,
+        )
         self._keeper = Keeper(store, self._disk, retention, recovered.saved)
 
     @property
@@ -212,11 +204,12 @@ class Writer:
         self.feed.close()
         self._disk.shutdown()
         self._mind.close()
+        self._deciding.close()
 
     async def _write_and_decide(self, term: int) -> None:
         self._term = term
-        self._moved.set()  # what waited before a restart is decided first
-        decider = asyncio.create_task(self._decide())
+        self._deciding.begin()
+        decider = asyncio.create_task(self._deciding.run())
         try:
             while self.is_leading and not (self._is_stopping and not self._queue):
                 await self._arrived.wait()
@@ -293,7 +286,7 @@ class Writer:
             self._advance(state, now_ns)
             self._mind.follow(step.event for step in steps)
             self.instruments.wrote(steps)
-            self._moved.set()
+            self._deciding.wrote(steps)
             self._keeper.offer(state, now_ns)
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(*result)
@@ -331,53 +324,6 @@ class Writer:
                 entry.resolve(error)
             raise
 
-    async def _decide(self) -> None:
-        again_ns: int | None = None
-        while True:
-            await self._moved_or(again_ns)
-            await self._mind.rest()
-            self._moved.clear()
-            try:
-                with self.instruments.deciding():
-                    again_ns = await self._decide_once(self._state)
-            except NotWritten:
-                again_ns = self.now_ns() + RETRY_NS
-            except (Stopped, NotLeading, StoreError):
-                return
-            except Exception:  # a bug in placement; the next change tries again
-                log.exception("no decision")
-                again_ns = None if again_ns is None else self.now_ns() + RETRY_NS
-
-    async def _moved_or(self, again_ns: int | None) -> None:
-        """Return when the state has moved, or at the time for which a plan asked."""
-        if again_ns is None:
-            await self._moved.wait()
-            return
-        wait_s = max(0.01, (again_ns - self.now_ns()) / 1e9)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), wait_s)
-
-    async def _decide_once(self, state: State) -> int | None:
-        """Decide on `state`. The answer is when to look again, if nothing happens before."""
-        with self.instruments.inside(Stage.DECIDE):
-            plan = await self._mind.decide(state, self.now_ns())
-        if not plan.actions:
-            return plan.look_again_ns
-        answer, _ = await self._enter(
-            Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
-        )
-        if isinstance(answer, Conflict):
-            self._conflicted(plan, answer)
-        return plan.look_again_ns
-
     def _plan(self, state: State, now_ns: int) -> Plan:
         find = self.instruments.finding(placing(state, self.limits))
         return decide(state, now_ns, self.limits, find)
-
-    def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
-        self.instruments.conflicted()
-        log.info("plan on version %d fell: %s", plan.version, "; ".join(conflict.reasons))
-        if self._state.version != plan.version:
-            self._moved.set()
-        else:  # the same state would fall again: do not spin
-            log.error("a plan fell on its own version %d", plan.version)

@@ -47,6 +47,12 @@ def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) 
     return plan if plan.actions else tidied(state, now_ns, limits, plan, urgent)
 
 
+def decide_restarts(state: State, now_ns: int, limits: Limits) -> Plan:
+    """How the gangs go on that a failure stopped, and nothing else: what `decide` begins
+    with, in milliseconds however long the queue is."""
+    return Plan(state.version, restarts(state, now_ns, limits))
+
+
 def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     """All but what can wait until there is nothing else to do.
 

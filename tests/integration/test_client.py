@@ -12,9 +12,9 @@ import pytest
 from scheduler.client import Client, ServiceError
 from scheduler.core import State
 from scheduler.core.commands import SubmitJob
+from scheduler.entry import Stopped
 from scheduler.service import SchedulerServicer
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
-from scheduler.writer import Stopped
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving
 

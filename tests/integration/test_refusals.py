@@ -13,11 +13,11 @@ from grpc_status import rpc_status
 
 from scheduler import refusal
 from scheduler.core import Code, Conflict
+from scheduler.entry import Stopped
 from scheduler.feed import FellBehind
 from scheduler.refusal import RULES, word
 from scheduler.store import StoreError
 from scheduler.v1 import error_pb2, service_pb2
-from scheduler.writer import Stopped
 from tests.serving import RUNNING, Served, create, serving
 
 Patch = pytest.MonkeyPatch

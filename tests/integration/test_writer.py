@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.core import Limits, Plan, State, decide
 from scheduler.core.commands import CancelJob, SubmitJob
-from scheduler.core.events import JobStarted
+from scheduler.core.events import GangSwapped, JobStarted
 from scheduler.core.finding import Find
 from scheduler.core.plan import Start
 from scheduler.v1 import service_pb2
@@ -90,6 +90,24 @@ async def test_a_job_cancelled_during_a_decision_never_starts(
         await served.until("b", RUNNING)
     started = [event.name for event in logged(tmp_path) if isinstance(event, JobStarted)]
     assert started == ["b"]
+
+
+async def test_a_gang_that_a_failure_stops_goes_on_while_a_decision_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 2))
+        before = await served.until("a", RUNNING)
+        held = _Held(monkeypatch)
+        await served.stub.CreateJob(create("b", 8))
+        await held.next_begun()  # for b, and it is not let go
+        host = before.placement.hosts[0]
+        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
+        after = await served.until("a", RUNNING)
+        assert host not in after.placement.hosts
+        assert held.count == 1
+        held.go.release(50)
+    assert sum(isinstance(event, GangSwapped) for event in logged(tmp_path)) == 1
 
 
 async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
