@@ -142,15 +142,19 @@ def _updated(state: State, event: JobUpdated) -> State:
     less = remade(changed, queue=_unqueued(state, job))
     has_moved = remade(updated, spec=job.spec, update_ns=job.update_ns) != job
     is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
-    kept = state.reserved if is_as_long and not has_moved else _unreserved(state, job.name)
-    return remade(less, queue=_queued(less, updated), reserved=kept)
+    kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
+    return remade(kept, queue=_queued(less, updated))
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
-    reserved = state.reserved
+    reserved, shares = state.reserved, state.shares
     for name, start_ns in event.starts:
         reserved = _with(reserved, name, start_ns)
-    return remade(state, reserved=reserved)
+        shares = _without(shares, name) if name in shares else shares
+    index = state.loaded_fabric.index_by_name
+    for name, parts in event.shares:
+        shares = _with(shares, name, tuple((index[host], count) for host, count in parts))
+    return remade(state, reserved=reserved, shares=shares)
 
 
 def _started(state: State, event: JobStarted) -> State:
@@ -174,14 +178,13 @@ def _started(state: State, event: JobStarted) -> State:
         stop_ns=None,
     )
     return remade(
-        begun(state, running.hosts, event.time_ns),
+        begun(_unreserved(state, job.name), running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
         minding=(*state.minding, job.name) if job.minds else state.minding,
         held=state.held | running.held,
         accounts=charged(state, job.tenant, _size(running), event.time_ns),
-        reserved=_unreserved(state, job.name),
     )
 
 
@@ -310,7 +313,7 @@ def _ended(state: State, event: JobEnded) -> State:
     if len(ended) > RETAINED:
         ended = _without(ended, next(iter(ended)))
     freed = remade(
-        state,
+        _unreserved(state, job.name),
         jobs=_without(state.jobs, job.name),
         queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
         running=_less(state.running, job.name),
@@ -319,7 +322,6 @@ def _ended(state: State, event: JobEnded) -> State:
         ended=ended,
         held=state.held & ~job.held,
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
-        reserved=_unreserved(state, job.name),
     )
     return emptied(freed, job, event.time_ns)
 
@@ -342,8 +344,12 @@ def _size(job: Job) -> int:
     return len(job.hosts) + len(job.spares)
 
 
-def _unreserved(state: State, name: str) -> Mapping[str, int]:
-    return _without(state.reserved, name) if name in state.reserved else state.reserved
+def _unreserved(state: State, name: str) -> State:
+    """Nothing is promised to that job."""
+    if name not in state.reserved:
+        return state
+    shares = _without(state.shares, name) if name in state.shares else state.shares
+    return remade(state, reserved=_without(state.reserved, name), shares=shares)
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:

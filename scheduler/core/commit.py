@@ -217,7 +217,15 @@ def _start(
 
 def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | str:
     starts = tuple((name, at) for name, at in action.starts if _may(state, name, JobMove.START))
-    return JobsReserved(now_ns, starts) if starts else "no job of the reservations waits still"
+    if not starts:
+        return "no job of the reservations waits still"
+    hosts, waiting = state.loaded_fabric.hosts, dict(starts)
+    shares = tuple(
+        (name, tuple((hosts[host], count) for host, count in parts))
+        for name, parts in action.shares
+        if name in waiting
+    )
+    return JobsReserved(now_ns, starts, shares)
 
 
 def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event, ...] | str:

@@ -72,10 +72,13 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobsReserved:
-    """Under the policy *conservative*: when these waiting jobs start at the latest."""
+    """Under the policy *conservative*: when these waiting jobs start at the latest. `shares`:
+    where windows tell hosts apart, how many hosts each has that the same windows cover as
+    the host that is named."""
 
     time_ns: int
     starts: tuple[tuple[str, int], ...]
+    shares: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement, TierCut
 from scheduler.core.failures.rungs import Ladder
+from scheduler.core.windows.window import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,11 @@ class Refill:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Waiting jobs and when they start at the latest (policy *conservative*)."""
+    """Waiting jobs and when they start at the latest (policy *conservative*). `shares`: on
+    how many hosts of which kind, where windows tell hosts apart."""
 
     starts: tuple[tuple[str, int], ...]
+    shares: tuple[tuple[str, Shares], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from scheduler.core.requests import Done
 from scheduler.core.spares.faults import NO_FAULTS, Faults
 from scheduler.core.tenancy.tenants import OPEN, Tenants
 from scheduler.core.tenancy.usage import Account
-from scheduler.core.windows.window import Booking
+from scheduler.core.windows.window import Booking, Shares
 
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
@@ -48,7 +48,8 @@ class State:
     begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
     anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
     `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
-    jobs in ns, under the policy *conservative* only. `requests`: what the newest requests
+    jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
+    kind, where windows tell hosts apart. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
     open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
     policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
@@ -75,6 +76,7 @@ class State:
     tenants: Tenants = OPEN
     accounts: Mapping[str, Account] = field(default_factory=Overlay)
     reserved: Mapping[str, int] = field(default_factory=Overlay)
+    shares: Mapping[str, Shares] = field(default_factory=Overlay)
     requests: Mapping[str, Done] = field(default_factory=Overlay)
     windows: Mapping[str, Booking] = field(default_factory=Overlay)
     closed: HostSet = 0

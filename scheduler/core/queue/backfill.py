@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from placement.hostset import HostSet
+from scheduler.core.company import Company
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.cells import highest
 
 
 class Rule(Protocol):
@@ -24,8 +26,8 @@ class Rule(Protocol):
     @property
     def reservations(self) -> tuple[Reservation, ...]: ...
 
-    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
-        """Hosts that `job` may take now if it ends by `end_ns`."""
+    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
         ...
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
@@ -44,9 +46,9 @@ class Rule(Protocol):
 class Easy:
     """One reservation; with `is_fifo`, nobody passes the first that waits."""
 
-    def __init__(self, outlook: Outlook, quotas: Quotas, is_fifo: bool) -> None:
+    def __init__(self, outlook: Outlook, quotas: Quotas, company: Company, is_fifo: bool) -> None:
         self._outlook = outlook
-        self._quotas = quotas
+        self._quotas, self._company = quotas, company
         self._is_fifo = is_fifo
         self._has_waited = False
         self.first: Reservation | None = None
@@ -55,12 +57,40 @@ class Easy:
     def reservations(self) -> tuple[Reservation, ...]:
         return () if self.first is None else (self.first,)
 
+    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        allowed = self._off_first(job, end_ns, allowed)
+        return allowed.at_most(self.room(job, end_ns, allowed))
+
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        """How many hosts of what is allowed `job` may take."""
         if self._is_fifo and self._has_waited:
             return 0
         if self.first is None or job.needed > allowed.pool:
             return allowed.pool
         return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
+
+    def _off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        """Less the hosts that the reservation needs beyond their number. A job that others
+        may not lie beside closes more hosts than it takes: unless it is known which of them
+        the reservation needs, it takes none."""
+        first, wants = self.first, job.spec.neighbours
+        if first is None or end_ns <= first.start_ns:
+            return allowed
+        if not first.kept and (wants.exclusive or wants.avoid):
+            return allowed.on(0)
+        if not first.kept:
+            return allowed if first.among is None else self._off_number(job, allowed, first)
+        closed = first.kept | self._company.shadow(wants, first.kept)
+        return allowed.on(self._company.fitting(job, allowed.reach & ~closed))
+
+    def _off_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
+        """Less all but `extra` of the hosts that the reservation counts, where windows make
+        some count and some not, and the number is what it promises."""
+        if first.lendable is not None or job.needed <= first.extra:
+            return allowed
+        beside = uncounted(first, allowed.reach)
+        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
+        return allowed.on(self._company.fitting(job, beside))
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         if self.first is not None:

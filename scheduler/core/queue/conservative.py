@@ -4,22 +4,37 @@ A job is given the earliest time that delays no reservation made before. When ga
 early the schedule is compressed: one after the other, in order of arrival, each waiting
 job gives up its reservation and takes the earliest one it can have, which is never later.
 Reservations are part of the state, for what was promised yesterday cannot be recomputed.
+Where windows tell hosts apart, a reservation is of a number of hosts of each kind (grounds).
 
 Source: Mu'alem and Feitelson, TPDS 12(6), 2001, section 2.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from placement import hostset
 from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation, Reserve
 from scheduler.core.policy import Limits, time_limit_ns
+from scheduler.core.queue.grounds import Grounds
 from scheduler.core.queue.profile import Profile
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Allowance
+from scheduler.core.windows.window import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """So many hosts in [start, end), in these shares where windows tell hosts apart."""
+
+    start_ns: int
+    end_ns: int
+    hosts: int
+    shares: Shares = ()
 
 
 class Conservative:
@@ -29,63 +44,117 @@ class Conservative:
         self, state: State, now_ns: int, limits: Limits, outlook: Outlook, free: HostSet
     ) -> None:
         self._now_ns, self._limits = now_ns, limits
-        self._before = state.reserved
-        self._outlook = outlook
-        ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in outlook.moments()]
+        self._before, self._shares_before = state.reserved, state.shares
+        moments = outlook.moments()
+        ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in moments]
         self._profile = Profile(now_ns, free.bit_count(), ends)
-        self._booked: dict[str, tuple[int, int, int]] = {}
-        self._reserved: dict[str, int] = {}
+        self._grounds = (
+            Grounds(
+                now_ns,
+                free,
+                moments,
+                outlook.calendar,
+                hostset.full(state.loaded_fabric.host_count),
+            )
+            if outlook.calendar
+            else None
+        )
+        self._booked: dict[str, Booked] = {}
+        self._reserved: dict[str, Booked] = {}
         self._considered = 0
-        self._keep_promises(state, outlook)
+        self._keep_promises(state)
 
-    def _keep_promises(self, state: State, outlook: Outlook) -> None:
+    def _keep_promises(self, state: State) -> None:
         """Book what was reserved, first start first; what no longer fits is dropped: a
         host failed, a gang outran its limit, or a window was set."""
         jobs = [state.jobs[name] for name in state.reserved if name in state.jobs]
-        for job in sorted(jobs, key=lambda j: (self._before[j.name], j.sequence)):
-            start_ns = max(self._before[job.name], self._now_ns)
-            end_ns = start_ns + time_limit_ns(job, self._limits)
-            is_free = self._profile.least(start_ns, end_ns) >= job.needed
-            if is_free and outlook.may_start(job, start_ns):
-                self._book(job.name, start_ns, end_ns, job.needed)
+        jobs.sort(key=lambda j: (self._before[j.name], j.sequence))
+        left = [job for job in jobs if not self._keep(job, self._shares_before.get(job.name, ()))]
+        for job in left if self._grounds else ():
+            self._keep(job, None)
 
-    def _book(self, name: str, start_ns: int, end_ns: int, hosts: int) -> None:
-        self._profile.book(start_ns, end_ns, hosts)
-        self._booked[name] = (start_ns, end_ns, hosts)
+    def _keep(self, job: Job, shares: Shares | None) -> bool:
+        """Whether `job` has its time again, in these shares or, with None, in any."""
+        start_ns = max(self._before[job.name], self._now_ns)
+        end_ns = start_ns + time_limit_ns(job, self._limits)
+        if self._profile.least(start_ns, end_ns) < job.needed:
+            return False
+        if self._grounds is not None:
+            shares = (
+                self._grounds.shares(job, start_ns, end_ns)
+                if shares is None
+                else self._grounds.kept(job, shares, start_ns, end_ns)
+            )
+            if shares is None:
+                return False
+        self._book(job.name, Booked(start_ns, end_ns, job.needed, shares or ()))
+        return True
+
+    def _book(self, name: str, what: Booked) -> None:
+        self._profile.book(what.start_ns, what.end_ns, what.hosts)
+        if self._grounds is not None:
+            self._grounds.book(what.start_ns, what.end_ns, what.shares)
+        self._booked[name] = what
 
     def _unbook(self, name: str) -> None:
-        if name in self._booked:
-            start_ns, end_ns, hosts = self._booked.pop(name)
-            self._profile.book(start_ns, end_ns, -hosts)
+        if (what := self._booked.pop(name, None)) is not None:
+            self._profile.book(what.start_ns, what.end_ns, -what.hosts)
+            if self._grounds is not None:
+                self._grounds.book(what.start_ns, what.end_ns, what.shares, -1)
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
-        return tuple(Reservation(name, start_ns) for name, start_ns in self._reserved.items())
+        return tuple(Reservation(name, what.start_ns) for name, what in self._reserved.items())
 
     def actions(self) -> tuple[Reserve, ...]:
         """What is new about the reservations."""
-        new = {n: s for n, s in self._reserved.items() if self._before.get(n) != s}
-        return (Reserve(tuple(new.items())),) if new else ()
+        new = {name: what for name, what in self._reserved.items() if self._is_new(name, what)}
+        starts = tuple((name, what.start_ns) for name, what in new.items())
+        shares = tuple((name, what.shares) for name, what in new.items() if what.shares)
+        return (Reserve(starts, shares),) if new else ()
 
-    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+    def _is_new(self, name: str, what: Booked) -> bool:
+        if self._before.get(name) != what.start_ns:
+            return True
+        before = self._shares_before.get(name, ())
+        return self._grounds is not None and self._grounds.of_today(before) != what.shares
+
+    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         self._considered += 1
         self._unbook(job.name)
-        duration_ns = end_ns - self._now_ns
-        may_start = partial(self._outlook.may_start, job) if self._outlook.calendar else None
-        start_ns = self._profile.earliest(job.needed, duration_ns, may_start)
+        lasts_ns = end_ns - self._now_ns
+        start_ns = self._profile.earliest(job.needed, lasts_ns, self._may_start(job, lasts_ns))
         if start_ns is None:
-            return 0
+            return allowed.at_most(0)
         if start_ns == self._now_ns:
-            return min(allowed.pool, self._profile.least(start_ns, end_ns))
-        self._book(job.name, start_ns, start_ns + duration_ns, job.needed)
-        return 0
+            return self._now(job, end_ns, allowed)
+        self._reserve(job, start_ns, start_ns + lasts_ns)
+        return allowed.at_most(0)
+
+    def _may_start(self, job: Job, lasts_ns: int) -> Callable[[int], bool] | None:
+        """Whether there are hosts enough that windows leave open, from a moment on."""
+        grounds = self._grounds
+        if grounds is None:
+            return None
+        return lambda at_ns: grounds.shares(job, at_ns, at_ns + lasts_ns) is not None
+
+    def _now(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        if self._grounds is not None:
+            room = self._grounds.room(job, allowed.reach, self._now_ns, end_ns)
+            allowed = allowed.on(room)
+        return allowed.at_most(self._profile.least(self._now_ns, end_ns))
+
+    def _reserve(self, job: Job, start_ns: int, end_ns: int) -> None:
+        shares = self._grounds.shares(job, start_ns, end_ns) if self._grounds else ()
+        self._book(job.name, Booked(start_ns, end_ns, job.needed, shares or ()))
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
-        self._book(job.name, self._now_ns, end_ns, hosts.bit_count())
+        shares = self._grounds.of(hosts) if self._grounds else ()
+        self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
 
     def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
         if job.name in self._booked:
-            self._reserved[job.name] = self._booked[job.name][0]
+            self._reserved[job.name] = self._booked[job.name]
 
     def is_done(self, free: HostSet) -> bool:
         return self._considered >= self._limits.most_reservations

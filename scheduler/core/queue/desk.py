@@ -22,13 +22,12 @@ from scheduler.core.preemption.easing import Gone
 from scheduler.core.preemption.preempting import Preempting, noted
 from scheduler.core.preemption.room import parted
 from scheduler.core.preemption.victims import freed, unneeded
-from scheduler.core.queue.backfill import Caps, Easy, Rule, uncounted
+from scheduler.core.queue.backfill import Caps, Easy, Rule
 from scheduler.core.queue.conservative import Conservative
 from scheduler.core.queue.order import Line
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Allowance, Quotas
-from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.verdict import Hold, Verdict
 
@@ -51,7 +50,7 @@ class Desk:
         self.rule: Rule = (
             Conservative(state, now_ns, limits, self._outlook, free)
             if limits.policy is Policy.CONSERVATIVE
-            else Easy(self._outlook, self.quotas, limits.policy is Policy.FIFO)
+            else Easy(self._outlook, self.quotas, self.company, limits.policy is Policy.FIFO)
         )
         self._easy = self.rule if isinstance(self.rule, Easy) else None
         self.caps = Caps(self._outlook, self.quotas)
@@ -144,16 +143,13 @@ class Desk:
 
     def may_start(self, job: Job) -> bool:
         """Whether quotas, limits and reservations let `job` start, behind all so far."""
-        allowed, end_ns = self.allowance(job), self.end_ns(job)
-        if job.needed > allowed.limit:
-            return False
-        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
-        return job.needed <= self.caps.room(job, end_ns, room)
+        allowed = self.allowance(job)
+        room = min(allowed.pool, allowed.limit)
+        return job.needed <= self.caps.room(job, self.end_ns(job), room)
 
     def allowance(self, job: Job) -> Allowance:
         """What quotas, constraints and reservations of places leave `job`."""
-        allowed = self._allowed(job)
-        return self._beside_first(job, allowed, self.end_ns(job))
+        return self.rule.beside(job, self.end_ns(job), self._allowed(job))
 
     def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
@@ -183,8 +179,8 @@ class Desk:
             self.caps.waits(job, allowed)
             return Hold.LIMIT
         end_ns = self.end_ns(job)
-        allowed = self._beside_first(job, allowed, end_ns)
-        room = min(self.rule.room(job, end_ns, allowed), allowed.limit)
+        allowed = self.rule.beside(job, end_ns, allowed)
+        room = min(allowed.pool, allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
         if below_cap < needed <= room:
             return Hold.RESERVED
@@ -226,9 +222,8 @@ class Desk:
     def _beside(self, job: Job) -> tuple[Allowance, int]:
         """What those before it leave `job`, and how many hosts of that it may take."""
         end_ns = self.end_ns(job)
-        beside = self._beside_first(job, self._allowed(job), end_ns)
-        room = min(self.rule.room(job, end_ns, beside), beside.limit)
-        return beside, self.caps.room(job, end_ns, room)
+        beside = self.rule.beside(job, end_ns, self._allowed(job))
+        return beside, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
 
     def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
         """The job at its largest size on at most `bound` hosts, if that is not its least.
@@ -252,8 +247,8 @@ class Desk:
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)
         hosts &= ~self.company.closed(job.name, job.spec.neighbours)
-        room = self.rule.room(replace(job, needed=1), end_ns, allowed)
-        return hosts, self.caps.room(job, end_ns, min(room, allowed.limit))
+        beside = self.rule.beside(replace(job, needed=1), end_ns, allowed.on(hosts))
+        return beside.reach, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
 
     def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
         """A running gang takes `more` hosts."""
@@ -266,7 +261,7 @@ class Desk:
     def _allowed(self, job: Job) -> Allowance:
         """Of what quotas leave, what windows, its constraints and its neighbours leave."""
         allowed = self._unclosed(job)
-        return _narrowed(allowed, self.company.room(job, allowed.reach))
+        return allowed.on(self.company.room(job, allowed.reach))
 
     def _unclosed(self, job: Job) -> Allowance:
         """What is open to `job` if it starts now, less the hosts that stopped it of late."""
@@ -274,7 +269,7 @@ class Desk:
         if not job.strikes or not (shut := avoided(job, self._restarts, self._now_ns)):
             return allowed
         self._await(clear_ns(job, self._restarts, self._now_ns))
-        return _narrowed(allowed, allowed.reach & ~shut)
+        return allowed.on(allowed.reach & ~shut)
 
     def _open(self, job: Job, end_ns: int) -> Allowance:
         """Of what quotas leave, what no window closes to `job` until then: the same for all
@@ -285,36 +280,12 @@ class Desk:
         if (found := self._opened.get(key)) is None:
             allowed = self.quotas.allowance(job, self.free)
             closed = self.calendar.closed(job, self._now_ns, end_ns)
-            found = self._opened[key] = _narrowed(allowed, allowed.reach & ~closed)
+            found = self._opened[key] = allowed.on(allowed.reach & ~closed)
         return found
 
     def _await(self, at_ns: int | None) -> None:
         moments = [at for at in (at_ns, self.clear_ns) if at is not None]
         self.clear_ns = min(moments, default=None)
-
-    def _beside_first(self, job: Job, allowed: Allowance, end_ns: int) -> Allowance:
-        """Less the hosts that a reservation needs beyond their number. A job that others
-        may not lie beside closes more hosts than it takes: unless it is known which of them
-        the reservation needs, it takes none."""
-        first = self._first()
-        if first is None or end_ns <= first.start_ns:
-            return allowed
-        wants = job.spec.neighbours
-        if not first.kept and (wants.exclusive or wants.avoid):
-            return _narrowed(allowed, 0)
-        if not first.kept:
-            return allowed if first.among is None else self._beside_number(job, allowed, first)
-        closed = first.kept | self.company.shadow(wants, first.kept)
-        return _narrowed(allowed, self.company.fitting(job, allowed.reach & ~closed))
-
-    def _beside_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
-        """Less all but `extra` of the hosts that the reservation counts, where windows make
-        some count and some not, and the number is what it promises."""
-        if first.lendable is not None or job.needed <= first.extra:
-            return allowed
-        beside = uncounted(first, allowed.reach)
-        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
-        return _narrowed(allowed, self.company.fitting(job, beside))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts once others are sent away for it, which they are then."""
@@ -376,11 +347,3 @@ class Desk:
         self._room = self.free.bit_count()
         self._opened.clear()
         self._waiting.clear()
-
-
-def _narrowed(allowed: Allowance, hosts: HostSet) -> Allowance:
-    """`allowed` on no other hosts than these."""
-    if hosts == allowed.reach:
-        return allowed
-    own, pool = allowed.own & hosts, min(allowed.pool, hosts.bit_count())
-    return replace(allowed, reach=hosts, own=own, pool=pool)

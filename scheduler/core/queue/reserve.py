@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from functools import reduce
 from itertools import groupby
-from operator import attrgetter, or_
+from operator import attrgetter
 from typing import NamedTuple
 
 from placement.constraints import masks, tier_of
@@ -136,15 +135,6 @@ class Outlook:
             closed.setdefault(gang.end_ns, later)
             later |= by_name.get(gang.name, 0)
         return closed
-
-    def may_start(self, job: Job, start_ns: int) -> bool:
-        """Whether windows leave `job` enough of the hosts that gangs leave by then."""
-        if not self.calendar:
-            return True
-        busy = reduce(or_, (gang.hosts for gang in self.ends() if gang.end_ns > start_ns), 0)
-        end_ns = start_ns + time_limit_ns(job, self._limits)
-        shut = busy | self._state.unhealthy | self.calendar.closed(job, start_ns, end_ns)
-        return self._fabric.host_count - shut.bit_count() >= job.needed
 
     def moments(self) -> list[Release]:
         """First end first; the ends of windows, which have no name here, among the gangs."""

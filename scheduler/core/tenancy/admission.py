@@ -6,7 +6,7 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placement.hostset import HostSet
 from scheduler.core.job import Job
@@ -30,6 +30,17 @@ class Allowance:
     reach: HostSet
     own: HostSet
     pool: int
+
+    def on(self, hosts: HostSet) -> Allowance:
+        """The same on no other hosts than these."""
+        if hosts == self.reach:
+            return self
+        pool = min(self.pool, hosts.bit_count())
+        return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
+
+    def at_most(self, count: int) -> Allowance:
+        """The same for no more hosts than so many."""
+        return self if self.pool <= count else replace(self, pool=max(0, count))
 
 
 class Quotas:

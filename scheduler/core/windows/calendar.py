@@ -96,6 +96,16 @@ class Calendar:
             self._closed[key] = found
         return found | self.on_probation(job)
 
+    def grounds(self, everything: HostSet) -> list[HostSet]:
+        """Sets of hosts that the same windows cover: first those that a window closes first,
+        last those that none does."""
+        found = [everything]
+        covers = sorted(self._bookings, key=lambda b: (-b.window.start_ns, b.window.name))
+        for hosts in [self._probation, *(booking.hosts for booking in covers)]:
+            parts = [(ground & hosts, ground & ~hosts) for ground in found]
+            found = [i for i, _ in parts if i] + [o for _, o in parts if o]
+        return found
+
     def in_the_way(
         self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
     ) -> tuple[HostSet, str]:

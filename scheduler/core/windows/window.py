@@ -14,6 +14,9 @@ from placement import hostset
 from placement.hostset import HostSet
 from scheduler.core.lifecycle import WindowState
 
+Shares = tuple[tuple[int, int], ...]
+"""How many hosts of each kind, where windows tell them apart: (one of the kind, count)."""
+
 
 class WindowKind(StrEnum):
     MAINTENANCE = "maintenance"

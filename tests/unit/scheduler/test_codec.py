@@ -65,7 +65,7 @@ EVENTS: list[Event] = [
     JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),
     JobSubmitted(1, "uid", replace(spec("b"), tenant="b", priority_class="spot")),
     JobUpdated(3, "a", replace(spec("a", 4), labels=(("team", "nlp"),)), "r2"),
-    JobsReserved(2, (("a", 2**60), ("b", 3))),
+    JobsReserved(2, (("a", 2**60), ("b", 3)), (("b", (("z0-r0-h0", 2), ("z1-r0-h0", 1))),)),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     GangResized(3, "a", 2, 3, ("z0-r0-h1",), ("z0-r0-h0",), CUTS, 3, ("note",), "why"),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
