@@ -123,6 +123,15 @@ class Fabric:
         level = self.tiers[tier]
         return level.domains[int(level.domain_by_host[host])]
 
+    @property
+    def zone_count(self) -> int:
+        """Outermost domains; a fabric without tiers is one."""
+        return len(self.tiers[0].domains) if self.tiers else 1
+
+    def zone_of(self, host: int) -> int:
+        """Number of the outermost domain of `host`."""
+        return int(self.tiers[0].domain_by_host[host]) if self.tiers else 0
+
 
 def preset(name: str) -> Fabric:
     """Raises: BadInput with the known names."""

@@ -8,6 +8,10 @@ rate, one day of repair and 1 %.
 Poisson lets more hosts be out than there are, which matters where each is out for long:
 from 5 % of its time on, hosts and spares are counted one by one, k being the smallest
 with P(Binomial(n + k, r T / (1 + r T)) > k) at most epsilon.
+
+Both take hosts to fail each for itself. Where a feed, a switch or a software release takes many
+at once, the number out varies more than that: its variance is mean + c mean^2, and it
+is taken for negative binomial (Poisson with a mean that is gamma distributed).
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ class Sizing:
     whole racks held in each zone of a gang on top, against the loss of a switch.
     `others`, `held`: by outermost domain, hosts of other gangs that share their spares
     with this one, and those spares. `in_zone`: spares stand by in each zone of a gang even
-    where it cuts more for it.
+    where it cuts more for it. `clumping`: c of the variance, mean + c mean^2, of hosts out
+    in a zone; 0 = each fails for itself.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -41,11 +46,12 @@ class Sizing:
     others: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     in_zone: bool = False
+    clumping: float = 0.0
 
     def size(self, hosts: int) -> int:
         """Spares for so many hosts of one zone, whole racks aside."""
         rate, days = self.failures_per_host_day, self.repair_days
-        return size_spares(hosts, rate, days, self.epsilon)
+        return size_spares(hosts, rate, days, self.epsilon, self.clumping)
 
     def wish(self, hosts: int, zone: int | None = None) -> int:
         """Spares that `hosts` hosts of a gang want beside those that stand by in the zone."""
@@ -55,7 +61,8 @@ class Sizing:
 
     def short(self, hosts: int, spares: int) -> float:
         """Share of the time in which `spares` are not enough for `hosts`."""
-        return short_of_spares(hosts, spares, self.failures_per_host_day, self.repair_days)
+        rate, days = self.failures_per_host_day, self.repair_days
+        return short_of_spares(hosts, spares, rate, days, self.clumping)
 
 
 BY_DEFAULT = Sizing()
@@ -66,6 +73,7 @@ def size_spares(
     failures_per_host_day: float = FAILURES_PER_HOST_DAY,
     repair_days: float = REPAIR_DAYS,
     epsilon: float = EPSILON,
+    clumping: float = 0.0,
 ) -> int:
     """Smallest k that the hosts out of service exceed with probability at most epsilon.
 
@@ -77,6 +85,8 @@ def size_spares(
     if hosts * out <= 0:
         return 0
     share = out / (1 + out)
+    if clumping > 0:
+        return _quantile(_clumped(hosts * out, clumping), least)
     if share < OFTEN_OUT:
         return _quantile(_poisson(hosts * out), least)
     # More machines never make fewer spares enough for less: bisection.
@@ -90,13 +100,19 @@ def size_spares(
 
 
 def short_of_spares(
-    hosts: int, spares: int, failures_per_host_day: float, repair_days: float
+    hosts: int,
+    spares: int,
+    failures_per_host_day: float,
+    repair_days: float,
+    clumping: float = 0.0,
 ) -> float:
     """Probability that more than `spares` hosts are out, as `size_spares` counts them."""
     out = failures_per_host_day * repair_days
     if hosts * out <= 0:
         return 0.0
     share = out / (1 + out)
+    if clumping > 0:
+        return _tail(_clumped(hosts * out, clumping), spares)
     if share < OFTEN_OUT:
         return _tail(_poisson(hosts * out), spares)
     return _tail(_binomial(hosts + spares, share), spares)
@@ -131,6 +147,16 @@ def _poisson(mean: float) -> Iterator[float]:
     k = 0
     while True:
         yield exp(k * log(mean) - mean - lgamma(k + 1))
+        k += 1
+
+
+def _clumped(mean: float, clumping: float) -> Iterator[float]:
+    """P(0), P(1), ... of the negative binomial with variance mean + clumping x mean^2."""
+    shape, k = 1 / clumping, 0
+    at_least, more = shape * log(shape / (shape + mean)), log(mean / (shape + mean))
+    while True:
+        ways = lgamma(k + shape) - lgamma(shape) - lgamma(k + 1)
+        yield exp(ways + at_least + k * more)
         k += 1
 
 

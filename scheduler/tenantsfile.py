@@ -111,6 +111,7 @@ class _SparesKeys(Keys):
     prior_repairs: Count = SPARES.prior_repairs
     racks: Number = SPARES.racks
     in_zone: Flag = SPARES.in_zone
+    dispersion: Positive = SPARES.dispersion
 
 
 class _RestartsKeys(Keys):
@@ -217,6 +218,7 @@ def _spares(keys: _SparesKeys) -> SparePolicy:
         keys.prior_repairs,
         keys.racks,
         keys.in_zone,
+        keys.dispersion,
     )
 
 

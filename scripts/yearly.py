@@ -5,7 +5,8 @@
 Llama 3 405B runs for a year on roce-24k (3,072 hosts) while hosts fail: once as Poisson at the
 rate of RSC-1 (6.50 per 1,000 host-days, a day of repair), once as the faults of InfiniteHBD's
 400 servers did (TRACES/infinitehbd), laid over the fabric and told a second time after their 174
-days. Spares are sized by the published rate, a day of repair, and what the log shows from then on.
+days. Spares are sized by the published rate, a day of repair, and what the log shows from then on;
+the second log once more with its own time to repair, 158 h, as the first guess.
 Exit code 1 when fewer than 99 % of the failures are served in their zone with the cut unchanged.
 """
 
@@ -40,6 +41,8 @@ TOLD_NS = 174 * DAY_NS  # the log of InfiniteHBD
 LEAST_SHARE = 0.99
 # A failure that finds all spares out is one too many: a tenth of the usual leaves room for that.
 EPSILON = 0.001
+SEEDS = (1, 2, 3)
+GUESSED_H = (24, 158)
 RSC_1 = "poisson:rate=6.5,repair_h=24"
 FAULTS = "infinitehbd/fault_trace_days_0_173.json"
 
@@ -66,6 +69,7 @@ class Year:
     most_held: int = 0
     pooled: int = 0
     rate: float = 0.0
+    dispersion: float = 1.0
     repair_h: float = 0.0
 
     @property
@@ -86,15 +90,17 @@ class Year:
         ways = ", ".join(f"{rung.value} {count:,}" for rung, count in sorted(self.ways.items()))
         blocks = sum(n * count for n, count in self.moved.items())
         restarts = sum(self.moved.values())
+        few = self.moved[0] + self.moved[1]
         mean = self.held_ns / YEAR_NS
         return (
             f"{self.name}: {self.failures:,} hosts failed, {restarts + self.requeues:,} restarts"
             f" ({ways or 'none'}, requeued {self.requeues:,}); same zone, cut unchanged:"
             f" {self.share:.2%}; blocks moved {blocks:,},"
-            f" {blocks / max(1, restarts):.3f} a restart;"
+            f" {blocks / max(1, restarts):.3f} a restart,"
+            f" one or none in {few / max(1, restarts):.1%};"
             f" spares held {mean:.1f} on average, {self.most_held:,} at most (one pool:"
             f" {self.pooled:,}; 10 % more hosts: 205); seen {self.rate:.2f} per 1,000 host-days,"
-            f" {self.repair_h:.1f} h of repair"
+            f" {self.repair_h:.1f} h of repair, variance to mean {self.dispersion:.1f}"
         )
 
 
@@ -120,8 +126,9 @@ class Replay:
         while self._kernel.step():
             self._count()
         pools = Pools(self._engine.state)
-        self.year.pooled = pools.sizing.size(sum(pools.hosts))
+        self.year.pooled = pools.pooled
         self.year.rate = pools.sizing.failures_per_host_day * 1000
+        self.year.dispersion = self._engine.state.faults.dispersion(self._engine.state.seen_ns)
         self.year.repair_h = pools.sizing.repair_days * 24
         return self.year
 
@@ -162,11 +169,14 @@ def within(outages: Iterable[Outage]) -> Iterator[Outage]:
 
 def years(traces: Path) -> Iterator[Year]:
     fabric = preset("roce-24k")
-    poisson = within(parse(RSC_1)(fabric, 1))
-    yield Replay("Poisson at the rate of RSC-1", fabric, poisson, 6.5e-3, 24).run()
-    if (traces / FAULTS).is_file():
-        told = retold(fabric, f"infinitehbd:{traces / FAULTS}")
-        yield Replay("faults of InfiniteHBD", fabric, within(told), 1.64 / 365, 24).run()
+    for seed in SEEDS:
+        poisson = within(parse(RSC_1)(fabric, seed))
+        name = f"Poisson at the rate of RSC-1, seed {seed}"
+        yield Replay(name, fabric, poisson, 6.5e-3, 24).run()
+    for repair_h in GUESSED_H if (traces / FAULTS).is_file() else ():
+        told = within(retold(fabric, f"infinitehbd:{traces / FAULTS}"))
+        name = f"faults of InfiniteHBD, {repair_h} h of repair guessed"
+        yield Replay(name, fabric, told, 1.64 / 365, repair_h).run()
 
 
 def main(arguments: list[str]) -> int:

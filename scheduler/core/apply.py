@@ -103,8 +103,8 @@ def _loaded(state: State, event: FabricLoaded) -> State:
     """Jobs hold hosts by number, and another fabric numbers them differently."""
     if state.fabric is not None:
         raise KeyError("a log has one fabric; this is the second")
-    seen = faults.loaded(event.time_ns)
-    return remade(state, fabric=from_spec(event.spec), faults=seen)
+    fabric = from_spec(event.spec)
+    return remade(state, fabric=fabric, faults=faults.loaded(event.time_ns, fabric.zone_count))
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:

@@ -22,6 +22,7 @@ from placement.request import TierCut
 from placement.swaps import Swaps, choose_swaps
 from scheduler.core.elastic.shrink import resize, without_hosts
 from scheduler.core.failures.prices import Prices
+from scheduler.core.failures.relief import relieved
 from scheduler.core.failures.rungs import Ladder, Rung, Step
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.plan import Move, Requeue, Resize, Swap
@@ -35,6 +36,7 @@ from scheduler.core.words import hosts_text, listed
 
 REPLACED_TREES = 400  # slicing trees tried when a gang is placed again
 WORTH_MOVING = 0.25  # of what every way costs: so much a larger cut costs at least
+MOST_WIDENED = 8  # lost at once: beyond that a gang goes on first, and has room made later
 MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near where it was
 
 Way = Swap | Resize | Requeue
@@ -88,7 +90,24 @@ class Climb:
         can = [i for i, (_, way) in enumerate(weighed) if way is not None]
         best = min(can, key=lambda i: (weighed[i][0].gpu_s or 0, i))
         ladder = tuple(replace(step, is_taken=i == best) for i, (step, _) in enumerate(weighed))
-        return self._told(weighed[best][1], ladder)
+        return self._wider(self._told(weighed[best][1], ladder))
+
+    def _wider(self, way: Way) -> Way:
+        """The same with room for spares in each zone, where one has hardly any left."""
+        if not isinstance(way, Swap) or way.victims or way.lenders or self.job.stop_ns is None:
+            return way
+        if len(self.loss.blocks) > MOST_WIDENED:
+            return way
+        hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
+        limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
+        found = relieved(self.pools, self.job, hosts, idle, limits)
+        if found is None:
+            return way
+        pairs = enumerate(zip(self.job.hosts, found[0], strict=True))
+        moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
+        step = self._step(Rung.REPLACE, moves, found[1], note="makes room for spares")
+        ladder = (*(replace(s, is_taken=False) for s in way.ladder), replace(step, is_taken=True))
+        return replace(way, moves=moves, cuts=found[1], ladder=ladder)
 
     @staticmethod
     def _told(way: Way | None, ladder: Ladder) -> Way:
@@ -123,7 +142,7 @@ class Climb:
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""
-        zone_of, hosts = self.pools.zone_of, self.job.hosts
+        zone_of, hosts = self.state.loaded_fabric.zone_of, self.job.hosts
         stays = all(zone_of(hosts[block]) == zone_of(joined) for block, joined in swaps.joined)
         return stays and self.prices.rise(swaps.cuts) <= 0
 
@@ -235,7 +254,7 @@ class Climb:
         job, loss, fabric = self.job, self.loss, self.state.loaded_fabric
         lost = {job.hosts[block] for block in loss.blocks}
         stays = hostset.of(host for host in job.hosts if host not in lost)
-        room = stays | loss.own | loss.free
+        room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
         found = placed_near(fabric, job.request, room, hint, limits)

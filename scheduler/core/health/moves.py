@@ -61,7 +61,8 @@ def _moved(state: State, event: HostMoved) -> State:
     now = after(HOST_MOVES, before.state, event.move)
     cordon = before.cordon if now not in IN_SERVICE else None
     cordon = event.reason if event.move in _CORDONS else cordon
-    seen = faults.moved(state.faults, before.state, now, event.time_ns)
+    zone = state.loaded_fabric.zone_of(index)
+    seen = faults.moved(state.faults, before.state, now, event.time_ns, zone)
     moved = remade(state, faults=seen)
     reason = before.reason if event.move is HostMove.EMPTY else event.reason
     moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))

@@ -58,7 +58,7 @@ def spares_outlook(state: State) -> SparesOutlook:
     pools, fabric = Pools(state), state.loaded_fabric
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
     zones = tuple(_zone(pools, at, name) for at, name in enumerate(names))
-    pooled = pools.sizing.size(sum(pools.hosts))
+    pooled = pools.pooled
     return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
 
 

@@ -15,7 +15,8 @@ class SparePolicy:
 
     `failures_per_host_day`, `repair_s`: the prior. `prior_host_days`, `prior_repairs`:
     what it weighs, as if it had been observed for so long; 0 host-days: the prior stands,
-    whatever is observed. `epsilon`: share of the time in which a zone may lack spares.
+    whatever is observed. `dispersion`: variance to mean of the hosts out in a zone; 1 = each
+    fails for itself. `epsilon`: share of the time in which a zone may lack spares.
     `racks`: whole racks held in each zone of a gang on top.
     `in_zone`: spares stand by in every zone of a gang even where it cuts more for it.
     """
@@ -27,6 +28,7 @@ class SparePolicy:
     prior_repairs: int = 20
     racks: int = 0
     in_zone: bool = False
+    dispersion: float = 1.0
 
 
 BY_DEFAULT = SparePolicy()

@@ -19,6 +19,7 @@ from placement.spares import Sizing
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing
 from scheduler.core.state import State
+from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import domain_masks
 
 
@@ -69,11 +70,26 @@ class Pools:
         rack = rack_hosts(self.state.loaded_fabric) * by.racks
         return tuple(by.size(count) + rack if count else 0 for count in self.hosts)
 
+    @property
+    def pooled(self) -> int:
+        """Spares that one pool of all zones would need: zones are taken not to fail together."""
+        zones = sum(count > 0 for count in self.hosts)
+        apart = replace(self.sizing, clumping=self.sizing.clumping / max(1, zones))
+        return apart.size(sum(self.hosts))
+
     def for_placing(self) -> Sizing:
         """What the next gang's spares are sized by, beside those that stand by."""
         if not self.jobs:
             return self.sizing
         return replace(self.sizing, others=self.hosts, held=self.held)
+
+    def kept_for(self, job: Job, idle: HostSet) -> HostSet:
+        """Of these idle hosts those that stay spares when `job` is placed again: what each
+        zone of gangs wishes for, where spares stand by in every one."""
+        if not self.sizing.in_zone or not job.spec.request.spares.is_auto:
+            return 0
+        parts = zip(self.zones, self.wishes, strict=True)
+        return reduce(or_, (highest(idle & zone, wish) for zone, wish in parts), 0)
 
     def lent_to(self, job: Job) -> dict[int, str]:
         """Spares of others that a gang may take, and whose they are."""
@@ -89,11 +105,6 @@ class Pools:
             for spare in other.spares
             if hostset.has(near, spare)
         }
-
-    def zone_of(self, host: int) -> int:
-        """Number of its outermost domain."""
-        fabric = self.state.loaded_fabric
-        return int(fabric.tiers[0].domain_by_host[host]) if fabric.tiers else 0
 
     def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:
         return tuple((hosts & zone).bit_count() for zone in self.zones)

@@ -131,12 +131,13 @@ def _let_go(pools: Pools) -> Iterator[Refill]:
     enough = pools.wished(surely)
     beyond = sum(pools.held) - sum(enough)
     over = [held - much for held, much in zip(pools.held, enough, strict=True)]
+    zone_of = pools.state.loaded_fabric.zone_of
     for job in reversed(pools.jobs):
         if beyond <= 0:
             return
         gone = []
-        for spare in sorted(job.spares, key=lambda s: (pools.hosts[pools.zone_of(s)] > 0, s)):
-            zone = pools.zone_of(spare)
+        for spare in sorted(job.spares, key=lambda s: (pools.hosts[zone_of(s)] > 0, s)):
+            zone = zone_of(spare)
             if beyond > 0 and over[zone] > 0:
                 gone.append(spare)
                 beyond, over[zone] = beyond - 1, over[zone] - 1

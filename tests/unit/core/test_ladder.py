@@ -67,6 +67,29 @@ def test_failures_and_repairs_are_counted_with_the_time_between() -> None:
     assert state.faults.out_ns == 30 * SECOND_NS
 
 
+def test_the_spread_of_hosts_out_is_seen_zone_by_zone() -> None:
+    """Two of z1 out for half of the time, none of z0: d is 2 a quarter of the zone-time."""
+    state = started(loaded(fabric()), submit("a", 1))
+    for host in ("z1-r0-h0", "z1-r0-h1"):
+        state = run(state, fail(host), now_ns=50 * SECOND_NS)
+    assert state.faults.by_zone == (0, 2)
+    assert state.faults.dispersion(100 * SECOND_NS) == pytest.approx((4 / 4 - 0.5**2) / 0.5)
+    for host in ("z1-r0-h0", "z1-r0-h1"):
+        state = run(state, repair(host), now_ns=100 * SECOND_NS)
+    assert state.faults.by_zone == (0, 0)
+    assert state.faults.dispersion(200 * SECOND_NS) == pytest.approx((4 / 8 - 0.25**2) / 0.25)
+
+
+def test_what_fails_together_counts_by_how_long_it_was_seen() -> None:
+    """20 zone-repairs are the prior's, 20 were seen: half of the excess 5 - 1."""
+    day = 86_400 * SECOND_NS
+    seen = faults.Faults(failures=8, repairs=8, out_ns=8 * day, by_zone=(0, 0), square_ns=48 * day)
+    assert seen.dispersion(10 * day) == pytest.approx((48 - 8 * 8 / 20) / 8)
+    found = faults.sizing(SparePolicy(0.01, prior_repairs=20), seen, 200, 10 * day)
+    mean = 100 * found.failures_per_host_day * found.repair_days
+    assert found.clumping * mean == pytest.approx((seen.dispersion(10 * day) - 1) / 2)
+
+
 def test_two_gangs_share_what_one_would_hold() -> None:
     """Each alone would hold a spare; the second finds one in the zone."""
     state = run(loaded(fabric(1, 4, 4)), often(0.05))

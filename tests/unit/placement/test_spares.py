@@ -11,7 +11,7 @@ from placement import hostset
 from placement.cut import cut
 from placement.fabric import Fabric
 from placement.request import Request
-from placement.spares import size_spares
+from placement.spares import Sizing, size_spares
 from placement.swaps import Swaps, choose_swaps
 from tests.build import fabric, flat, gang, request, two_tiers
 
@@ -41,6 +41,23 @@ def test_a_hundred_thousand_hosts_end() -> None:
     """exp(-mean) underflows here, and the sum of terms never reached 1."""
     mean = 100_000 * 3.79e-3 * 7
     assert mean < size_spares(100_000, repair_days=7) < mean + 3 * mean**0.5
+
+
+def test_hosts_that_fail_together_need_more_spares() -> None:
+    """Mean and variance of what is out, summed from the tails: m and m + c m^2."""
+    mean, clumping = 384 * 3.79e-3 * 6, 0.5
+    sizing = Sizing(repair_days=6, clumping=clumping)
+    tails = [sizing.short(384, k) for k in range(400)]
+    second = sum((2 * k + 1) * tail for k, tail in enumerate(tails))
+    assert sum(tails) == pytest.approx(mean)
+    assert second - mean**2 == pytest.approx(mean + clumping * mean**2)
+    k = sizing.size(384)
+    assert sizing.short(384, k) <= sizing.epsilon < sizing.short(384, k - 1)
+    assert k > Sizing(repair_days=6).size(384)
+
+
+def test_hardly_clumped_is_poisson() -> None:
+    assert size_spares(384, clumping=1e-9) == size_spares(384)
 
 
 def test_a_tiny_epsilon_ends() -> None:

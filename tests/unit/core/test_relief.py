@@ -1,0 +1,54 @@
+"""Zones that are full of a gang get room for spares again when it has stopped anyway."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement import hostset
+from placement.cut import cut
+from placement.request import AUTO
+from placement.request import Limits as PlaceLimits
+from scheduler.core import State
+from scheduler.core.commands import LoadTenants
+from scheduler.core.failures.relief import relieved, thin
+from scheduler.core.spares.policy import SparePolicy
+from scheduler.core.spares.pools import Pools
+from scheduler.core.tenancy.tenants import OPEN
+from tests.build import fabric, loaded, run, schedule, submit
+
+LIMITS = PlaceLimits(0, 400)
+SELDOM, OFTEN = SparePolicy(1e-6, prior_host_days=0), SparePolicy(0.01, prior_host_days=0)
+
+
+def gang(now: SparePolicy) -> State:
+    """A ring of 20 hosts over 3 zones of 8, started when hosts failed seldom."""
+    fabric_ = fabric(zones=3, racks=4, hosts=2)
+    before = LoadTenants(replace(OPEN, spares=replace(SELDOM, in_zone=True)))
+    state = schedule(run(loaded(fabric_), before, submit("a", 20, spares=AUTO)))
+    return run(state, LoadTenants(replace(OPEN, spares=now)))
+
+
+def test_a_zone_without_a_spare_gets_some() -> None:
+    state = gang(replace(OFTEN, in_zone=True))
+    job, pools = state.jobs["a"], Pools(state)
+    idle = state.free | hostset.of(job.spares)
+    assert thin(pools, job.hosts, idle)
+    found = relieved(pools, job, job.hosts, idle, LIMITS)
+    assert found is not None
+    hosts, cuts = found
+    left = (idle | hostset.of(job.hosts)) & ~hostset.of(hosts)
+    assert not thin(pools, hosts, left)
+    assert len(set(hosts)) == 20
+    assert cuts == cut(state.loaded_fabric, job.request, hosts)
+
+
+def test_spares_that_may_lie_anywhere_move_nobody() -> None:
+    state = gang(OFTEN)
+    job = state.jobs["a"]
+    assert relieved(Pools(state), job, job.hosts, state.free, LIMITS) is None
+
+
+def test_zones_with_spares_enough_are_left_alone() -> None:
+    state = gang(replace(SELDOM, in_zone=True))
+    job = state.jobs["a"]
+    assert relieved(Pools(state), job, job.hosts, state.free, LIMITS) is None
