@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -58,11 +58,9 @@ def _zone(state: State, zone: ZoneOutlook, is_own: Callable[[Job], bool]) -> spa
         gang_hosts=zone.gang_hosts,
         held=zone.held,
         own=zone.own,
-        holders=[
-            spares_pb2.SpareHolder(job=name, spares=count)
-            for name, count in zone.holders
-            if is_own(state.jobs[name])
-        ],
+        holders=_named(state, zone.holders, is_own),
+        lent=zone.lent,
+        borrowers=_named(state, zone.borrowers, is_own),
         free=zone.free,
         down=zone.down,
         wished=zone.wish,
@@ -71,3 +69,13 @@ def _zone(state: State, zone: ZoneOutlook, is_own: Callable[[Job], bool]) -> spa
         short_share_next=zone.short_next,
         saved_gpu_hours_per_year=zone.saved_gpu_hours,
     )
+
+
+def _named(
+    state: State, counts: Iterable[tuple[str, int]], is_own: Callable[[Job], bool]
+) -> list[spares_pb2.SpareHolder]:
+    return [
+        spares_pb2.SpareHolder(job=name, spares=count)
+        for name, count in counts
+        if is_own(state.jobs[name])
+    ]

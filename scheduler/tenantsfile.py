@@ -112,6 +112,8 @@ class _SparesKeys(Keys):
     racks: Number = SPARES.racks
     in_zone: Flag = SPARES.in_zone
     dispersion: Positive = SPARES.dispersion
+    lend: Flag = SPARES.lend
+    keep_idle: Number = SPARES.keep_idle
 
 
 class _RestartsKeys(Keys):
@@ -219,6 +221,8 @@ def _spares(keys: _SparesKeys) -> SparePolicy:
         keys.racks,
         keys.in_zone,
         keys.dispersion,
+        keys.lend,
+        keys.keep_idle,
     )
 
 

@@ -26,7 +26,7 @@ from placement.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
 from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
 from scheduler.core.events import Event, GangSwapped, JobEnded, JobRequeued
-from scheduler.core.failures.rungs import Rung, taken
+from scheduler.core.failures.rungs import AT_HOME, Rung, taken
 from scheduler.core.spares.policy import DAY_S, SparePolicy
 from scheduler.core.spares.pools import Pools
 from scheduler.core.tenancy.tenants import OPEN
@@ -76,7 +76,7 @@ class Year:
     def share(self) -> float:
         """Of restarts, those in the zone with the cut unchanged."""
         all_ways = sum(self.ways.values()) + self.requeues
-        same = self.ways[Rung.ZONE] + self.ways[Rung.LENDER]
+        same = sum(self.ways[rung] for rung in AT_HOME)
         return same / all_ways if all_ways else 0.0
 
     def feed(self, event: Event, _: State) -> None:

@@ -26,7 +26,7 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.failures.rungs import Rung, taken
+from scheduler.core.failures.rungs import AT_HOME, Rung, taken
 from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
@@ -225,9 +225,7 @@ class Metrics:
             "goodput": spent.share,
             "restarts": self.restarts,
             "restart_ways": {rung.value: count for rung, count in sorted(self.ways.items())},
-            "same_zone_share": _ratio(
-                self.ways[Rung.ZONE] + self.ways[Rung.LENDER], self.ways.total()
-            ),
+            "same_zone_share": _ratio(sum(self.ways[rung] for rung in AT_HOME), self.ways.total()),
             "events": self.events,
         }
 

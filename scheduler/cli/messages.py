@@ -214,6 +214,7 @@ def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
         ("hosts", f"{placement.host_count}: {_some(placement.hosts)}"),
         ("spares", f"{placement.spare_count}: {_some(placement.spares)}"),
+        *([("lent", f"{len(placement.lent)}: {_some(placement.lent)}")] if placement.lent else []),
     ]
     for depth, cut in enumerate(placement.cuts):
         axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))

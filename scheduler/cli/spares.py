@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
@@ -30,8 +32,8 @@ def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) ->
 
 def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     head = (
-        *("ZONE", "GANGS", "SPARES", "WISHED", "OWN", "FREE", "DOWN", "RACKS"),
-        *("SHORT", "WITH 1 MORE", "SAVED GPU-H/Y", "HELD BY"),
+        *("ZONE", "GANGS", "SPARES", "WISHED", "OWN", "LENT", "FREE", "DOWN", "RACKS"),
+        *("SHORT", "WITH 1 MORE", "SAVED GPU-H/Y", "HELD BY", "LENT TO"),
     )
     rows = [_row(zone) for zone in answer.zones]
     wished = sum(zone.wished for zone in answer.zones)
@@ -42,19 +44,24 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
         f" {answer.epsilon:.2%} of the time at most: {wished:,} by zone,"
         f" {answer.pooled:,} in one pool"
     )
-    return f"{columns([head, *rows], right=set(range(1, 11)))}\n\n{told}"
+    return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{told}"
 
 
 def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:
-    holders = [f"{holder.job} {holder.spares:,}" for holder in zone.holders]
-    more = len(holders) - MOST_HOLDERS
-    shown = ", ".join(holders[:MOST_HOLDERS]) + (f" and {more:,} more" if more > 0 else "")
     return (
         zone.domain,
-        *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.wished, zone.own)),
+        *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.wished, zone.own, zone.lent)),
         *(f"{n:,}" for n in (zone.free, zone.down, zone.whole_racks)),
         f"{zone.short_share:.3%}",
         f"{zone.short_share_next:.3%}",
         f"{zone.saved_gpu_hours_per_year:,.0f}",
-        shown or "-",
+        _named(zone.holders),
+        _named(zone.borrowers),
     )
+
+
+def _named(found: Sequence[spares_pb2.SpareHolder]) -> str:
+    names = [f"{holder.job} {holder.spares:,}" for holder in found]
+    more = len(names) - MOST_HOLDERS
+    shown = ", ".join(names[:MOST_HOLDERS]) + (f" and {more:,} more" if more > 0 else "")
+    return shown or "-"

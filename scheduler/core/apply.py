@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import assert_never
 
+from placement import hostset
 from placement.fabric import from_spec
 from placement.replicas import legal_sizes, sized
 from scheduler.core.events import (
@@ -256,9 +257,11 @@ def _resized(state: State, event: GangResized) -> State:
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
-    changed = remade(job, spares=state.loaded_fabric.indices(event.spares))
+    indices = state.loaded_fabric.indices
+    changed = remade(job, spares=indices(event.spares), lent=indices(event.lent))
     return remade(
         state,
+        lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
         jobs=_with(state.jobs, job.name, changed),
         held=(state.held & ~job.held) | changed.held,
         accounts=charged(state, job.tenant, _size(changed) - _size(job), event.time_ns),
@@ -273,6 +276,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         state_ns=event.time_ns,
         hosts=(),
         spares=(),
+        lent=(),
         cuts=(),
         lower_bound=0,
         notes=(),
@@ -289,6 +293,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         stopped=_less(state.stopped, job.name),
         minding=_less(state.minding, job.name),
         held=state.held & ~job.held,
+        lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
     return emptied(freed, job, event.time_ns)
@@ -321,6 +326,7 @@ def _ended(state: State, event: JobEnded) -> State:
         minding=_less(state.minding, job.name),
         ended=ended,
         held=state.held & ~job.held,
+        lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
     return emptied(freed, job, event.time_ns)

@@ -51,6 +51,8 @@ from scheduler.core.preemption.victims import (
     freed,
     without,
 )
+from scheduler.core.spares.lending import changed, idle
+from scheduler.core.spares.settling import once_settled, settled, touches_loans
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, turned
@@ -64,8 +66,10 @@ class Conflict:
     reasons: tuple[str, ...]
 
 
-def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
-    """The events of those actions that still hold.
+def commit(
+    state: State, plan: Plan, now_ns: int, borrowed: HostSet = 0
+) -> tuple[Event, ...] | Conflict:
+    """The events of those actions that still hold. `borrowed`: spares that are lent to them.
 
     Actions stand alone, so one that no longer holds takes no other with it. When
     all of a plan's actions fell, the answer is a Conflict. Cost: O(hosts placed).
@@ -75,11 +79,21 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     events: list[Event] = []
     applied = 0  # a swap changes what its tenant holds, and with it what is promised
     reasons: list[str] = []
-    free, quotas, company = state.free, Quotas(state), Company(state)
+    free, quotas, company = state.free | borrowed, Quotas(state), Company(state)
     calendar = Calendar(state)
     for action in plan.actions:
         if isinstance(action, Tidy):
             state, applied = replay(events[applied:], state), len(events)
+        if touches_loans(state, action):
+            state, applied = replay(events[applied:], state), len(events)
+            answer = _on_loan(state, action, now_ns)
+            if isinstance(answer, str):
+                reasons.append(answer)
+                continue
+            events += answer
+            state, applied = replay(answer, state), len(events)
+            free, quotas, company = state.free, Quotas(state), Company(state)
+            continue
         gone = sent_by(state, action, free, quotas, now_ns)
         if isinstance(gone, str):
             reasons.append(gone)
@@ -107,6 +121,21 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     if reasons and not events:
         return Conflict(tuple(reasons))
     return tuple(events)
+
+
+def _on_loan(state: State, action: Action, now_ns: int) -> tuple[Event, ...] | str:
+    """The action, after what stands before it: spares that are lent, or given back."""
+
+    def smaller(at: State, resize: Resize) -> Event | str:
+        return _resize(at, resize, at.free, Quotas(at), now_ns)
+
+    first = settled(state, action, now_ns, smaller)
+    if isinstance(first, str):
+        return first
+    after, plan = replay(first, state), Plan(state.version, (once_settled(action),))
+    borrowed = taken(action) & after.lent if isinstance(action, Start) else 0
+    answer = commit(after, plan, now_ns, borrowed)
+    return answer.reasons[0] if isinstance(answer, Conflict) else (*first, *answer)
 
 
 def _check(
@@ -287,11 +316,11 @@ def _given(
     """What each lender holds from here on."""
     gone = {host for host, _ in lent}
     for name in action.lenders:
-        kept = tuple(s for s in state.jobs[name].spares if s not in gone)
-        names = state.loaded_fabric.names(kept)
-        count = len(state.jobs[name].spares) - len(kept)
+        job = state.jobs[name]
+        kept = tuple(s for s in job.spares if s not in gone)
+        count = len(job.spares) - len(kept)
         reason = f"{action.name} took {hosts_text(count)} for those that failed"
-        yield SparesChanged(now_ns, name, names, reason)
+        yield changed(state, job, kept, job.lent, reason, now_ns)
 
 
 def _refill(
@@ -303,13 +332,14 @@ def _refill(
         return f"job {action.name} is no longer running"
     if hostset.of(action.spares) & ~(action.joined | hostset.of(job.spares)):
         return f"job {action.name}: its spares changed meanwhile"
-    allowed = quotas.allowance(job, free)
-    if action.joined & ~(free & allowed.reach):
+    allowed, home = quotas.allowance(job, free), hostset.of(idle(state, job))
+    more = action.joined & ~home
+    if more & ~(free & allowed.reach):
         return f"job {action.name}: a host is no longer free to be held"
-    if action.joined.bit_count() > min(allowed.limit, allowed.pool):
+    if more.bit_count() > min(allowed.limit, allowed.pool):
         return f"job {action.name}: tenant {job.tenant} may hold no more meanwhile"
-    names = state.loaded_fabric.names(action.spares)
-    return SparesChanged(now_ns, action.name, names, action.reason)
+    lent = tuple(host for host in job.lent if host not in action.spares)
+    return changed(state, job, action.spares, lent, action.reason, now_ns)
 
 
 def _resize(

@@ -129,12 +129,13 @@ class GangResized:
 @dataclass(frozen=True, slots=True)
 class SparesChanged:
     """From here on the job holds these spares: some were used by others, or let go, or
-    hosts took the place of those that were used."""
+    hosts took the place of those that were used. `lent`: more, which preemptible jobs run on."""
 
     time_ns: int
     name: str
     spares: tuple[str, ...]
     reason: str
+    lent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

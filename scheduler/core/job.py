@@ -72,6 +72,7 @@ class Job:
     that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
     `ladder`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
+    `lent`: spares of it that others run on, or have just left.
     """
 
     spec: JobSpec
@@ -104,6 +105,7 @@ class Job:
     ladder: Ladder = ()
     goodput: Goodput = UNCOUNTED
     copies: Holders = ()
+    lent: tuple[int, ...] = ()
 
     @property
     def request(self) -> Request:

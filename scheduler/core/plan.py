@@ -32,7 +32,7 @@ class Start:
 
     `victims`: running gangs to send away for it, in this order; `shrinks`: those that drop
     replicas for it. `is_counted`: without any of them there were too few hosts, which commit
-    counts again. `end_ns`: when it is taken to end.
+    counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Start:
     shrinks: tuple[Resize, ...] = ()
     is_counted: bool = False
     end_ns: int = 0
+    lenders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,22 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """A gang leaves spares that it borrowed: by `resize` without some replicas, or by waiting
+    in the queue, with `reason`."""
+
+    name: str
+    reason: str
+    resize: Resize | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
     `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
     new attempt is taken to end. `victims`, `shrinks`, `is_counted`: as of a start. `lenders`: jobs
-    whose spares join. `ladder`: what was weighed.
+    whose spares join. `ladder`: what was weighed. `recalls`: who gives spares back first.
     """
 
     name: str
@@ -71,6 +82,7 @@ class Swap:
     is_counted: bool = False
     lenders: tuple[str, ...] = ()
     ladder: Ladder = ()
+    recalls: tuple[Recall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class State:
     a failure interrupted; `minding`: those that want more than hosts for their gang.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
+    `lent`: spares that others may be on: their holders have them back.
     `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
     begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
     anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
@@ -66,6 +67,7 @@ class State:
     ended: Mapping[str, Job] = field(default_factory=Overlay)
     hosts: Mapping[int, Host] = field(default_factory=Overlay)
     held: HostSet = 0
+    lent: HostSet = 0
     unhealthy: HostSet = 0
     probation: HostSet = 0
     golden: HostSet = 0
@@ -98,9 +100,9 @@ class State:
 
     @property
     def free(self) -> HostSet:
-        """Hosts in service that nobody holds."""
+        """Hosts in service that nobody holds, nor has lent."""
         everything = hostset.full(self.loaded_fabric.host_count)
-        return everything & ~(self.held | self.out_of_service)
+        return everything & ~(self.held | self.lent | self.out_of_service)
 
     @property
     def out_of_service(self) -> HostSet:

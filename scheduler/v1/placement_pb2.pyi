@@ -66,6 +66,7 @@ class Placement(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     HOST_COUNT_FIELD_NUMBER: _builtins.int
     SPARE_COUNT_FIELD_NUMBER: _builtins.int
+    LENT_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     lower_bound_bytes_per_step: _builtins.int
     """No placement on the hosts that were free sends fewer bytes per step over the outermost tier."""
@@ -98,6 +99,12 @@ class Placement(_message.Message):
         """
 
     @_builtins.property
+    def lent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Spares that are lent to preemptible jobs, and come back when they are needed. Not among
+        `spares`.
+        """
+
+    @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copies]:
         """Entry i: the hosts that have a copy of block i's state in memory, where the job asks for
         that. Left out by ListJobs; GetJob has them.
@@ -115,11 +122,12 @@ class Placement(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         host_count: _builtins.int = ...,
         spare_count: _builtins.int = ...,
+        lent: _abc.Iterable[_builtins.str] | None = ...,
         copies: _abc.Iterable[Global___Copies] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

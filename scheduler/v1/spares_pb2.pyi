@@ -41,6 +41,8 @@ class _RungEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rung.ValueType],
     """The gang is placed again near where it was; other blocks move as well."""
     RUNG_WAIT: _Rung.ValueType  # 7
     """The gang gives up its hosts and waits in the queue."""
+    RUNG_RECALL: _Rung.ValueType  # 8
+    """Spares take over that were lent to preemptible jobs: these leave them."""
 
 class Rung(_Rung, metaclass=_RungEnumTypeWrapper):
     """The ways back to work, in the order in which they are tried when they cost the same."""
@@ -61,6 +63,8 @@ RUNG_REPLACE: Rung.ValueType  # 6
 """The gang is placed again near where it was; other blocks move as well."""
 RUNG_WAIT: Rung.ValueType  # 7
 """The gang gives up its hosts and waits in the queue."""
+RUNG_RECALL: Rung.ValueType  # 8
+"""Spares take over that were lent to preemptible jobs: these leave them."""
 Global___Rung: _TypeAlias = Rung  # noqa: Y015
 
 @_typing.final
@@ -81,6 +85,8 @@ class ZoneSpares(_message.Message):
     SHORT_SHARE_FIELD_NUMBER: _builtins.int
     SHORT_SHARE_NEXT_FIELD_NUMBER: _builtins.int
     SAVED_GPU_HOURS_PER_YEAR_FIELD_NUMBER: _builtins.int
+    LENT_FIELD_NUMBER: _builtins.int
+    BORROWERS_FIELD_NUMBER: _builtins.int
     domain: _builtins.str
     """Name of the domain."""
     gang_hosts: _builtins.int
@@ -105,9 +111,15 @@ class ZoneSpares(_message.Message):
     """The same with one spare more."""
     saved_gpu_hours_per_year: _builtins.float
     """GPU-hours a year that one spare more would save where nothing else is free."""
+    lent: _builtins.int
+    """Spares of jobs, shared or not, that are lent to preemptible jobs at the moment."""
     @_builtins.property
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpareHolder]:
         """Who holds them."""
+
+    @_builtins.property
+    def borrowers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpareHolder]:
+        """Who is on them."""
 
     def __init__(
         self,
@@ -124,10 +136,12 @@ class ZoneSpares(_message.Message):
         short_share: _builtins.float = ...,
         short_share_next: _builtins.float = ...,
         saved_gpu_hours_per_year: _builtins.float = ...,
+        lent: _builtins.int = ...,
+        borrowers: _abc.Iterable[Global___SpareHolder] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "down", b"down", "free", b"free", "gang_hosts", b"gang_hosts", "held", b"held", "holders", b"holders", "own", b"own", "saved_gpu_hours_per_year", b"saved_gpu_hours_per_year", "short_share", b"short_share", "short_share_next", b"short_share_next", "whole_racks", b"whole_racks", "wished", b"wished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["borrowers", b"borrowers", "domain", b"domain", "down", b"down", "free", b"free", "gang_hosts", b"gang_hosts", "held", b"held", "holders", b"holders", "lent", b"lent", "own", b"own", "saved_gpu_hours_per_year", b"saved_gpu_hours_per_year", "short_share", b"short_share", "short_share_next", b"short_share_next", "whole_racks", b"whole_racks", "wished", b"wished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -144,7 +158,9 @@ class SpareHolder(_message.Message):
     job: _builtins.str
     """Name of the job."""
     spares: _builtins.int
-    """Hosts that it holds as spares in the domain."""
+    """Hosts that it holds as spares in the domain, lent ones among them; of a borrower those that
+    it has borrowed.
+    """
     def __init__(
         self,
         *,

@@ -9,6 +9,7 @@ up to a blank line. Times are 10s, 5m, 1h.
     tenant NAME [in=PARENT] [guaranteed=2] [limit=4] [weight=1] [cells=1xrack|1xzone:3]
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
     preemption min_run=10m checkpoint=30m restart=5m, preemption off
+    spares lend=on|off [keep=1]         whether idle spares are lent, and how many of a zone never
     defragment every=6h [hosts=4] [hosts_per_gpu_hour=1]
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
@@ -196,6 +197,11 @@ class Session:
         guard_s = given.pop("min_run_s", old.min_run_s)
         preemption = Preemption(off != "off", guard_s, replace(old.costs, **given))
         self.tenants = replace(self.tenants, preemption=preemption)
+        yield from ()
+
+    def _spares(self, lend: str, keep: str = "1") -> Iterator[str]:
+        policy = replace(self.tenants.spares, lend=lend == "on", keep_idle=int(keep))
+        self.tenants = replace(self.tenants, spares=policy)
         yield from ()
 
     def _defragment(self, every: str, **numbers: str) -> Iterator[str]:
@@ -444,7 +450,8 @@ def said(event: Event) -> str:
             return f"{event.name} {what}; on {' '.join(event.hosts)}{spares}; {cuts(event.cuts)}"
         case SparesChanged():
             spares = " ".join(event.spares) or "no spares"
-            return f"{event.name} now holds {spares}: {event.reason}"
+            lent = f", lent {' '.join(event.lent)}" if event.lent else ""
+            return f"{event.name} now holds {spares}{lent}: {event.reason}"
         case JobRequeued():
             return f"{event.name} requeued: {event.reason}"
         case JobEnded():

@@ -22,6 +22,7 @@ from placement.request import TierCut
 from placement.swaps import Swaps, choose_swaps
 from scheduler.core.elastic.shrink import resize, without_hosts
 from scheduler.core.failures.prices import Prices
+from scheduler.core.failures.recall import Recalls
 from scheduler.core.failures.relief import relieved
 from scheduler.core.failures.rungs import Ladder, Rung, Step
 from scheduler.core.job import SECOND_NS, Job
@@ -70,6 +71,7 @@ class Climb:
     pools: Pools
     limits: Limits
     now_ns: int
+    recalls: Recalls
 
     @cached_property
     def prices(self) -> Prices:
@@ -85,18 +87,22 @@ class Climb:
         weighed: list[tuple[Step, Way | None]] = []
         for step, way in self._rungs():
             weighed.append((step, way))
-            if way is not None and step.gpu_s is not None and step.gpu_s <= self.prices.common_s:
-                break  # no rung further up can cost less
+            if way is not None and self._is_settled(step):
+                break  # what is lent was lent on that condition; else no rung can cost less
         can = [i for i, (_, way) in enumerate(weighed) if way is not None]
         best = min(can, key=lambda i: (weighed[i][0].gpu_s or 0, i))
         ladder = tuple(replace(step, is_taken=i == best) for i, (step, _) in enumerate(weighed))
         return self._wider(self._told(weighed[best][1], ladder))
 
+    def _is_settled(self, step: Step) -> bool:
+        """Whether no rung further up is looked at."""
+        return step.rung is Rung.RECALL or (step.gpu_s or 0) <= self.prices.common_s
+
     def _wider(self, way: Way) -> Way:
         """The same with room for spares in each zone, where one has hardly any left."""
         if not isinstance(way, Swap) or way.victims or way.lenders or self.job.stop_ns is None:
             return way
-        if len(self.loss.blocks) > MOST_WIDENED:
+        if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
             return way
         hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
@@ -124,6 +130,7 @@ class Climb:
         else:
             yield Step(Rung.ZONE, note=self._short_text()), None
             yield self._lender()
+            yield self._recalling()
             if plain is not None:
                 away = self._swapped(Rung.AWAY, plain)
                 yield away
@@ -148,7 +155,7 @@ class Climb:
 
     def _swapped(
         self, rung: Rung, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
-    ) -> tuple[Step, Way]:
+    ) -> tuple[Step, Swap]:
         moves = tuple(Move(b, self.job.hosts[b], joined) for b, joined in swaps.joined)
         way = Swap(self.job.name, moves, swaps.cuts, end_ns=self.end_ns, lenders=lenders)
         return self._step(rung, moves, swaps.cuts, note=note), way
@@ -182,6 +189,27 @@ class Climb:
         names = [lendable[joined] for _, joined in found.joined if joined in lendable]
         lenders = tuple(dict.fromkeys(names))
         return self._swapped(Rung.LENDER, found, lenders, f"from {listed(lenders)}")
+
+    def _recalling(self) -> tuple[Step, Way | None]:
+        """The loss is the borrowers', and shown; the gang is served as if nothing was lent."""
+        lent = self.pools.recallable(self.job) & ~self.loss.barred & ~self.recalls.taken
+        if not lent:
+            return Step(Rung.RECALL, note="no spare is lent there"), None
+
+        def home(room: HostSet) -> Swaps | None:
+            found = self._swaps(self.loss.free | hostset.of(self.loss.lendable) | room)
+            return found if found is not None and self._is_home(found) else None
+
+        found = self.recalls.back(self.job, lent, home)
+        if found is None:
+            return Step(Rung.RECALL, note="too few spares are lent there"), None
+        holders = {**self.loss.lendable, **self.pools.holders(lent)}
+        names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
+        whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
+        step, way = self._swapped(Rung.RECALL, found.swaps, whose, found.note)
+        lost_s = found.lost_ns * self.state.loaded_fabric.gpus_per_host // SECOND_NS
+        step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
+        return step, replace(way, recalls=found.recalls)
 
     def _preempting(self) -> tuple[Step, Way | None]:
         loss, job = self.loss, self.job

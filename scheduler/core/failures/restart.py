@@ -11,6 +11,7 @@ from placement.hostset import HostSet
 from placement.swaps import choose_swaps
 from scheduler.core.company import Company
 from scheduler.core.failures.ladder import Climb, Loss
+from scheduler.core.failures.recall import Recalls
 from scheduler.core.failures.storm import avoided, given_up, is_soon, retry_ns
 from scheduler.core.health.leaving import has_just_saved
 from scheduler.core.job import Job
@@ -18,6 +19,7 @@ from scheduler.core.lifecycle import RUNS, HostState, JobState
 from scheduler.core.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
 from scheduler.core.policy import Limits, time_limit_ns
 from scheduler.core.preemption.takeback import Lent
+from scheduler.core.spares.lending import idle
 from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
 from scheduler.core.windows.calendar import Calendar
@@ -52,14 +54,18 @@ class _Desk:
         self._free, self._company, self._pools = state.free, Company(state), Pools(state)
         self._lent = Lent(state, now_ns, limits, frozenset(job.name for job in moved))
         self._borrowed = 0
+        self._acted, self._gone = set[str](), set[str]()  # gangs
 
     def actions(self) -> list[Action]:
         found = []
         for job in self._moved:
+            if job.name in self._gone:
+                continue  # it was on spares that another gang has back
             action = self._way(job)
             if action is None:
                 continue
             found.append(action)
+            self._acted.add(job.name)
             if isinstance(action, Swap | Resize):
                 self._take(job, action)
         return found
@@ -70,6 +76,8 @@ class _Desk:
             self._free |= self._lent.left(action)
         self._free &= ~joined
         self._borrowed |= joined
+        if isinstance(action, Swap):
+            self._gone |= {recall.name for recall in action.recalls}
         self._company.took(job, job.held | joined)
 
     def _way(self, job: Job) -> Action | None:
@@ -98,7 +106,7 @@ class _Desk:
         if rest - away and (whole := self._tidy(job, sorted(away | rest), loss, end_ns)):
             return whole
         if away:
-            climb = Climb(state, job, loss, self._lent, self._pools, self._limits, now_ns)
+            climb = self._climb(job, loss)
             way = climb.best()
             is_back = (
                 isinstance(way, Requeue)
@@ -109,9 +117,15 @@ class _Desk:
             return Swap(job.name, (), job.cuts, end_ns=end_ns)
         return None
 
+    def _climb(self, job: Job, loss: Loss) -> Climb:
+        state, now_ns, limits = self._state, self._now_ns, self._limits
+        busy = frozenset(self._acted | self._gone)
+        recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
+        return Climb(state, job, loss, self._lent, self._pools, limits, now_ns, recalls)
+
     def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:
         state = self._state
-        own = hostset.of(job.spares) & ~(state.out_of_service | barred | self._borrowed)
+        own = hostset.of(idle(state, job)) & ~(state.out_of_service | barred | self._borrowed)
         lendable = (
             {
                 host: name

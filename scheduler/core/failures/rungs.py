@@ -11,11 +11,16 @@ class Rung(StrEnum):
 
     ZONE = "zone"  # spares of its own, or free hosts, in the zones of those lost
     LENDER = "lender"  # spares of other jobs there
+    RECALL = "recall"  # spares that are lent come back: who is on them leaves
     AWAY = "away"  # hosts elsewhere: the cut rises
     PREEMPT = "preempt"  # hosts of gangs that are sent away
     SHRINK = "shrink"  # an elastic gang goes on without the replicas that were hit
     REPLACE = "replace"  # placed again near where it was; more blocks move
     WAIT = "wait"  # it gives up its hosts and waits in the queue
+
+
+AT_HOME = (Rung.ZONE, Rung.LENDER, Rung.RECALL)
+"""In the zones of the hosts lost, with the cut as it was."""
 
 
 @dataclass(frozen=True, slots=True)

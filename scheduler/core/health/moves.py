@@ -16,6 +16,7 @@ from scheduler.core.lifecycle import (
     HOST_MOVES,
     IN_SERVICE,
     JOB_MOVES,
+    RUNS,
     Allows,
     HostMove,
     HostState,
@@ -67,6 +68,8 @@ def _moved(state: State, event: HostMoved) -> State:
     reason = before.reason if event.move is HostMove.EMPTY else event.reason
     moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
     job = moved.holder(index) if event.move is HostMove.FAIL else None
+    if now not in RUNS and hostset.has(moved.lent, index):
+        moved = _unlent(moved, index)
     if event.move in _COUNTED:
         stopped = len(job.hosts) if job is not None and index in job.hosts else 0
         old = state.records.get(index) or Record(since_ns=event.time_ns)
@@ -135,6 +138,15 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     )
     stopped = (*(name for name in state.stopped if name != job.name), job.name)
     return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
+
+
+def _unlent(state: State, index: int) -> State:
+    """A spare that was lent failed: its holder has it back no more."""
+    job = next(j for j in state.holding if index in j.lent)
+    less = remade(job, lent=tuple(h for h in job.lent if h != index))
+    return remade(
+        state, jobs=with_entry(state.jobs, job.name, less), lent=state.lent & ~(1 << index)
+    )
 
 
 def emptied(state: State, left: Job, time_ns: int) -> State:

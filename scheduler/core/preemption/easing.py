@@ -26,6 +26,7 @@ class Forms:
 
     def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
         self._fabric, self._out = state.loaded_fabric, state.out_of_service
+        self._lent = state.lent
         self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
         self._costs = state.tenants.preemption.costs
 
@@ -68,7 +69,8 @@ class Forms:
     def _form(self, gang: Victim, found: Smaller) -> Victim:
         held = len(gang.job.hosts) + len(gang.job.spares) - found.hosts.bit_count()
         end_ns = self._now_ns + time_limit_ns(found.job, self._limits)
-        return replace(gang, hosts=found.freed, held=held, smaller=found, end_ns=end_ns)
+        hosts = found.freed & ~self._lent
+        return replace(gang, hosts=hosts, held=held, smaller=found, end_ns=end_ns)
 
     def _is_late(self, form: Victim) -> bool:
         """Whether it would reach into a window that it does not reach into now."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placement import hostset
 from placement.hostset import HostSet
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs
@@ -54,7 +55,9 @@ class Victim:
     @property
     def gives(self) -> HostSet:
         """All the hosts that it gives up."""
-        return self.job.held & ~self.smaller.hosts if self.smaller else self.job.held
+        if self.smaller:
+            return self.job.held & ~self.smaller.hosts
+        return self.job.held | hostset.of(self.job.lent)
 
 
 def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
@@ -76,7 +79,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
         job,
-        held & ~state.out_of_service,
+        held & ~(state.out_of_service | state.lent),  # what it borrowed goes home
         held.bit_count(),
         cost_ns(job, now_ns, terms.costs),
         ripe_ns,

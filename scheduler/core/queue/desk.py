@@ -23,11 +23,13 @@ from scheduler.core.preemption.preempting import Preempting, noted
 from scheduler.core.preemption.room import parted
 from scheduler.core.preemption.victims import freed, unneeded
 from scheduler.core.queue.backfill import Caps, Easy, Rule
+from scheduler.core.queue.borrowing import Loans
 from scheduler.core.queue.conservative import Conservative
 from scheduler.core.queue.order import Line
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.verdict import Hold, Verdict
 
@@ -57,6 +59,7 @@ class Desk:
         self.preempting = Preempting(
             state, now_ns, limits, self.quotas, self._outlook, self.company, aim
         )
+        self._loans = Loans(state, now_ns, limits, self.calendar)
         self.sent: dict[str, Gone] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
@@ -83,12 +86,15 @@ class Desk:
         """The action for one of `starts`."""
         gone, is_counted = self.sent.get(job.name, ()), job.name in self._counted
         size = job.on(len(placement.hosts))
+        lenders = self._loans.by_name.get(job.name, ())
         names, shrinks = parted(gone)
-        return Start(job.name, placement, names, shrinks, is_counted, self.end_ns(size))
+        end_ns = self.end_ns(size)
+        return Start(job.name, placement, names, shrinks, is_counted, end_ns, lenders)
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
-        return self.rule.is_done(self.free) and self.preempting.is_over(job)
+        is_over = self.rule.is_done(self.free) and self.preempting.is_over(job)
+        return is_over and not self._loans.is_open(self.free)
 
     def _waits_again(self, job: Job) -> bool:
         """Whether `job` waits as others before it do. Long queues are mostly of such jobs:
@@ -189,6 +195,8 @@ class Desk:
             if placement is not None:
                 self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
                 return placement
+        if (placement := self._by_borrowing(job, allowed, below_cap, end_ns)) is not None:
+            return placement
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
         self.rule.waits(job, by_quota, self.free)
@@ -287,6 +295,20 @@ class Desk:
         moments = [at for at in (at_ns, self.clear_ns) if at is not None]
         self.clear_ns = min(moments, default=None)
 
+    def _by_borrowing(
+        self, job: Job, allowed: Allowance, below_cap: int, end_ns: int
+    ) -> Placement | None:
+        """Where a preemptible `job` starts on what it may take and on idle spares of others."""
+        if not self._loans.may(job, self.free):
+            return None
+        reach = highest(allowed.reach, max(0, below_cap))
+        room = self._loans.room(job, reach, end_ns, self._first(), self.company)
+        found = self._noted(job, self._find(job, room, job.needed)) if room else None
+        placement = self._loans.took(job, found, self.free)
+        if placement is not None:
+            self._take(job, hostset.of(placement.hosts), end_ns)
+        return placement
+
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts once others are sent away for it, which they are then."""
         if self.caps.room(job, end_ns, job.needed) < job.needed:
@@ -332,9 +354,10 @@ class Desk:
         return placement and self.company.noted(wants, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
-        self.rule.took(job, hosts, end_ns)
+        """Hosts of `free`, and spares of others, which nobody foresees anything for."""
+        self.rule.took(job, hosts & self.free, end_ns)
         self.caps.took(job, hosts, end_ns)
-        self._outlook.took(job, hosts, end_ns)
+        self._outlook.took(job, hosts & self.free, end_ns)
         self.quotas.took(job, hosts)
         self.preempting.took()
         self.company.took(job, hosts)

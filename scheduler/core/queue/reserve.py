@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from placement import hostset
 from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
@@ -43,16 +44,26 @@ class Release(NamedTuple):
 def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
     """One for each gang that holds hosts, first end first. Cost: O(hosts held)."""
     healthy = ~state.unhealthy
-    return sorted(
+    found = sorted(
         Release(
             expected_end_ns(job, now_ns, limits),
             job.spec.name,
             job.tenant,
-            len(job.hosts) + len(job.spares),
-            job.held & healthy,
+            len(job.hosts) + len(job.spares) + len(job.lent),
+            (job.held | hostset.of(job.lent)) & healthy,
         )
         for job in state.holding
     )
+    return _kept_lent(found, state.lent) if state.lent else found
+
+
+def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
+    """A spare that is lent is free when both are gone, its holder and who is on it."""
+    seen, kept = 0, list[Release]()
+    for release in reversed(found):
+        kept.insert(0, release._replace(hosts=release.hosts & ~(lent & seen)))
+        seen |= release.hosts
+    return kept
 
 
 class Outlook:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from placement.spares import Sizing
 from scheduler.core.lifecycle import HostState
+from scheduler.core.spares.lending import debts
 from scheduler.core.spares.pools import Pools, rack_hosts
 from scheduler.core.state import State
 
@@ -22,7 +23,8 @@ DAYS_A_YEAR = 365.25
 class ZoneOutlook:
     """One outermost domain. `gang_hosts`: those that its spares stand by for; `down`: hosts
     out by failure. `held`: spares in service, by job in `holders`; `own`: those that jobs
-    hold for themselves alone. `wish`: what the rule asks for.
+    hold for themselves alone. `lent`: of all these, those that `borrowers` are on. `wish`:
+    what the rule asks for.
 
     `short`: share of the time in which the spares held are not enough, `short_next` with
     one more; `saved_gpu_hours`: what that one would save in a year.
@@ -33,6 +35,8 @@ class ZoneOutlook:
     held: int
     own: int
     holders: tuple[tuple[str, int], ...]
+    lent: int
+    borrowers: tuple[tuple[str, int], ...]
     free: int
     down: int
     wish: int
@@ -70,8 +74,9 @@ def _zone(pools: Pools, at: int, name: str) -> ZoneOutlook:
     spares = {
         job.name: count
         for job in map(state.jobs.__getitem__, state.running)
-        if (count := sum(inside >> s & 1 for s in job.spares))
+        if (count := sum(inside >> s & 1 for s in job.spares + job.lent))
     }
+    owing = [(debt.job.name, debt.hosts.bit_count()) for debt in debts(state, state.lent & inside)]
     shared = {job.name for job in pools.jobs}
     return ZoneOutlook(
         name,
@@ -79,6 +84,8 @@ def _zone(pools: Pools, at: int, name: str) -> ZoneOutlook:
         held,
         sum(count for job, count in spares.items() if job not in shared),
         tuple(spares.items()),
+        sum(count for _, count in owing),
+        tuple(owing),
         (state.free & inside).bit_count(),
         sum(inside >> host & 1 for host in failed),
         pools.wishes[at],

@@ -19,6 +19,7 @@ class SparePolicy:
     fails for itself. `epsilon`: share of the time in which a zone may lack spares.
     `racks`: whole racks held in each zone of a gang on top.
     `in_zone`: spares stand by in every zone of a gang even where it cuts more for it.
+    `lend`: idle spares run preemptible jobs, but for `keep_idle` in each zone.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -29,6 +30,8 @@ class SparePolicy:
     racks: int = 0
     in_zone: bool = False
     dispersion: float = 1.0
+    lend: bool = True
+    keep_idle: int = 1
 
 
 BY_DEFAULT = SparePolicy()

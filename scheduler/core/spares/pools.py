@@ -18,6 +18,7 @@ from placement.hostset import HostSet
 from placement.spares import Sizing
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing
+from scheduler.core.spares.lending import idle
 from scheduler.core.state import State
 from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import domain_masks
@@ -57,8 +58,8 @@ class Pools:
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """Their spares in service, by outermost domain."""
-        held = reduce(or_, (hostset.of(job.spares) for job in self.jobs), 0)
+        """Their spares in service, those that are lent among them, by outermost domain."""
+        held = reduce(or_, (hostset.of(job.spares + job.lent) for job in self.jobs), 0)
         return self._by_zone(held & ~self.state.out_of_service)
 
     @cached_property
@@ -102,9 +103,22 @@ class Pools:
             spare: other.name
             for other in self.jobs
             if other.name != job.name
-            for spare in other.spares
+            for spare in idle(self.state, other)
             if hostset.has(near, spare)
         }
+
+    def holders(self, hosts: HostSet) -> dict[int, str]:
+        """Whose spares these are, that others are on."""
+        gangs = self.state.holding
+        return {h: job.name for job in gangs for h in job.lent if hostset.has(hosts, h)}
+
+    def recallable(self, job: Job) -> HostSet:
+        """Spares that are lent and that `job` may have back: its own, and those that others
+        share with it."""
+        mine = hostset.of(job.lent)
+        if job.spec.request.spares.is_auto:
+            mine |= reduce(or_, (hostset.of(other.lent) for other in self.jobs), 0)
+        return mine & self.state.held & ~self.state.out_of_service
 
     def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:
         return tuple((hosts & zone).bit_count() for zone in self.zones)

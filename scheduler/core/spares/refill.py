@@ -24,6 +24,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Refill
 from scheduler.core.policy import Limits, expected_end_ns
+from scheduler.core.spares.lending import idle
 from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
 from scheduler.core.words import hosts_text
@@ -48,6 +49,8 @@ def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refi
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
     pools = Pools(state)
+    if home := tuple(_home(state)):
+        return home
     if room.free:
         found = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
         if found:
@@ -55,11 +58,19 @@ def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refi
     return tuple(_let_go(pools))
 
 
+def _home(state: State) -> Iterator[Refill]:
+    """Spares that were lent and that nobody is on any more."""
+    for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
+        spares = (*job.spares, *(h for h in idle(state, job) if h not in job.spares))
+        if more := hostset.of(spares) & ~hostset.of(job.spares):
+            yield Refill(job.name, spares, more, f"has {hosts_text(more.bit_count())} back")
+
+
 def _required(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[Refill]:
     """For gangs that insist on more spares than they have left."""
     for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
         rule = job.spec.request.spares
-        lacking = 0 if rule.is_auto else rule.required(len(job.hosts)) - len(job.spares)
+        lacking = 0 if rule.is_auto else rule.required(len(job.hosts)) - len(job.spares + job.lent)
         if lacking > 0:
             held = hostset.of(job.hosts)
             near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)

@@ -6,6 +6,7 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from placement.hostset import HostSet
@@ -58,8 +59,10 @@ class Quotas:
         for name, account in state.accounts.items():
             if account.held:
                 self.book.take(name, account.held)
+        for job in _lending(state):  # what a tenant has lent it still holds
+            self.book.take(job.tenant, len(job.lent))
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
-        self._unhealthy = state.unhealthy
+        self._unhealthy = state.unhealthy | state.lent
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
@@ -156,9 +159,15 @@ def _preemptible_by_leaf(state: State) -> dict[str, int]:
     found: dict[str, int] = {}
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
-            hosts = (job.held & ~state.unhealthy).bit_count()
+            hosts = (job.held & ~(state.unhealthy | state.lent)).bit_count()
             found[job.tenant] = found.get(job.tenant, 0) + hosts
     return found
+
+
+def _lending(state: State) -> Iterator[Job]:
+    """Gangs of which others have spares."""
+    gangs = state.holding if state.lent else iter(())
+    return (job for job in gangs if job.lent)
 
 
 def _held_by_leaf(state: State) -> dict[str, HostSet]:

@@ -1,0 +1,107 @@
+"""Preemptible jobs of the queue that start on idle spares of running gangs (spares.lending).
+
+Only who does not start otherwise borrows, and as few as it takes. What is borrowed was nobody's to
+wait for: a reservation is for hosts that come free, and spares come free with the gang that
+holds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement import hostset
+from placement.hostset import HostSet
+from placement.request import Placement
+from scheduler.core.company import Company, is_bound
+from scheduler.core.failures.storm import avoided
+from scheduler.core.job import Job
+from scheduler.core.plan import Reservation
+from scheduler.core.policy import Limits, Policy, expected_end_ns
+from scheduler.core.spares.lending import lenders
+from scheduler.core.state import State
+from scheduler.core.tenancy.cells import highest
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.windows.calendar import Calendar
+from scheduler.core.words import hosts_text, listed
+
+TRIES = 32  # jobs of one decision that are placed in vain
+
+
+class Loans:
+    """What may still be borrowed while the queue passes. Mutable: told of each loan.
+
+    `by_name`: of jobs that start so, whose spares they borrow.
+    """
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._calendar = calendar
+        classes = state.tenants.classes if limits.policy is Policy.PRODUCTION else ()
+        self._may = any(level.is_preemptible for level in classes)
+        self._found: dict[int, Job] | None = None
+        self._least: int | None = None
+        self._tries = TRIES
+        self.by_name: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def _lenders(self) -> dict[int, Job]:
+        if self._found is None:
+            self._found = dict(lenders(self._state)) if self._may else {}
+        return self._found
+
+    def may(self, job: Job, free: HostSet) -> bool:
+        """Whether `job` may borrow, and there is enough beside what is free."""
+        if not self._may or not self._tries or not job.is_preemptible:
+            return False
+        if job.needed != job.gang_hosts:  # it insists on spares of its own
+            return False
+        return bool(self._lenders) and job.needed <= free.bit_count() + len(self._lenders)
+
+    def is_open(self, free: HostSet) -> bool:
+        """Whether somebody in the queue might still borrow."""
+        if not self._may or not self._tries or not self._lenders:
+            return False
+        if self._least is None:
+            queue = map(self._state.jobs.__getitem__, self._state.queue)
+            self._least = min((j.needed for j in queue if j.is_preemptible), default=1 << 40)
+        return self._least <= free.bit_count() + len(self._lenders)
+
+    def room(
+        self, job: Job, reach: HostSet, end_ns: int, first: Reservation | None, company: Company
+    ) -> HostSet:
+        """Hosts on which `job` starts: all it may `reach`, and spares; none if too few.
+        `first` waits for hosts that come free until its start, spares that do among them."""
+        start_ns = first.start_ns if first is not None and end_ns > first.start_ns else 0
+        ends_ns = {
+            owner.name: expected_end_ns(owner, self._now_ns, self._limits)
+            for owner in self._lenders.values()
+        }
+        lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
+        lent &= ~self._calendar.closed(job, self._now_ns, end_ns)
+        lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
+        lent &= ~company.closed(job.name, job.spec.neighbours)
+        if not is_bound(job.request, job.spec.neighbours):
+            lent = self._nearest(lent, reach, job.needed - reach.bit_count())
+        room = company.fitting(job, reach | lent)
+        return room if room.bit_count() >= job.needed else 0
+
+    def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:
+        """So many of these spares, where most can be reached beside them."""
+        fabric = self._state.loaded_fabric
+        zones = domain_masks(fabric, fabric.tiers[0].name) if fabric.tiers else (-1,)
+        chosen = 0
+        for zone in sorted(zones, key=lambda z: -((lent | reach) & z).bit_count()):
+            more = highest(lent & zone, max(0, count))
+            chosen, count = chosen | more, count - more.bit_count()
+        return chosen
+
+    def took(self, job: Job, placement: Placement | None, free: HostSet) -> Placement | None:
+        """`job` starts there, with a note that says who lends; None: it has no place."""
+        if placement is None:
+            self._tries -= 1
+            return None
+        borrowed = [host for host in placement.hosts if not hostset.has(free, host)]
+        names = tuple(dict.fromkeys(self._lenders.pop(host).name for host in borrowed))
+        self.by_name[job.name] = names
+        note = f"{hosts_text(len(borrowed))} borrowed from the spares of {listed(names)}"
+        return replace(placement, notes=(*placement.notes, note)) if borrowed else placement

@@ -1,0 +1,208 @@
+"""Spares are lent, used, failed and repaired in any order, and none is lost from the books."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from placement import hostset
+from placement.request import AUTO
+from scheduler import snapshot
+from scheduler.core import (
+    Conflict,
+    JobState,
+    Limits,
+    Rejected,
+    State,
+    admit,
+    apply,
+    commit,
+    decide,
+    replay,
+)
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+    SparesChanged,
+)
+from scheduler.core.job import SECOND_NS, Job
+from scheduler.core.lifecycle import RUNS, HostMove
+from scheduler.core.spares.policy import SparePolicy
+from scheduler.core.tenancy.tenants import OPEN, PriorityClass
+from tests.build import cancel, cordon, drain, end, exactly, fabric, fail, repair, submit, uncordon
+
+FABRIC = fabric(zones=2, racks=2, hosts=3)
+HOSTS = st.sampled_from(FABRIC.hosts)
+GANGS = st.builds(
+    submit,
+    st.sampled_from("abc"),
+    st.sampled_from((1, 2, 4)),
+    spares=st.sampled_from((exactly(1), exactly(2), exactly(3), AUTO)),
+    limit_s=st.sampled_from((None, 360_000)),
+)
+SPOT = st.builds(
+    submit,
+    st.sampled_from("xyz"),
+    st.sampled_from((1, 2, 4)),
+    min_dp=st.sampled_from((0, 1)),
+    priority_class=st.just("spot"),
+    limit_s=st.sampled_from((None, 3_600)),
+)
+NAMES = st.sampled_from("abcxyz")
+COMMANDS = st.one_of(
+    GANGS,
+    SPOT,
+    SPOT,
+    st.builds(fail, HOSTS),
+    st.builds(fail, HOSTS),
+    st.builds(repair, HOSTS),
+    st.builds(end, NAMES),
+    st.builds(cancel, NAMES),
+    *(st.builds(move, HOSTS) for move in (cordon, drain, uncordon)),
+)
+POLICIES = st.builds(
+    SparePolicy,
+    st.sampled_from((0.01, 0.2)),
+    prior_host_days=st.just(0),
+    in_zone=st.booleans(),
+    keep_idle=st.sampled_from((0, 1)),
+)
+GIVES_UP = (JobEnded, JobRequeued, JobPreempted, GangResized)
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(policy=POLICIES)
+    def load(self, policy: SparePolicy) -> None:
+        self.now_ns, self.state, self.log = 0, State.empty(), list[Event]()
+        self.record(FabricLoaded(0, FABRIC.spec))
+        spot = (PriorityClass("spot", -1, True),)
+        self.send(LoadTenants(replace(OPEN, classes=spot, spares=policy)))
+        self.send(submit("a", 4, spares=exactly(3), limit_s=360_000))
+        self.send(submit("filler", 5))
+        self.schedule()
+
+    def record(self, *events: Event) -> None:
+        for event in events:
+            before, self.state = self.state, apply(self.state, event)
+            kept(before, event, self.state)
+            self.log.append(event)
+
+    def send(self, command: Command) -> None:
+        answer = admit(self.state, command, self.now_ns)
+        if not isinstance(answer, Rejected):
+            self.record(*answer)
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
+    def act(self, commands: list[Command]) -> None:
+        for command in commands:
+            self.send(command)
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=3))
+    def act_and_schedule(self, commands: list[Command]) -> None:
+        self.act(commands)
+        self.schedule()
+
+    @rule(seconds=st.sampled_from((1, 700, 4_000)))
+    def wait(self, seconds: int) -> None:
+        self.now_ns += seconds * SECOND_NS
+
+    @rule()
+    def schedule(self) -> None:
+        """What is decided on a state commits on it, and comes to an end."""
+        for _ in range(40):
+            plan = decide(self.state, self.now_ns, Limits())
+            events = commit(self.state, plan, self.now_ns)
+            assert not isinstance(events, Conflict), events
+            self.record(*events)
+            if not plan.actions:
+                return
+        raise AssertionError("decisions do not come to an end")
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=3))
+    def schedule_late(self, commands: list[Command]) -> None:
+        """Something happens between the decision and its commit."""
+        plan = decide(self.state, self.now_ns, Limits())
+        self.act(commands)
+        events = commit(self.state, plan, self.now_ns)
+        if not isinstance(events, Conflict):
+            self.record(*events)
+
+    @invariant()
+    def no_host_has_two_holders_and_every_gang_is_whole(self) -> None:
+        gangs = list(gangs_of(getattr(self, "state", State.empty())))
+        on = Counter(host for job in gangs for host in (*job.hosts, *job.spares))
+        assert all(count == 1 for count in on.values()), on
+        if gangs:
+            assert hostset.of(on) == self.state.held
+        for job in gangs:
+            assert len(job.hosts) == job.gang_hosts
+            if job.state is JobState.RUNNING:
+                assert all(self.state.host(host).state in RUNS for host in job.hosts)
+
+    @invariant()
+    def what_is_lent_is_on_the_books_once(self) -> None:
+        state = getattr(self, "state", State.empty())
+        lent = Counter(host for job in gangs_of(state) for host in job.lent)
+        assert all(count == 1 for count in lent.values()), lent
+        assert hostset.of(lent) == state.lent
+        for job in gangs_of(state):
+            assert not {*job.lent} & {*job.hosts, *job.spares}
+            borrowed = hostset.of((*job.hosts, *job.spares)) & state.lent
+            assert job.is_preemptible or not borrowed, job.name
+        if state.fabric is not None:
+            assert not state.free & (state.lent | state.held)
+
+    @invariant()
+    def accounts_are_of_the_hosts_that_are_held(self) -> None:
+        state = getattr(self, "state", State.empty())
+        held = sum(account.held for account in state.accounts.values())
+        assert held == state.held.bit_count()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "state"):
+            return
+        assert replay(self.log) == self.state
+        middle = len(self.log) // 2
+        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+
+
+def gangs_of(state: State) -> list[Job]:
+    return [state.jobs[name] for name in state.running]
+
+
+def kept(before: State, event: Event, after: State) -> None:
+    """A spare leaves the books of its job when it fails or joins the gang, when the job gives up
+    its hosts, or when the log says that it was given away."""
+    for job in gangs_of(before):
+        now = after.jobs.get(job.name)
+        lost = {*job.spares, *job.lent} - ({*now.spares, *now.lent} if now else set())
+        if not lost:
+            continue
+        if isinstance(event, HostMoved):
+            assert event.move is HostMove.FAIL
+            assert lost == {FABRIC.index_by_name[event.host]}
+            continue
+        assert event.name == job.name  # type: ignore[union-attr]
+        if isinstance(event, GangSwapped):
+            assert now is not None
+            assert lost <= {*now.hosts}
+        elif isinstance(event, SparesChanged):
+            assert " took " in event.reason or " go: " in event.reason, event.reason
+        else:
+            assert isinstance(event, GIVES_UP), event
+
+
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMachine = Machine.TestCase
