@@ -1,0 +1,81 @@
+"""What earlier releases wrote is read for ever: rows, snapshots and stores, kept as they were.
+
+Nothing in tests/stored is ever changed. A field that is new there has a default or a step
+in upgrades.py; a new event, format or schema adds its own sample.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from scheduler import codec, snapshot
+from scheduler.core import JobState
+from scheduler.core.events import Event
+from scheduler.core.lifecycle import HostState, WindowState
+from scheduler.store import open_store
+from scheduler.store.schema import SCHEMA
+from scheduler.store.verify import verify
+from scheduler.upgrades import FORMAT
+
+STORED = Path(__file__).parents[2] / "stored"
+ROWS = (STORED / "events.tsv").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.partition("\t")[0])
+def test_an_event_that_was_written_once_is_read(row: str) -> None:
+    kind, body = row.split("\t")
+    event = codec.decode(kind, body)
+    again = codec.decode(*codec.encode(event))
+    assert again == event
+
+
+def test_every_event_has_a_row() -> None:
+    assert {row.split("\t")[0] for row in ROWS} == {kind.__name__ for kind in get_args(Event)}
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT + 1))
+def test_a_snapshot_of_every_format_is_read(number: int) -> None:
+    text = (STORED / f"snapshot-{number}.txt").read_bytes()
+    assert text.startswith(b"%s %d\n" % (snapshot.TITLE.encode(), number))
+    state, last_ns = snapshot.decode(zlib.compress(text))
+    assert (state.version, state.seen_ns, last_ns) == (11, 9, 9)
+    assert {name: job.state for name, job in state.jobs.items()} == {
+        "runs": JobState.INTERRUPTED,
+        "wäits\t": JobState.QUEUED,
+    }
+    assert [job.name for job in state.ended.values()] == ["gone"]
+    assert state.host(1).state is HostState.FAILED
+    assert [(b.window.name, b.state, b.create_ns) for b in state.windows.values()] == [
+        ("w", WindowState.OPEN, 9),
+        ("v", WindowState.PENDING, 9),
+    ]
+    assert snapshot.decode(snapshot.encode(state, last_ns)) == (state, last_ns)
+
+
+@pytest.mark.parametrize("number", range(1, SCHEMA + 1))
+def test_a_store_of_every_schema_is_opened_and_whole(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((STORED / f"store-{number}.sql").read_text(encoding="utf-8"))
+    opened = open_store(f"sqlite:///{path}")
+    try:
+        found = verify(opened)
+    finally:
+        opened.close()
+    assert (found.problems, found.last_version) == ((), 7)
+    running = found.state.jobs["runs"]
+    assert (running.state, running.hosts, running.spares) == (JobState.RUNNING, (0, 1), (2,))
+    assert list(found.state.queue) == ["waits"]
+
+
+def test_a_field_that_must_be_there_is_missed() -> None:
+    """The net has no hole: what a row lacks without a default is an error."""
+    kind, body = next(row for row in ROWS if row.startswith("JobRequeued")).split("\t")
+    with pytest.raises(codec.UndecodableEvent, match="Field required"):
+        codec.decode(kind, body.replace('"name"', '"called"'))
