@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from scheduler.convert import spec_to_proto
+from scheduler.convert import spec_to_proto, timestamp
 from scheduler.core import Limits
 from scheduler.feed import Feed
 from scheduler.keeper import Retention
@@ -30,12 +30,13 @@ from scheduler.recovery import recover
 from scheduler.refusal import RULES
 from scheduler.service import SchedulerServicer
 from scheduler.store import open_store
-from scheduler.v1 import error_pb2, job_pb2, service_pb2
+from scheduler.v1 import error_pb2, job_pb2, service_pb2, window_pb2
 from scheduler.writer import Writer
 from tests.build import exactly, fabric_spec, spec
 from tests.fuzz.mutate import Messages
 
 LIFE: Final = 300  # calls of one servicer
+START_NS: Final = 1_700_000_000_000_000_000
 LIMIT_S: Final = 30.0
 SOME: Final = 3  # changes read of a stream
 
@@ -123,6 +124,11 @@ def _valid(method: str) -> Iterator[Message]:
         yield kind(name="a", outcome=job_pb2.JOB_STATE_COMPLETED)
     elif method == "Defragment":
         yield kind(hosts=2)
+    elif method in ("CreateWindow", "UpdateWindow"):
+        yield kind(window=maintenance("v", 7_200, ["z1"]), request_id="r1")
+        yield kind(window=maintenance("w", 60, ["z0-r[0-1]-h0"]))
+    elif method.endswith("Window"):
+        yield kind(name="w")
     elif method == "ReportHost":
         for signal in ("gpu-lost", "repaired", "link-flap"):
             yield kind(name="z0-r0-h0", signal=signal)
@@ -137,10 +143,11 @@ class World:
 
     def __init__(self, servicer: SchedulerServicer) -> None:
         self._servicer = servicer
+        self.answer: Message | None = None  # to the last call; None: refused, or a stream
 
     async def call(self, call: Call) -> bool:
         """Whether it was answered. Raises: what no call may end with."""
-        method = getattr(self._servicer, call.method)
+        method, self.answer = getattr(self._servicer, call.method), None
         try:
             async with asyncio.timeout(LIMIT_S):
                 if METHODS[call.method].server_streaming:
@@ -148,6 +155,7 @@ class World:
                 else:
                     answer: Message = await method(call.request, Context())
                     answer.SerializeToString()
+                    self.answer = answer
         except Refusal as refusal:
             _expected(refusal.status)
             return False
@@ -175,8 +183,8 @@ def _expected(status: Status) -> None:
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
-    """A servicer on a new store, with a job that runs and two that wait."""
-    uids, now_ns = count(1), count(1_700_000_000_000_000_000, 1_000_000)
+    """A servicer on a new store, with a job that runs, two that wait and a window."""
+    uids, now_ns = count(1), count(START_NS, 1_000_000)
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         store = open_store(f"sqlite:///{folder}/muster.db")
         found = recover(store, fabric_spec(), next(now_ns))
@@ -192,11 +200,28 @@ async def world() -> AsyncIterator[World]:
                 request = service_pb2.CreateJobRequest(spec=spec_to_proto(spec(name, hosts)))
                 if not await made.call(Call("CreateJob", request)):
                     raise AssertionError(f"the world has no job {name}")
+            window = maintenance("w", 3_600, ["z0-r0"])
+            if not await made.call(
+                Call("CreateWindow", service_pb2.CreateWindowRequest(window=window))
+            ):
+                raise AssertionError("the world has no window")
             yield made
         finally:
             writer.stop()
             await writing
             store.close()
+
+
+def maintenance(name: str, start_s: int, hosts: Sequence[str]) -> window_pb2.Window:
+    """Of an hour, so long after the world begins."""
+    start_ns = START_NS + start_s * 10**9
+    return window_pb2.Window(
+        name=name,
+        kind=window_pb2.WINDOW_KIND_MAINTENANCE,
+        start_time=timestamp(start_ns),
+        end_time=timestamp(start_ns + 3_600 * 10**9),
+        hosts=hosts,
+    )
 
 
 def scratch() -> str | None:
@@ -207,14 +232,18 @@ def scratch() -> str | None:
 async def run(
     source: Iterator[Call], inputs: int, on_done: Callable[[Call, bool], Awaitable[None] | None]
 ) -> None:
-    """Make `inputs` calls. An exception says what the last one must not have done."""
-    done = 0
+    """Make `inputs` calls. An exception says what the last one must not have done.
+
+    A source that has a method `heard` is told each call and its answer.
+    """
+    done, heard = 0, getattr(source, "heard", lambda _call, _answer: None)
     while done < inputs:
         async with world() as made:
             for _ in range(min(LIFE, inputs - done)):
                 call = next(source)
                 try:
                     taken = await made.call(call)
+                    heard(call, made.answer)
                 except Exception as error:
                     error.add_note(f"{call.method}({call.request!r})")
                     raise

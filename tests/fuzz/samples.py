@@ -60,7 +60,41 @@ TENANTS: Final = (
     "tenants:\n  - {name: a, guaranteed_gpus: 16, cells: [{tier: rack, count: 1}]}\n  - {name: b}\n"
     "default: b\n",
 )
-WINDOWS: Final = (_example("windows.yaml"),)
+WINDOWS: Final = (
+    # With hosts of the small fabric.
+    _example("windows.yaml")
+    .replace("[000-011]", "[0-1]")
+    .replace("48", "2")
+    .replace("[z2]", "[z1]"),
+    "windows:\n"
+    "  - {name: a, kind: maintenance, hosts: ['z0-r[0-1]-h0', z1], start: +1m, end: +2h}\n"
+    "  - {name: b, kind: reservation, count: 2, tenant: default, jobs: ['eval-*', c],\n"
+    "     start: 2026-11-21T06:00+01:00, duration: 1d12h, leave: move, reason: a demo}\n",
+)
+HEALTH: Final = (
+    _example("health.yaml"),
+    "signals: {thermal: note, ecc-correctable: [{count: 5, within_h: 24, then: suspect}]}\n"
+    "xids: {94: fatal, 63: application}\nsuspect: {clear_h: 2}\ngolden: {clean_days: 30}\n"
+    "burn_in: {after_repair: true, early_life_days: 3}\nlemons: {action: rma, at_least: 2}\n",
+)
+DCGM: Final = (
+    '{"z0-r0-h0": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": 79,\n'
+    '  "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": 1}}}, "z0-r0-h1": {"fields": {}}}\n',
+    '{"z1-r0-h0": {"body": {"Overall Health": {"value": "Warning"},\n "PCIe system": {"value":'
+    ' "Warning", "children": {"GPU": {"children": {"0": {"value": "Warning"}}}}}}}}\n',
+)
+SLURM_NODES: Final = (
+    "NodeName=z0-r0-h0 Arch=x86_64 State=IDLE+DRAIN Reason=disk is full [root@2026-11-20]\n"
+    "NodeName=z0-r0-h1 State=DOWN*\n",
+    "STATE NODELIST\nidle z0-r0-h[0-1]\ndown* z1-r0-h0\n",
+    '{"nodes": [{"name": "z0-r0-h0", "state": ["IDLE", "DRAIN"], "reason": "bad"}]}\n',
+)
+AUTH: Final = (
+    'tokens:\n  - {id: "1f0c9a2e", name: ci, role: submitter, tenant: vision,\n'
+    f'     expires: 2027-01-31, sha256: "{"0a" * 32}"}}\n'
+    "certificates:\n  - {san: head-1.example.org, name: launcher, role: operator}\n"
+    '  - {common_name: ada, role: viewer, tenant: "*"}\n',
+)
 SERVERS: Final = (
     "listen: 127.0.0.1:7443\nstore: sqlite:///muster.db\nfabric: roce-24k\npolicy: easy\n"
     "assumed_limit_h: 12.5\ndrain_s: 5\nsnapshot_every: 1000\nkeep_log_days: 7\n",

@@ -11,9 +11,13 @@ from placement import hostlist
 from placement.errors import BadInput
 from placement.fabric import from_spec, preset
 from scheduler import codec, fabricfiles, filters, listing, snapshot, strictyaml
+from scheduler.access.authfile import load_auth
 from scheduler.core import State
 from scheduler.core.reasons.suppose import supposed
 from scheduler.fabricfiles import overlay
+from scheduler.healthfiles.dcgm import load_dcgm
+from scheduler.healthfiles.policyfile import load_health
+from scheduler.healthfiles.slurmnodes import load_slurm
 from scheduler.importers.load import Given, import_job
 from scheduler.importers.tools import Tool
 from scheduler.jobfile import job_from_mapping, job_to_mapping
@@ -70,6 +74,10 @@ def targets() -> Iterator[Target]:
     yield Target("fabric file", samples.FABRICS, lambda path: load_fabric(str(path)), weight=3)
     yield Target("tenants file", samples.TENANTS, _tenants, weight=2)
     yield Target("windows file", samples.WINDOWS, _windows, words=("maintenance", "reservation"))
+    yield Target("health file", samples.HEALTH, lambda path: load_health(str(path)))
+    yield Target("auth file", samples.AUTH, lambda path: load_auth(str(path)))
+    yield Target("health dcgm", samples.DCGM, lambda path: load_dcgm(str(path)))
+    yield Target("health slurm", samples.SLURM_NODES, lambda path: load_slurm(str(path)))
     yield Target("server file", samples.SERVERS, _server, words=tuple(ServerKeys.model_fields))
     yield Target("busy file", samples.BUSY, lambda path: load_busy(str(path), SMALL), weight=2)
     yield Target("old placement", samples.OLD, _old, weight=2)
@@ -170,7 +178,9 @@ def _tenants(path: Path) -> object:
 
 
 def _windows(path: Path) -> object:
-    return load_windows(str(path))
+    """What is read becomes windows of a cluster, or is refused with its line."""
+    found = load_windows(str(path))
+    return found.booked(SMALL, None, 1_700_000_000_000_000_000)
 
 
 def _server(path: Path) -> object:

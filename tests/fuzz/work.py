@@ -8,14 +8,17 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import FrameType
 
 from tests.fuzz import calls
+from tests.fuzz.lives import Life
 from tests.fuzz.targets import Target, targets
 
+LIFE = "life of windows"
 KEPT = Path("build/fuzz")
 LIMIT_S = 20.0  # one input of a reader
 MOST_FAULTS = 5
@@ -41,8 +44,11 @@ def work(task: tuple[str, int, int]) -> Count:
     name, inputs, seed = task
     warnings.simplefilter("error")
     random = Random(f"{seed}/{name}")
+    if name == LIFE:
+        return asyncio.run(_calls(name, Life(random), inputs))
     if name.startswith("call "):
-        return asyncio.run(_calls(name, inputs, random))
+        source = calls.calls(random, name.removeprefix("call "))
+        return asyncio.run(_calls(name, source, inputs))
     target = next(target for target in targets() if target.name == name)
     return _files(target, inputs, random)
 
@@ -69,8 +75,7 @@ def _files(target: Target, inputs: int, random: Random) -> Count:
     return Count(target.name, done, taken, time.perf_counter() - began, slowest_s, tuple(faults))
 
 
-async def _calls(name: str, inputs: int, random: Random) -> Count:
-    source = calls.calls(random, name.removeprefix("call "))
+async def _calls(name: str, source: Iterator[calls.Call], inputs: int) -> Count:
     done, taken, slowest_s, faults = 0, 0, 0.0, list[str]()
     began = last = time.perf_counter()
 

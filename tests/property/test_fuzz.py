@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from scheduler import fabricfiles
 from scheduler.importers.tools import Tool
 from simulator.traces.load import FORMATS
 from tests.fuzz import calls, samples
+from tests.fuzz.lives import Life
 from tests.fuzz.targets import Target, targets
 
 TARGETS = list(targets())
@@ -44,6 +46,16 @@ def test_a_call_is_answered_or_refused(method: str) -> None:
     source = calls.calls(Random(f"ci/{method}"), method)
     asyncio.run(calls.run(source, 60, lambda call, _: made.append(call.method)))
     assert made == [method] * 60
+
+
+def test_a_life_of_windows_is_mostly_taken() -> None:
+    """Else only the checks would be tried, and nothing behind them."""
+    taken = Counter[tuple[str, bool]]()
+    life = Life(Random("ci/life"))
+    asyncio.run(calls.run(life, 400, lambda call, was: taken.update([(call.method, was)])))
+    for method in ("CreateWindow", "ListWindows", "DeleteWindow", "UpdateWindow", "WatchHosts"):
+        assert taken[method, True] > 5, taken
+    assert taken["ListWindows", True] > taken["ListWindows", False]
 
 
 def test_every_reader_is_a_target() -> None:
