@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
+from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS, Rule
 from scheduler.refusal import RULES, word
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,6 +148,21 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
         yield ""
         yield f"Takes {_link(request)}, answers {stream}{_link(answer)}."
         yield ""
+        yield _access(METHODS[f"/{PACKAGE}.{service.name}/{method.name}"])
+        yield ""
+
+
+def _access(rule: Rule) -> str:
+    """Who may call it, and how it may end."""
+    assert rule.role is not None
+    who = f"For the role {rule.role.name.lower()} and those above."
+    own = f"as {_words(rule.refused)}, and " if rule.refused else ""
+    any_ = f"any {'change' if rule.is_change else 'call'} ([errors](#errors))"
+    return f"{who} May be refused {own}as {any_}."
+
+
+def _words(reasons: Iterable[str]) -> str:
+    return ", ".join(f"`{reason}`" for reason in reasons)
 
 
 def _errors() -> Iterator[str]:
@@ -155,6 +171,8 @@ def _errors() -> Iterator[str]:
     yield "## Errors"
     yield ""
     yield said["ErrorReason"]
+    yield ""
+    yield f"Any call may end as {_words(ANY_CALL)}; any change as {_words(ANY_CHANGE)} as well."
     yield ""
     yield "| Reason | Code | Try again after | |"
     yield "|---|---|---|---|"

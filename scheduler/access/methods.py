@@ -23,40 +23,60 @@ class Rule:
     `job`: name a job, which must be theirs, or there is none of that name;
     `tenant`: name a tenant, theirs by default;
     `conditions`: name jobs to suppose something of.
+
+    `refused`: the reasons with which a call of its own may end, besides ANY_CALL and, where
+    something is changed, ANY_CHANGE.
     """
 
     role: Role | None
     job: str = ""
     tenant: str = ""
     conditions: str = ""
+    refused: tuple[str, ...] = ()
 
+    @property
+    def is_change(self) -> bool:
+        return self.role is not None and self.role > Role.VIEWER
+
+
+ANY_CALL: Final = (
+    *("INVALID", "UNAUTHENTICATED", "PERMISSION_DENIED", "EXHAUSTED", "STARTING", "STOPPING"),
+    *("NOT_CAUGHT_UP", "INTERNAL"),
+)
+ANY_CHANGE: Final = ("NOT_LEADER", "STORE_FAILED")
+_GONE, _OTHER, _STATE = "NOT_FOUND", "ETAG_MISMATCH", "WRONG_STATE"
+_OF_WATCH: Final = ("WATCH_BEHIND", "COMPACTED", "STORE_FAILED")
 
 _RULES: Final = {
-    "CreateJob": Rule(Role.SUBMITTER, tenant="spec.tenant"),
-    "GetJob": Rule(Role.VIEWER, job="name"),
+    "CreateJob": Rule(
+        Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
+    ),
+    "GetJob": Rule(Role.VIEWER, job="name", refused=(_GONE,)),
     "ListJobs": Rule(Role.VIEWER),
-    "UpdateJob": Rule(Role.SUBMITTER, job="job.name"),
-    "CancelJob": Rule(Role.SUBMITTER, job="name"),
-    "EndJob": Rule(Role.OPERATOR),
-    "ExplainJob": Rule(Role.VIEWER, job="name", conditions="suppose"),
+    "UpdateJob": Rule(
+        Role.SUBMITTER, job="job.name", refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)
+    ),
+    "CancelJob": Rule(Role.SUBMITTER, job="name", refused=(_GONE, _STATE, _OTHER)),
+    "EndJob": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "ExplainJob": Rule(Role.VIEWER, job="name", conditions="suppose", refused=(_GONE,)),
     "ListSlots": Rule(Role.VIEWER, tenant="tenant"),
-    "Defragment": Rule(Role.OPERATOR),
-    "WatchJobs": Rule(Role.VIEWER),
-    "WatchHosts": Rule(Role.VIEWER),
+    "Defragment": Rule(Role.OPERATOR, refused=(_GONE, "CONFLICT", _OTHER)),
+    "WatchJobs": Rule(Role.VIEWER, refused=_OF_WATCH),
+    "WatchHosts": Rule(Role.VIEWER, refused=(_GONE, *_OF_WATCH)),
     "ListSpares": Rule(Role.VIEWER),
     "ListTenants": Rule(Role.VIEWER),
     "ListHosts": Rule(Role.VIEWER),
-    "CordonHost": Rule(Role.OPERATOR),
-    "UncordonHost": Rule(Role.OPERATOR),
-    "DrainHost": Rule(Role.OPERATOR),
-    "ReportHost": Rule(Role.OPERATOR),
+    "CordonHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "UncordonHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "DrainHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "ReportHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE)),
     "ReportHosts": Rule(Role.OPERATOR),
     "GetStatus": Rule(Role.VIEWER),
-    "CreateWindow": Rule(Role.OPERATOR),
-    "GetWindow": Rule(Role.VIEWER),
+    "CreateWindow": Rule(Role.OPERATOR, refused=("ALREADY_EXISTS", _STATE)),
+    "GetWindow": Rule(Role.VIEWER, refused=(_GONE,)),
     "ListWindows": Rule(Role.VIEWER),
-    "UpdateWindow": Rule(Role.OPERATOR),
-    "DeleteWindow": Rule(Role.OPERATOR),
+    "UpdateWindow": Rule(Role.OPERATOR, refused=(_GONE, _STATE, "CONFLICT", _OTHER)),
+    "DeleteWindow": Rule(Role.OPERATOR, refused=(_GONE, _OTHER)),
 }
 
 METHODS: Final[dict[str, Rule]] = {

@@ -87,7 +87,7 @@ def _node(path: str, line: int, row: str) -> Iterator[Found]:
     """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
     found = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
     for key in ("NodeName", "State"):
-        if key not in found:
+        if not found.get(key, "")[:1].strip():  # nothing stands right behind it
             raise InputError(Problem(key, "is missing", path, line))
     name, state = found["NodeName"].split()[0], found["State"].split()[0]
     reason = found.get("Reason", "").strip()
@@ -156,6 +156,8 @@ def _json(file: JsonFile) -> Iterator[Found]:
             node = _at(file, entry, here, "node")
             if not isinstance(names, list):
                 raise file.error(f"{here}.nodes.nodes", "must be a list of names")
+            if not isinstance(node, dict):
+                raise file.error(f"{here}.node", "must be an object")
             reason = entry.get("reason")
             for name in names:
                 yield _of_json(file, str(name), f"{here}.node", {**node, "reason": reason})

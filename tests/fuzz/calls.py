@@ -22,6 +22,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from scheduler.access.methods import ANY_CALL
+from scheduler.access.methods import METHODS as METHODS_OF
 from scheduler.convert import spec_to_proto, timestamp
 from scheduler.core import Limits
 from scheduler.feed import Feed
@@ -157,7 +159,7 @@ class World:
                     answer.SerializeToString()
                     self.answer = answer
         except Refusal as refusal:
-            _expected(refusal.status)
+            _expected(call.method, refusal.status)
             return False
         return True
 
@@ -171,11 +173,13 @@ class World:
                     return
 
 
-def _expected(status: Status) -> None:
+def _expected(method: str, status: Status) -> None:
     """A refusal that is documented: a reason of the list, its code, and a sentence."""
     info = ErrorInfo()
     assert any(detail.Unpack(info) for detail in status.details), status
+    documented = (*METHODS_OF[f"/{SERVICE.full_name}/{method}"].refused, *ANY_CALL)
     assert info.reason in REASONS, status
+    assert info.reason in documented, (method, status)
     rule = RULES[error_pb2.ErrorReason.Value(f"ERROR_REASON_{info.reason}")]
     assert _CODES[status.code] is rule.code
     assert status.message

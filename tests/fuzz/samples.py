@@ -88,6 +88,8 @@ SLURM_NODES: Final = (
     "NodeName=z0-r0-h1 State=DOWN*\n",
     "STATE NODELIST\nidle z0-r0-h[0-1]\ndown* z1-r0-h0\n",
     '{"nodes": [{"name": "z0-r0-h0", "state": ["IDLE", "DRAIN"], "reason": "bad"}]}\n',
+    '{"sinfo": [{"nodes": {"nodes": ["z0-r0-h0"]}, "node": {"state": ["DOWN"]},\n'
+    '  "reason": {"description": "gone"}}]}\n',
 )
 AUTH: Final = (
     'tokens:\n  - {id: "1f0c9a2e", name: ci, role: submitter, tenant: vision,\n'

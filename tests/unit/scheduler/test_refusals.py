@@ -7,7 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.refusal import not_found, refusals
+from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS
+from scheduler.refusal import RULES, not_found, refusals, word
 
 
 class _Context:
@@ -36,3 +37,8 @@ async def test_what_goes_well_ends_nothing() -> None:
     async with refusals(context):
         pass
     assert context.aborts == 0
+
+
+def test_every_reason_is_one_of_some_method_and_no_other_is_named() -> None:
+    named = {reason for rule in METHODS.values() for reason in rule.refused}
+    assert named | {*ANY_CALL, *ANY_CHANGE} == {word(reason) for reason in RULES}
