@@ -24,22 +24,31 @@ from scheduler.core.lifecycle import HostMove
 from scheduler.core.state import State
 from simulator.metrics import Metrics
 from simulator.run import Tally
+from simulator.snapshot.plain import Kept
 
 
 class NotConserved(RuntimeError):
     """A replay gave what it did not have, or lost what it had: its results are void."""
 
 
-class Conserved:
+class Conserved(Kept):
     """Feed it the log, each event with the state after it; `check` at the end.
 
     Cost: O(hosts of the gang) an event. Memory: O(hosts held).
     """
 
+    _holder: dict[str, str]
+    _hosts: dict[str, dict[str, None]]  # by job, in block order, then spares
+    _blocks: dict[str, list[str]]
+    _held_host_ns: int
+    _now_ns: int
+    _submitted: int
+    _ended: int
+
     def __init__(self) -> None:
-        self._holder: dict[str, str] = {}
-        self._hosts: dict[str, dict[str, None]] = {}  # by job, in block order, then spares
-        self._blocks: dict[str, list[str]] = {}
+        self._holder = {}
+        self._hosts = {}
+        self._blocks = {}
         self._held_host_ns = self._now_ns = 0
         self._submitted = self._ended = 0
 

@@ -35,7 +35,7 @@ class Engine:
     A decision is due when the log has grown since the last one, or when the last one
     asked for it, and takes `decision_ns`, or as long as it does take when that is None;
     commands that arrive meanwhile are admitted at once, and the commit re-checks the plan
-    against them, as in the live service.
+    against them, as in the live service. `state`: where a log goes on that has begun.
     """
 
     def __init__(
@@ -47,18 +47,23 @@ class Engine:
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
         placing: Placing = placing,
+        state: State | None = None,
     ) -> None:
         self.kernel = kernel
-        self.state = State.empty()
+        self.state = state or State.empty()
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
         self._placing = placing
-        self._is_deciding = False
+        self.is_deciding = False
         kernel.on(DecisionIsDue, self._decide)
         kernel.on(PlanIsReady, self._commit)
         kernel.on(LookAgain, self._wake)
-        self._record([FabricLoaded(kernel.now_ns, fabric.spec)])
+        if state is None:
+            self._begin(fabric, tenants)
+
+    def _begin(self, fabric: Fabric, tenants: Tenants | None) -> None:
+        self._record([FabricLoaded(self.kernel.now_ns, fabric.spec)])
         if tenants is not None and (refusal := self.send(LoadTenants(tenants))):
             raise BadInput("tenants", refusal.message)
 
@@ -78,8 +83,8 @@ class Engine:
             self._sink(event, self.state)
 
     def _wake(self, _: LookAgain | None = None) -> None:
-        if not self._is_deciding:
-            self._is_deciding = True
+        if not self.is_deciding:
+            self.is_deciding = True
             self.kernel.at(self.kernel.now_ns, DecisionIsDue(), DECIDE)
 
     def _decide(self, _: DecisionIsDue) -> None:
@@ -92,7 +97,7 @@ class Engine:
 
     def _commit(self, due: PlanIsReady) -> None:
         plan = due.plan
-        self._is_deciding = False
+        self.is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
             self._record(answer)

@@ -20,6 +20,7 @@ from scheduler.core.events import (
     SparesChanged,
 )
 from scheduler.core.lifecycle import HostMove, JobState
+from simulator.snapshot.plain import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +59,24 @@ class Left:
 Change = Began | Stopped | Left
 
 
-class Gangs:
+class Gangs(Kept):
     """The attempts that hold hosts now.
 
     `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
     """
 
+    running: int
+    held: int
+    spares: int
+    _runs: dict[str, Run]
+    _holder: dict[str, str]
+
     def __init__(self) -> None:
         self.running = 0
         self.held = 0
         self.spares = 0
-        self._runs: dict[str, Run] = {}
-        self._holder: dict[str, str] = {}
+        self._runs = {}
+        self._holder = {}
 
     def holds(self, host: str) -> bool:
         """Whether a gang holds this host, as one of its own or as a spare."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from scheduler.core.failures.rungs import AT_HOME, Rung, taken
 from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
+from simulator.snapshot.plain import Kept
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -78,12 +79,30 @@ class _Open:
     began: Goodput = UNCOUNTED
 
 
-class Metrics:
+class Metrics(Kept):
     """Feed it a log, in order, each event with the state that it leaves; read it at any time.
 
     `on_row` is called with each job as it ends. Memory: two numbers per ended job, for
     the percentiles, and an entry per live one.
     """
+
+    events: int
+    submitted: int
+    completed: int
+    restarts: int
+    resizes: int
+    ways: Counter[Rung]  # restarts after failures, by the rung taken
+    host_failures: int
+    preemptions: int
+    preempted_host_ns: int  # work that preempted gangs have to repeat
+    first_submit_ns: int | None
+    last_end_ns: int | None
+    largest: JobRow | None  # of the jobs that ran, the first to end
+    _open: dict[str, _Open]
+    _time: Parts  # of ended jobs
+    _waits_s: array[float]
+    _slowdowns: array[float]
+    _now_ns: int
 
     def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
         self.events = 0
@@ -91,16 +110,16 @@ class Metrics:
         self.completed = 0
         self.restarts = 0
         self.resizes = 0
-        self.ways = Counter[Rung]()  # restarts after failures, by the rung taken
+        self.ways = Counter()
         self.host_failures = 0
         self.preemptions = 0
-        self.preempted_host_ns = 0  # work that preempted gangs have to repeat
-        self.first_submit_ns: int | None = None
-        self.last_end_ns: int | None = None
-        self.largest: JobRow | None = None  # of the jobs that ran, the first to end
+        self.preempted_host_ns = 0
+        self.first_submit_ns = None
+        self.last_end_ns = None
+        self.largest = None
         self._on_row = on_row
-        self._open: dict[str, _Open] = {}
-        self._time = NOTHING  # of ended jobs
+        self._open = {}
+        self._time = NOTHING
         self._waits_s = array("d")
         self._slowdowns = array("d")
         self._now_ns = 0
@@ -131,6 +150,11 @@ class Metrics:
                 self.host_failures += 1
             case _:
                 pass
+
+    def go_on(self, kept: Mapping[str, Any], state: State) -> None:
+        """From where `kept` was taken, at `state`."""
+        self.restore(kept)
+        self._state = state
 
     def _submitted(self, event: JobSubmitted) -> None:
         self.submitted += 1

@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.core.job import SECOND_NS
+from simulator.snapshot.plain import Kept
 
 MOST = 512  # bins; at least half of them are filled once time has outgrown them
 
 
-class Bins:
+class Bins(Kept):
     """Some step functions, by index, all 0 at `zero_ns`. Cost: O(1) a change."""
+
+    width_ns: int
+    _zero_ns: int
+    _level: list[int]
+    _area: list[list[int]]
+    _step: list[list[int]]
 
     def __init__(self, channels: int, zero_ns: int, width_ns: int = SECOND_NS) -> None:
         self.width_ns = width_ns

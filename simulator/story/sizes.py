@@ -12,6 +12,7 @@ from scheduler.core.events import JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import JobState
 from simulator.metrics import JobRow
+from simulator.snapshot.plain import Kept
 from simulator.story.spread import Spread
 
 # Largest size of each class in GPUs. Powers of eight: a device, a host, a rack or two,
@@ -36,17 +37,19 @@ class _Class:
     most_domains: int = 0
 
 
-class Sizes:
+class Sizes(Kept):
     """Classes by GPUs that a job ran on, or asked for when it never ran.
 
     The cut is that of the outermost tier, bytes per step as each gang was placed.
     """
 
+    _classes: dict[int, _Class]
+
     def __init__(self, fabric: Fabric) -> None:
         self._gpus = fabric.gpus_per_host
         self._index = fabric.index_by_name
         self._domain = fabric.tiers[0].domain_by_host if fabric.tiers else None
-        self._classes: dict[int, _Class] = {}
+        self._classes = {}
 
     def ended(self, row: JobRow) -> None:
         """Count a job that is over."""

@@ -7,16 +7,20 @@ from collections.abc import Callable, Sequence
 from placement.request import Request
 from scheduler.core import State
 from simulator.gangs import Left, Run
+from simulator.snapshot.plain import Kept
 
 
-class Flat:
+class Flat(Kept):
     """The costs that the scheduler counts with, wherever a gang lies and however large: what
     is left to do is what its account says has not been done."""
 
+    _work_host_ns: dict[str, int]
+    _end_ns: dict[str, int]
+
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
-        self._work_host_ns: dict[str, int] = {}
-        self._end_ns: dict[str, int] = {}
+        self._work_host_ns = {}
+        self._end_ns = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._work_host_ns[name] = run_ns * hosts

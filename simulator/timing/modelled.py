@@ -17,6 +17,7 @@ from placement.replicas import sized
 from placement.request import Request
 from scheduler.core.goodput import Goodput, Parts
 from simulator.gangs import Left, Run
+from simulator.snapshot.plain import Kept
 from simulator.timing.knobs import Times
 from simulator.timing.network import ALONE, GangLoad, Link, Network
 from simulator.timing.spent import PARTS, Spent
@@ -80,21 +81,30 @@ class _Clock:
         )
 
 
-class Modelled:
+class Modelled(Kept):
     """Timing of the gangs of one replay. Memory: O(live jobs)."""
+
+    time: Spent  # of attempts that are over
+    host_time: Spent
+    _requests: dict[str, Request]
+    _remaining_host_ns: dict[str, int]
+    _clocks: dict[str, _Clock]
+    _on: dict[Link, dict[str, float]]
+    _last_hosts: dict[str, tuple[str, ...]]
+    _changed: dict[str, None]
 
     def __init__(self, fabric: Fabric, times: Times) -> None:
         self._fabric = fabric
         self._times = times
         self._network = Network(fabric, times.network.comm_share)
-        self.time = Spent()  # of attempts that are over
+        self.time = Spent()
         self.host_time = Spent()
-        self._requests: dict[str, Request] = {}
-        self._remaining_host_ns: dict[str, int] = {}
-        self._clocks: dict[str, _Clock] = {}
-        self._on: dict[Link, dict[str, float]] = {}
-        self._last_hosts: dict[str, tuple[str, ...]] = {}
-        self._changed: dict[str, None] = {}
+        self._requests = {}
+        self._remaining_host_ns = {}
+        self._clocks = {}
+        self._on = {}
+        self._last_hosts = {}
+        self._changed = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._requests[name] = request

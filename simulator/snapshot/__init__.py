@@ -1,0 +1,1 @@
+"""A replay written down while it runs, and gone on with."""
