@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,15 +12,12 @@ import typer
 from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from simulator.snapshot.resume import Record, Resumed
+    from simulator.snapshot.saver import When
 
-    from simulator.case import Case, Progress
-
-MOST_WARNINGS = 20
 MOST_DECISION_S = 86_400
 # Spelt out, for the readers are imported only when a command runs; a test compares.
 TRACE_FORMATS = "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster."
-STEPS = 2_000  # kernel steps between two looks at the progress bar
 
 
 class Format(StrEnum):
@@ -43,12 +38,17 @@ def register(app: typer.Typer) -> None:
 
 
 def replay_command(
-    trace: Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)],
-    trace_format: Annotated[str, typer.Option(help=TRACE_FORMATS, show_default=False)],
+    ctx: typer.Context,
+    trace: Annotated[
+        Path | None, typer.Argument(help="The trace, plain or gzip.", show_default=False)
+    ] = None,
+    trace_format: Annotated[
+        str | None, typer.Option(help=TRACE_FORMATS, show_default=False)
+    ] = None,
     fabric: Annotated[
-        str,
+        str | None,
         typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
-    ],
+    ] = None,
     policy: Annotated[
         Literal["production", "easy", "fifo", "conservative"],
         typer.Option(help="How the queue is served."),
@@ -159,6 +159,35 @@ def replay_command(
     decision_s: Annotated[
         str, typer.Option(help="How long a decision is taken to last; measured: as it does.")
     ] = "0",
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the replay down to this file every five minutes, and on Ctrl-C, to go"
+            " on with it later.",
+            show_default=False,
+        ),
+    ] = None,
+    snapshot_every_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="So often in real time instead.", show_default=False),
+    ] = None,
+    snapshot_at_h: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=876_000,
+            help="Stop so long after the first submit, with a snapshot of that moment.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on from this snapshot. Its options hold; --policy, --placement,"
+            " --failures, --seed, --decision-s and --until-h may be others from here on.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Format, typer.Option("--format", help="How the totals are written.")
     ] = Format.TABLE,
@@ -168,47 +197,64 @@ def replay_command(
     The same admission, decisions, backfill and placement, with the clock and the
     launcher replaced. The same trace, options and seed give the same log.
     """
-    from scheduler import specs
-    from scheduler.core import Policy
-    from scheduler.tenantsfile import load_tenants
-    from scheduler.windowsfile import load_windows
-    from simulator.case import Case, costs_of
-    from simulator.placers import Placer
-    from simulator.shapes import Rule
-    from simulator.timing import load_times
+    given = _given(ctx)
+    record, resumed = _begun(given, resume)
+    when = _when(snapshot, snapshot_every_s, snapshot_at_h)
 
-    ruled = load_tenants(tenants) if tenants is not None else None
-    case = Case(
-        trace,
-        trace_format,
-        specs.load_fabric(fabric),
-        Policy(policy),
-        failures,
-        seed,
-        specs.parse_spares(spares),
-        costs_of(ruled, checkpoint_s, restart_s, detect_s),
-        _decision_s(decision_s),
-        strict,
-        since,
-        limit,
-        ruled,
-        load_windows(windows) if windows is not None else None,
-        None if assumed_limit_h is None else max(1, round(assumed_limit_h * 3600)),
-        Rule(attach),
-        placement=Placer(placement),
-        times=load_times(times) if times is not None else None,
-        until_s=None if until_h is None else until_h * 3600,
-    )
-    totals = _run(case, report, parquet)
-    typer.echo(json.dumps(totals) if output is Format.JSON else _table(totals))
+    from simulator.study.options import case_of
+    from simulator.terminal import Order, run, table
+
+    order = Order(case_of(record.options), record, report, parquet, snapshot, when, resumed=resumed)
+    totals = run(order)
+    typer.echo(json.dumps(totals) if output is Format.JSON else table(totals))
 
 
-def _decision_s(text: str) -> float | None:
-    """None: as long as it does take."""
-    from scheduler.problems import InputError, Problem
+def _given(ctx: typer.Context) -> dict[str, Any]:
+    """The options of the replay itself that stand on the command line."""
+    from simulator.study.options import DEFAULTS
 
-    if text == "measured":
-        return None
+    values = {
+        name: value
+        for name, value in ctx.params.items()
+        if name in DEFAULTS and str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")
+    }
+    if "trace" in values:
+        values["trace"] = str(values["trace"])
+    if "decision_s" in values:
+        values["decision_s"] = _decision_s(values["decision_s"])
+    return values
+
+
+def _begun(given: dict[str, Any], resume: Path | None) -> tuple[Record, Resumed | None]:
+    """What is replayed: a trace, or the rest of one."""
+    from simulator.snapshot.marks import fields
+    from simulator.snapshot.resume import Record, load
+    from simulator.study.options import DEFAULTS, NEEDED
+
+    if resume is not None:
+        resumed = load(resume, given, fields())
+        return resumed.record, resumed
+    for key in NEEDED:
+        if key not in given:
+            name = "TRACE" if key == "trace" else f"--{key.replace('_', '-')}"
+            raise InputError(Problem(name, "is required, unless --resume says where to go on"))
+    return Record.of({**DEFAULTS, **given}), None
+
+
+def _when(snapshot: Path | None, every_s: float | None, at_h: float | None) -> When:
+    from simulator.snapshot.saver import USUAL_S, When
+
+    for name, value in (("--snapshot-every-s", every_s), ("--snapshot-at-h", at_h)):
+        if value is not None and snapshot is None:
+            raise InputError(Problem(name, "needs --snapshot, the file to write to"))
+    return When(USUAL_S if every_s is None else every_s, at_h)
+
+
+def _decision_s(text: str) -> float | str:
+    from simulator.study.options import MEASURED
+
+    if text == MEASURED:
+        return MEASURED
     try:
         seconds = float(text)
     except ValueError:
@@ -217,83 +263,3 @@ def _decision_s(text: str) -> float | None:
         message = f"must be measured, or seconds from 0 to {MOST_DECISION_S:,}, not {text!r}"
         raise InputError(Problem("--decision-s", message))
     return seconds
-
-
-def _run(case: Case, folder: Path | None, has_parquet: bool) -> dict[str, Any]:
-    """The replay, with warnings and a progress bar on stderr."""
-    from rich.console import Console
-
-    from simulator.case import run_case
-    from simulator.conserved import NotConserved
-    from simulator.report import Report
-    from simulator.report.tables import need_parquet
-
-    if has_parquet:
-        if folder is None:
-            raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
-        need_parquet()
-    console = Console(stderr=True)
-    warnings = Warnings()
-    with ExitStack() as stack:
-        report = None
-        if folder:
-            report = stack.enter_context(Report(folder, has_parquet=has_parquet))
-        progress = stack.enter_context(_progress(console, case)) if console.is_terminal else None
-        try:
-            totals = run_case(case, report, warnings.add, progress)
-        except NotConserved as error:
-            typer.echo(f"error: the replay is void, {error}; please report this", err=True)
-            raise typer.Exit(1) from None
-    warnings.close()
-    return totals
-
-
-class Warnings:
-    """The first few lines on stderr, and how many more there were."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def add(self, line: str) -> None:
-        self._count += 1
-        if self._count <= MOST_WARNINGS:
-            typer.echo(line, err=True)
-
-    def close(self) -> None:
-        if self._count > MOST_WARNINGS:
-            typer.echo(f"... and {self._count - MOST_WARNINGS:,} more", err=True)
-
-
-@contextmanager
-def _progress(console: Console, case: Case) -> Iterator[Callable[[Progress], None]]:
-    """A bar of the jobs ended among those read so far."""
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.TextColumn("{task.completed:,.0f} of {task.total:,.0f} jobs"),
-        rich.TextColumn("{task.fields[events]:,} events"),
-        rich.TimeElapsedColumn(),
-    )
-    with rich.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(case.trace.name, total=1, events=0)
-        steps = 0
-
-        def show(now: Progress) -> None:
-            nonlocal steps
-            steps += 1
-            if steps % STEPS == 0:
-                bar.update(task, total=now.records, completed=now.ended, events=now.events)
-
-        yield show
-
-
-def _table(totals: dict[str, Any]) -> str:
-    from simulator.report import figures, headline
-
-    rows = figures(totals)
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name.ljust(width)}  {value}" for name, value in rows]
-    notes = [f"note: {sentence}" for sentence in totals["assumptions"]]
-    return "\n".join([headline(totals), "", *lines, "", *notes])

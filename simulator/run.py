@@ -127,7 +127,7 @@ class Replay:
             self._start(first)
         if not self._is_begun:
             return self.tally
-        while (self._next is not None or self._engine.state.jobs) and self._kernel.step():
+        while not self.is_over and self._kernel.step():
             if on_step:
                 on_step()
         return self.tally
@@ -161,6 +161,11 @@ class Replay:
             self._setting.placing,
             state,
         )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every job has come and ended."""
+        return self._next is None and not self._engine.state.jobs
 
     @property
     def now_ns(self) -> int:

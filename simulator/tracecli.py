@@ -130,7 +130,7 @@ def generate_command(
 def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
     """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
     from scheduler.problems import InputError, Problem
-    from simulator.cli import Warnings
+    from simulator.terminal import Warnings
     from simulator.traces.load import Trace, find_format
 
     warnings = Warnings()

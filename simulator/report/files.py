@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from scheduler.core.events import Event
 from scheduler.problems import InputError, Problem
@@ -17,51 +17,49 @@ from simulator.report.tables import (
     JOBS,
     Columns,
     CsvTable,
-    ParquetTable,
-    Table,
     event_row,
     job_row,
+    write_parquet,
 )
 from simulator.report.text import markdown
 
 JOB_COLUMNS = tuple(name for name, _ in JOBS)
 
 
-class Report:
+class Growing:
     """Files that grow while the replay runs; a context manager that closes them.
 
-    Always: events.jsonl, the log itself; events.csv, jobs.csv, totals.json, story.json
-    and summary.md. `has_pages`: index.html and its figures as PNG and SVG as well.
-    `has_parquet`: the two tables as Parquet too.
+    events.jsonl, the log itself; events.csv, jobs.csv. `earlier`: with what they begin, by
+    name, in a replay that goes on.
     """
 
-    def __init__(self, folder: Path, has_pages: bool = True, has_parquet: bool = False) -> None:
+    def __init__(self, folder: Path, earlier: Mapping[str, bytes] | None = None) -> None:
         self._folder = folder
-        self._has_pages = has_pages
-        self._has_parquet = has_parquet
         self._stack = ExitStack()
-        self._version = 0
+        self._files: dict[str, TextIO] = {}
+        self._earlier = dict(earlier or {})
+        self._version = self._earlier.get("events.jsonl", b"").count(b"\n")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.events = self._open("events.jsonl")
-            self._job_tables = self._tables("jobs", JOBS)
-            self._event_tables = self._tables("events", EVENTS)
+            self._job_table = self._table("jobs", JOBS)
+            self._event_table = self._table("events", EVENTS)
         except OSError as error:
             self._stack.close()
             raise InputError(Problem("--report", f"cannot be written: {error}")) from None
 
     def _open(self, name: str) -> TextIO:
         path = self._folder / name
-        return self._stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+        path.write_bytes(self._earlier.get(name, b""))
+        file = self._stack.enter_context(path.open("a", encoding="utf-8", newline=""))
+        self._files[name] = file
+        return file
 
-    def _tables(self, name: str, columns: Columns) -> list[Table]:
-        tables: list[Table] = [CsvTable(self._open(f"{name}.csv"), columns)]
-        if self._has_parquet:
-            tables.append(ParquetTable(self._folder / f"{name}.parquet", columns))
-            self._stack.callback(tables[-1].close)
-        return tables
+    def _table(self, name: str, columns: Columns) -> CsvTable:
+        file = f"{name}.csv"
+        return CsvTable(self._open(file), columns, has_head=file in self._earlier)
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -74,23 +72,51 @@ class Report:
 
     def job(self, row: JobRow) -> None:
         """One line of the jobs table."""
-        cells = job_row(row)
-        for table in self._job_tables:
-            table.add(cells)
+        self._job_table.add(job_row(row))
 
     def event(self, event: Event) -> None:
         """One line of the events table."""
         self._version += 1
-        cells = event_row(self._version, event)
-        for table in self._event_tables:
-            table.add(cells)
+        self._event_table.add(event_row(self._version, event))
+
+    def grown(self) -> dict[str, bytes]:
+        """What the files hold now, by name."""
+        for file in self._files.values():
+            file.flush()
+        return {name: (self._folder / name).read_bytes() for name in self._files}
+
+
+class Report(Growing):
+    """A folder for people and notebooks: also totals.json, story.json and summary.md.
+
+    `has_pages`: index.html and its figures as PNG and SVG as well. `has_parquet`: the two
+    tables as Parquet too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        has_pages: bool = True,
+        has_parquet: bool = False,
+        earlier: Mapping[str, bytes] | None = None,
+    ) -> None:
+        super().__init__(folder, earlier)
+        self._has_pages = has_pages
+        self._has_parquet = has_parquet
 
     def finish(self, totals: Mapping[str, Any], story: Mapping[str, Any]) -> None:
         """Write what is known at the end only."""
-        self._open("totals.json").write(json.dumps(totals, indent=2) + "\n")
-        self._open("story.json").write(json.dumps(story) + "\n")
-        self._open("summary.md").write(markdown(dict(totals)))
+        self._write("totals.json", json.dumps(totals, indent=2) + "\n")
+        self._write("story.json", json.dumps(story) + "\n")
+        self._write("summary.md", markdown(dict(totals)))
+        if self._has_parquet:
+            self._stack.close()
+            for name, columns in (("jobs", JOBS), ("events", EVENTS)):
+                write_parquet(self._folder / f"{name}.csv", columns)
         if self._has_pages:
             from simulator.pages import write_run
 
             write_run(self._folder, totals, story)
+
+    def _write(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text, encoding="utf-8", newline="")

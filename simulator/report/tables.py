@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TextIO
 
 from scheduler.core.events import (
     Event,
@@ -57,56 +58,37 @@ EVENTS: Columns = (
 BATCH = 20_000  # rows of a row group
 
 
-class Table(Protocol):
-    """A file that rows are appended to."""
-
-    def add(self, row: Sequence[Cell]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class CsvTable:
-    """Empty cells stand for what is not known."""
+    """Empty cells stand for what is not known. `has_head`: the file begins with one."""
 
-    def __init__(self, file: TextIO, columns: Columns) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, columns: Columns, has_head: bool = False) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
-        self._writer.writerow([name for name, _ in columns])
+        if not has_head:
+            self._writer.writerow([name for name, _ in columns])
 
     def add(self, row: Sequence[Cell]) -> None:
         self._writer.writerow(row)
 
-    def close(self) -> None:
-        self._file.close()
 
+def write_parquet(path: Path, columns: Columns) -> None:
+    """The CSV table at `path` as Parquet beside it, in row groups of BATCH rows, so that
+    memory does not grow with the file."""
+    import pyarrow
+    from pyarrow import parquet
 
-class ParquetTable:
-    """Row groups of BATCH rows, so that memory does not grow with the file."""
-
-    def __init__(self, path: Path, columns: Columns) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-        self._arrow = pyarrow
-        self._schema = pyarrow.schema([(name, types[kind]) for name, kind in columns])
-        self._writer = parquet.ParquetWriter(path, self._schema)
-        self._rows: list[Sequence[Cell]] = []
-
-    def add(self, row: Sequence[Cell]) -> None:
-        self._rows.append(row)
-        if len(self._rows) == BATCH:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        columns: list[list[Any]] = [list(column) for column in zip(*self._rows, strict=True)]
-        if columns:
-            self._writer.write_table(self._arrow.table(columns, schema=self._schema))
-        self._rows.clear()
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns])
+    with (
+        path.open(encoding="utf-8", newline="") as file,
+        parquet.ParquetWriter(path.with_suffix(".parquet"), schema) as writer,
+    ):
+        rows = islice(csv.reader(file), 1, None)
+        while batch := list(islice(rows, BATCH)):
+            cells = [
+                [kind(cell) if cell else None for cell in column]
+                for (_, kind), column in zip(columns, zip(*batch, strict=True), strict=True)
+            ]
+            writer.write_table(pyarrow.table(cells, schema=schema))
 
 
 def need_parquet() -> None:

@@ -44,16 +44,20 @@ class Kept:
 
     def kept(self) -> dict[str, Any]:
         """What it keeps, as JSON has it."""
-        return {name: form.dump(getattr(self, name)) for name, form in _kept(type(self)).items()}
+        return {name: form.dump(getattr(self, name)) for name, form in self._forms().items()}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on where `kept` was taken. Raises: KeyError, TypeError, ValueError."""
-        for name, form in _kept(type(self)).items():
+        for name, form in self._forms().items():
             mine = getattr(self, name, None)
             if isinstance(mine, Kept) and kept[name] is not None:
                 mine.restore(kept[name])
             else:
                 setattr(self, name, form.load(kept[name]))
+
+    def _forms(self) -> dict[str, Form]:
+        mine: Any = type(self)  # mypy takes classes with no __hash__ of their own for unhashable
+        return _kept(mine)
 
 
 @cache

@@ -62,6 +62,7 @@ COSTS = ("checkpoint_s", "restart_s", "detect_s")
 NEEDED = ("trace", "trace_format", "fabric")
 FILES = ("trace", "fabric", "tenants", "windows", "failures", "times")
 TEXTS = ("failures", "times")  # may name files among other things
+MEASURED = "measured"  # of decision_s; no case file has it, for it repeats nothing
 FORMAT = 1  # of stored results; older ones are computed again
 
 
@@ -95,7 +96,7 @@ def case_of(options: Options) -> Case:
         seed=int(options["seed"] or 0),
         spares=parse_spares(options["spares"]),
         costs=costs_of(ruled, *(_maybe(options[key]) for key in COSTS)),
-        decision_s=float(options["decision_s"] or 0),
+        decision_s=_decision_s(options["decision_s"]),
         strict=bool(options["strict"]),
         since=None if options["since"] is None else str(options["since"]),
         limit=_maybe(options["limit"]),
@@ -107,6 +108,11 @@ def case_of(options: Options) -> Case:
         times=None if options["times"] is None else load_times(str(options["times"])),
         until_s=None if options["until_h"] is None else 3600 * float(options["until_h"]),
     )
+
+
+def _decision_s(value: Value) -> float | None:
+    """None: as long as decisions do take here."""
+    return None if value == MEASURED else float(value or 0)
 
 
 def _maybe(value: Value) -> int | None:
@@ -193,6 +199,12 @@ def _unpathed(value: Value) -> Value:
         if name and Path(name).is_file():
             text = str(text).replace(name, "FILE")
     return text
+
+
+def content_digest(value: Value) -> str:
+    """Of a file, or of a text and the files that it names among other things."""
+    pieces = [_file_digest(Path(piece)) for piece in _pieces(value) if Path(piece).is_file()]
+    return hashlib.sha256(json.dumps([_unpathed(value), pieces]).encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str:
