@@ -30,7 +30,7 @@ from scheduler.core.failures.rungs import AT_HOME, Rung, taken
 from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
-from simulator.snapshot.plain import Kept
+from simulator.snapshot.plain import Floats, Kept
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -100,8 +100,8 @@ class Metrics(Kept):
     largest: JobRow | None  # of the jobs that ran, the first to end
     _open: dict[str, _Open]
     _time: Parts  # of ended jobs
-    _waits_s: array[float]
-    _slowdowns: array[float]
+    _waits_s: Floats
+    _slowdowns: Floats
     _now_ns: int
 
     def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:

@@ -19,7 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    Floats = array[float]
+else:  # a class that takes no parameters before Python 3.12
+    Floats = array
 
 MOST_BITS = 63
 
@@ -81,8 +86,6 @@ def form(kind: Any) -> Form:
     if origin in _LISTS:
         make, put = _LISTS[origin]
         return _list(form(inner[0]), make, put)
-    if origin is array:
-        return _SIMPLE[array]
     if origin in (dict, Counter, Mapping):
         value = form(int if origin is Counter else inner[1])
         return _pairs(form(inner[0]), value, Counter if origin is Counter else dict)
