@@ -91,7 +91,9 @@ def run(order: Order) -> dict[str, Any]:
             typer.echo(_how_to_go_on(order, stopped.after_s), err=True)
             raise typer.Exit(128 + stopped.signum if stopped.signum else 0) from None
     if order.when and order.when.at_h is not None:
-        order.warnings.add(f"note: it was over before {order.when.at_h:g} h; nobody stopped it")
+        order.warnings.add(
+            f"note: the replay ended before {order.when.at_h:g} h, so it was not stopped"
+        )
     order.warnings.close()
     return totals
 
