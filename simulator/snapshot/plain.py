@@ -122,7 +122,7 @@ def _same(*kinds: type) -> Form:
 
 
 def _int_load(plain: Any) -> int:
-    if isinstance(plain, str) and plain.startswith("0x"):
+    if isinstance(plain, str) and plain.startswith(("0x", "-0x")):
         return int(plain, 16)
     if type(plain) is not int:
         raise TypeError(f"{plain!r} is no int")
