@@ -35,6 +35,7 @@ from scheduler.core.plan import (
     Judge,
     Plan,
     Refill,
+    Rehost,
     Requeue,
     Reserve,
     Resize,
@@ -56,6 +57,7 @@ from scheduler.core.spares.settling import once_settled, settled, touches_loans
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, turned
+from scheduler.core.windows.substitutes import rehosted
 from scheduler.core.words import hosts_text
 
 
@@ -167,6 +169,8 @@ def _check(
             return _reserve(state, action, now_ns)
         case Turn():
             return turned(state, action, now_ns)
+        case Rehost():
+            return rehosted(state, action, now_ns)
         case Judge():
             return judged(state, action, now_ns)
     assert_never(action)

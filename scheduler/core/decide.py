@@ -1,7 +1,8 @@
 """Who runs next, and where: the slow half of scheduling, a proposal on one version.
 
 First the windows whose edge has come, then the gangs that a failure stopped or a window
-sends away, for they hold hosts that do nothing. Then every queued job passes the same stages:
+sends away, for they hold hosts that do nothing, then reservations that lost a host. Then
+every queued job passes the same stages:
 
     order        priority, fair share, arrival                         order, shares
     admission    what quotas, windows and neighbours leave it          admission, calendar, company
@@ -32,6 +33,7 @@ from scheduler.core.spares.refill import refills
 from scheduler.core.state import State
 from scheduler.core.tidy.tidying import tidied
 from scheduler.core.windows.calendar import turns
+from scheduler.core.windows.substitutes import substitutes
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
@@ -66,6 +68,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
+    if not first and (others := tuple(substitutes(state))):
+        return Plan(state.version, others)
     if not first and _is_idle(state):
         return Plan(state.version, look_again_ns=_first(due_ns(state, now_ns, limits)))
     if first and not state.queue:  # a gang stands still; all else has time until it runs

@@ -143,13 +143,22 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehost:
+    """In a reservation by count, `joined` stand in for `left`, which are out."""
+
+    name: str
+    left: HostSet
+    joined: HostSet
+
+
+@dataclass(frozen=True, slots=True)
 class Judge:
     """Look at the hosts: the policy may move some, as was due at `due_ns`."""
 
     due_ns: int
 
 
-Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn | Judge
+Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn | Rehost | Judge
 
 
 def taken(action: Action) -> HostSet:
@@ -161,7 +170,7 @@ def taken(action: Action) -> HostSet:
             return hostset.of(move.joined for move in action.moves)
         case Refill():
             return action.joined
-        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn() | Judge():
+        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn() | Rehost() | Judge():
             return 0
     assert_never(action)
 

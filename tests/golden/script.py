@@ -43,6 +43,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from placement.hostset import members
 from placement.request import AUTO, Constraints, TierCut
 from scheduler.core import (
     Conflict,
@@ -83,7 +84,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
-from scheduler.core.plan import Action, Requeue, Reserve, Resize, Start, Tidy, Turn
+from scheduler.core.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
 from scheduler.core.reasons.slots import Asker, slots
 from scheduler.core.reasons.whatif import what_if
 from scheduler.core.tenancy.standing import standings
@@ -343,6 +344,8 @@ class Session:
             return f"requeue {action.name}: {action.reason}"
         if isinstance(action, Turn):
             return f"turn window {action.name}"
+        if isinstance(action, Rehost):
+            return f"rehost window {action.name}: {' '.join(names(members(action.joined)))}"
         moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
         return f"swap {action.name}: {', '.join(moves) or 'restart in place'}"
 

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from scheduler.core import Limits, Policy, State, admit, decide, replay
 from scheduler.core.commands import Command
 from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import WindowState
 from scheduler.core.plan import Action, Reservation, Start
 from scheduler.core.rejected import Rejected
 from scheduler.core.windows.calendar import next_edge_ns
+from scheduler.core.windows.hosts import strangers
+from scheduler.core.windows.window import WindowKind
 from tests.build import admitted, committed, end, fabric, loaded, set_window, submit
 
 FABRIC = fabric(2, 2, 2)
@@ -109,6 +112,7 @@ class Life:
             self.state = replay(committed(self.state, plan, now_ns), self.state)
             for start in starts:
                 heappush(self.due, (start.end_ns, 0, start.name))
+        check_open(self.state)
         for name in self.state.queue:
             assert self.promised.get(name, now_ns + 1) > now_ns, f"{name} is late"
 
@@ -122,6 +126,15 @@ class Life:
         for start in starts:
             late_ns = now_ns - self.promised.get(start.name, now_ns)
             assert late_ns <= 0, f"{start.name} starts {late_ns} ns late"
+
+
+def check_open(state: State) -> None:
+    """Maintenance finds its hosts empty, a reservation those alone that it is for."""
+    for booking in state.windows.values():
+        if booking.state is WindowState.OPEN:
+            there = [job.name for job in strangers(state, booking)]
+            is_held = booking.window.kind is WindowKind.RESERVATION
+            assert all(is_held and name.startswith("vip") for name in there)
 
 
 @pytest.mark.parametrize("policy", [Policy.CONSERVATIVE, Policy.EASY, Policy.FIFO])

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
 
 from placement import hostset
 from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
@@ -21,7 +24,14 @@ from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, next_edge_ns
 from scheduler.core.windows.window import Leave
 from tests.build import remove_window, set_window
-from tests.property.test_machine import FABRIC, Cluster, any_command, check_state, started_alone
+from tests.property.test_machine import (
+    FABRIC,
+    Cluster,
+    Machine,
+    any_command,
+    check_state,
+    started_alone,
+)
 
 
 class Booked(Cluster):
@@ -56,6 +66,7 @@ class Booked(Cluster):
             check_first(before, plan, self.state, self.now_ns, self.limits)
             check_ends(before, plan, self.now_ns, self.limits)
         check_left(self.state, self.now_ns)
+        check_counts(self.state)
         check_reasons(self.state, self.now_ns, self.limits)
 
 
@@ -102,6 +113,22 @@ def check_left(state: State, now_ns: int) -> None:
             for job in state.in_state(JobState.RUNNING):
                 gang = hostset.of(job.hosts)
                 assert job.name in booking.window.jobs or not gang & booking.hosts
+
+
+def check_counts(state: State) -> None:
+    """Who reserved a number has it: no host that is out could be replaced by a free one."""
+    for name, booking in state.windows.items():
+        window = booking.window
+        if not window.count:
+            continue
+        assert booking.hosts.bit_count() == window.count
+        if booking.hosts & state.unhealthy:
+            others = [b for other, b in state.windows.items() if other != name]
+            alike = [b for b in others if b.overlaps(window.start_ns, window.end_ns)]
+            spoken_for = hostset.of(index for b in alike for index in b.indices)
+            among = [h for h in FABRIC.hosts if not window.among or h.startswith(window.among)]
+            spare = state.free & hostset.of(FABRIC.indices(among)) & ~booking.hosts
+            assert not spare & ~spoken_for
 
 
 def check_first(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
@@ -157,6 +184,22 @@ def any_window(random: Random, now_ns: int) -> Command:
         leave=random.choice(list(Leave)),
         is_change=random.random() < 0.3,
     )
+
+
+class WindowMachine(Machine):
+    """The machine of commands and decisions, with windows."""
+
+    @initialize(policy=st.sampled_from(Policy))
+    def load(self, policy: Policy) -> None:
+        self.cluster = Booked(policy)
+
+    @rule(seed=st.integers(0, 10_000))
+    def book(self, seed: int) -> None:
+        self.cluster.send(any_window(Random(seed), self.cluster.now_ns))
+
+
+WindowMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWindowMachine = WindowMachine.TestCase
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -101,13 +101,17 @@ def _others(state: State, window: Window) -> list[Booking]:
     ]
 
 
+def spoken_for(state: State, window: Window) -> HostSet:
+    """Hosts of other windows at that time."""
+    return reduce(or_, (other.hosts for other in _others(state, window)), 0)
+
+
 def _chosen(state: State, window: Window) -> HostSet:
     fabric = state.loaded_fabric
-    pool = _named(fabric, window.among)
+    pool = named(fabric, window.among)
     if not window.count:
         return pool
-    spoken_for = reduce(or_, (other.hosts for other in _others(state, window)), 0)
-    pool &= ~(spoken_for | state.unhealthy)
+    pool &= ~(spoken_for(state, window) | state.unhealthy)
     there = pool.bit_count()
     if there < window.count:
         where = f" in {', '.join(window.among)}" if window.among else ""
@@ -115,7 +119,7 @@ def _chosen(state: State, window: Window) -> HostSet:
             f"needs {hosts_text(window.count)}{where}; {there:,} are in service and in no"
             " other window then"
         )
-    late = _held_past(state, window.start_ns)
+    late = held_past(state, window.start_ns)
     chosen = nearest(
         fabric, pool & ~late, state.free, min(window.count, (pool & ~late).bit_count())
     )
@@ -123,7 +127,7 @@ def _chosen(state: State, window: Window) -> HostSet:
     return chosen | nearest(fabric, pool & late, state.free, lacking) if lacking else chosen
 
 
-def _named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
+def named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
     """Hosts and domains of any tier, by name or range. Raises: BadInput."""
     if not among:
         return hostset.full(fabric.host_count)
@@ -151,7 +155,7 @@ def domain(fabric: Fabric, name: str) -> HostSet:
     return 0
 
 
-def _held_past(state: State, start_ns: int) -> HostSet:
+def held_past(state: State, start_ns: int) -> HostSet:
     """Hosts of gangs that do not say that they end by then."""
     late = 0
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
