@@ -26,8 +26,8 @@ from pydantic_core import PydanticCustomError
 from placement.fabric import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core import Policy
-from scheduler.defaults import LISTEN, STORE
-from scheduler.jobkeys import Count, Flag, Keys, Text, message_of, path_of
+from scheduler.defaults import LEAST_GAIN_PERCENT, LISTEN, RESIZE_EVERY_S, STORE
+from scheduler.jobkeys import Count, Flag, Keys, Number, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel
 from scheduler.strictyaml import load
 
@@ -131,6 +131,7 @@ class AuthKeys(Keys):
 class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
+    `resize_every_s`, `least_gain_percent`: how often an elastic gang grows, and by how much.
     `drain_s`: how long calls may take to finish once the server is told to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
@@ -146,6 +147,8 @@ class ServerKeys(Keys):
     health: FilePath | None = None
     policy: Policy = Policy.PRODUCTION
     assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
+    resize_every_s: Number = RESIZE_EVERY_S
+    least_gain_percent: Number = LEAST_GAIN_PERCENT
     drain_s: Count = 5
     advertise: Text | None = None
     lease_s: Count = 5

@@ -16,6 +16,7 @@ from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.costs import Costs
 from scheduler.core.windows.window import Window
+from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
 from scheduler.windowsfile import WindowsFile
@@ -45,6 +46,7 @@ class Case:
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
     `attach`: how jobs that are no more than a size get a shape. `decision_s`: None for as
     long as decisions do take here and now. `times`: None for the numbers of `costs`.
+    `resize_every_s`, `least_gain_percent`: how often elastic gangs grow, and by how much.
     `until_s`: after the first submit everything is cut off. `failure_scale`: by which the
     rates of failures are multiplied.
     """
@@ -69,6 +71,8 @@ class Case:
     placement: Placer = Placer.MINIMUM_CUT
     times: Times | None = None
     until_s: float | None = None
+    resize_every_s: int = RESIZE_EVERY_S
+    least_gain_percent: int = LEAST_GAIN_PERCENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +222,11 @@ class _Skipped:
 
 
 def _setting(case: Case) -> Setting:
-    limits = Limits(policy=case.policy)
+    limits = Limits(
+        policy=case.policy,
+        resize_every_s=case.resize_every_s,
+        least_gain=case.least_gain_percent,
+    )
     if case.assumed_limit_s is not None:
         limits = replace(limits, assumed_limit_s=case.assumed_limit_s)
     if case.tenants:
@@ -295,6 +303,8 @@ def _record(case: Case) -> dict[str, Any]:
         "failures": case.failures,
         "times": case.times.model_dump() if case.times else None,
         "until_s": case.until_s,
+        "resize_every_s": case.resize_every_s,
+        "least_gain_percent": case.least_gain_percent,
         "windows": case.windows.document.source if case.windows else None,
         "tenants": case.tenants.tenants.digest if case.tenants else None,
         "fabric": {

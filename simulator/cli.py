@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
@@ -78,6 +79,14 @@ def replay_command(
             help="Time limit of jobs that state none; default: their run time.",
         ),
     ] = None,
+    resize_every_s: Annotated[
+        int,
+        typer.Option(min=0, help="An elastic gang grows no sooner after its last start."),
+    ] = RESIZE_EVERY_S,
+    least_gain_percent: Annotated[
+        int,
+        typer.Option(min=0, help="More replicas that are worth a restart, or all it asks for."),
+    ] = LEAST_GAIN_PERCENT,
     failures: Annotated[
         str | None,
         typer.Option(

@@ -23,6 +23,7 @@ from scheduler.cli import (
     windows,
 )
 from scheduler.cli.calls import FAILED, end, quiet_grpc
+from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
@@ -101,6 +102,22 @@ def serve(
             min=0.01, max=87_600, help="Time limit of jobs that state none.  [default: 24]"
         ),
     ] = None,
+    resize_every_s: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="An elastic gang grows, or gives back what it has grown, no sooner after its last"
+            f" start.  [default: {RESIZE_EVERY_S}]",
+        ),
+    ] = None,
+    least_gain_percent: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="More replicas that are worth a restart, unless they are all it asks for."
+            f"  [default: {LEAST_GAIN_PERCENT}]",
+        ),
+    ] = None,
     snapshot_every: Annotated[
         int | None,
         typer.Option(min=1, help="Events between two snapshots of the state.  [default: 10000]"),
@@ -153,6 +170,8 @@ def serve(
         "tenants": tenants,
         "health": health,
         "assumed_limit_h": assumed_limit_h,
+        "resize_every_s": resize_every_s,
+        "least_gain_percent": least_gain_percent,
         "insecure": insecure or None,
         "snapshot_every": snapshot_every,
         "keep_log_days": keep_log_days,
@@ -232,7 +251,12 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         keys.store,
         keys.listen,
         described.spec if described else None,
-        Limits(policy=keys.policy, assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600))),
+        Limits(
+            policy=keys.policy,
+            assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
+            resize_every_s=keys.resize_every_s,
+            least_gain=keys.least_gain_percent,
+        ),
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
         health_file=keys.health,

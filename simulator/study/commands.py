@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placement.errors import BadInput
+from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
@@ -91,6 +92,12 @@ def compare_command(
     assumed_limit_h: Annotated[
         float | None, typer.Option(help="Time limit of jobs that state none.")
     ] = None,
+    resize_every_s: Annotated[
+        int, typer.Option(help="Elastic gangs grow no sooner after their last start.")
+    ] = RESIZE_EVERY_S,
+    least_gain_percent: Annotated[
+        int, typer.Option(help="More replicas that are worth a restart.")
+    ] = LEAST_GAIN_PERCENT,
     since: Annotated[str | None, typer.Option(help="Leave out earlier jobs.")] = None,
     limit: Annotated[int | None, typer.Option(help="So many jobs at most.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a bad record.")] = False,
@@ -123,6 +130,8 @@ def compare_command(
         "tenants": tenants,
         "windows": windows,
         "assumed_limit_h": assumed_limit_h,
+        "resize_every_s": resize_every_s,
+        "least_gain_percent": least_gain_percent,
         "since": since,
         "limit": limit,
         "strict": strict,

@@ -18,6 +18,7 @@ from typing import Any
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec
 from scheduler.core import Policy
+from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.jobkeys import parse_spares
 from scheduler.problems import InputError, Problem
 from scheduler.specs import load_fabric
@@ -54,6 +55,8 @@ DEFAULTS: dict[str, Value] = {
     "tenants": None,
     "windows": None,
     "assumed_limit_h": None,
+    "resize_every_s": RESIZE_EVERY_S,
+    "least_gain_percent": LEAST_GAIN_PERCENT,
     "since": None,
     "limit": None,
     "strict": False,
@@ -107,6 +110,8 @@ def case_of(options: Options) -> Case:
         placement=Placer(str(options["placement"])),
         times=None if options["times"] is None else load_times(str(options["times"])),
         until_s=None if options["until_h"] is None else 3600 * float(options["until_h"]),
+        resize_every_s=int(options["resize_every_s"] or 0),
+        least_gain_percent=int(options["least_gain_percent"] or 0),
     )
 
 
@@ -316,6 +321,8 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "tenants": _good(load_tenants),
     "windows": _good(load_windows),
     "assumed_limit_h": _number(0.01, 87_600),
+    "resize_every_s": _whole(0),
+    "least_gain_percent": _whole(0),
     "since": _text,
     "limit": _whole(1),
     "strict": _flag,

@@ -31,7 +31,8 @@ from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.company import Company
-from scheduler.core.events import Event, JobStarted
+from scheduler.core.costs import Costs
+from scheduler.core.events import Event, GangResized, JobStarted
 from scheduler.core.finding import Find
 from scheduler.core.health.signals import SIGNALS, XID, Effect
 from scheduler.core.job import SECOND_NS
@@ -124,11 +125,14 @@ STORY: list[Step] = [
 ]
 
 
-def written(steps: Sequence[Step]) -> Script:
+def written(
+    steps: Sequence[Step], limits: Limits | None = None, tenants: Tenants | None = None
+) -> Script:
     """The commands of a story, each chosen on the state that those before it lead to."""
     script: list[tuple[int, Command]] = []
     for number, step in enumerate(steps):
-        state = replay(run_script(FABRIC, script)) if script else State.empty()
+        log = run_script(FABRIC, script, limits or Limits(), tenants=tenants) if script else ()
+        state = replay(log) if script else State.empty()
         script.append((START_NS + number * HOUR_NS // 10, arriving(step(state))))
     return script
 
@@ -344,6 +348,40 @@ async def test_so_they_do_with_tenants(
     assert live == simulated
     assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
     assert ("JobPreempted" in kinds(simulated)) is (policy is Policy.PRODUCTION)
+
+
+# A gang has always just saved its state, so what is due is due at once: time stands still here.
+SAVING = Tenants(
+    (Tenant("default"),),
+    classes=TENANTS.classes,
+    preemption=Preemption(min_run_s=0, costs=Costs(0, 60)),
+)
+SPOT = {"priority_class": "spot", "limit_s": 90 * H}
+ELASTIC: list[Step] = [
+    plain(submit("soft", 12, min_dp=4, pp=1, **SPOT)),
+    plain(submit("urgent", 8, limit_s=2 * H, priority=5)),  # four are free: soft drops four
+    plain(submit("rigid", 4, **SPOT)),  # waits: it may take nothing from an equal
+    plain(submit("more", 2, priority=5)),  # soft again
+    on(fail, block("urgent", 3)),  # and for a host that failed
+    plain(end("urgent")),  # rigid starts, and soft grows on the rest
+    plain(
+        submit("wide", 11, priority=5)
+    ),  # more than soft and rigid together could spare: both leave
+    plain(end("more")),
+    plain(end("wide")),
+]
+
+
+async def test_so_they_do_with_elastic_gangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They grow, and make room for others."""
+    limits = Limits(resize_every_s=0)
+    script = written(ELASTIC, limits, SAVING)
+    simulated = run_script(FABRIC, script, limits, tenants=SAVING)
+    assert await lived(tmp_path, script, Decisions(monkeypatch), limits, 4, SAVING) == simulated
+    resized = [event for event in simulated if isinstance(event, GangResized)]
+    assert {bool(event.preempted_by) for event in resized} == {True, False}
 
 
 def choosy(command: Command, rng: random.Random) -> Command:

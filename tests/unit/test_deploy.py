@@ -44,7 +44,9 @@ def test_the_server_file_has_every_key_and_its_default() -> None:
     plain = ServerKeys()
     for section in ("limits", "log"):
         assert document.value[section] == getattr(plain, section).model_dump(mode="json")
-    for key in ("policy", "assumed_limit_h", "drain_s", "snapshot_every", "lease_s", "insecure"):
+    resizing = ("resize_every_s", "least_gain_percent")
+    serving = ("policy", "assumed_limit_h", *resizing, "drain_s", "snapshot_every", "lease_s")
+    for key in (*serving, "insecure"):
         assert document.value[key] == getattr(plain, key), key
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core import Policy
+from scheduler.cli.server import _settings
+from scheduler.core import Limits, Policy
 from scheduler.problems import InputError
 from scheduler.serverfile import ServerKeys, load_server_file
 
@@ -40,6 +41,16 @@ def test_a_store_that_stands_nowhere_beside_is_taken_as_it_is(tmp_path: Path, li
     assert load_server_file(write(tmp_path, line)).store == line.removeprefix("store: ")
 
 
+def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
+    text = "policy: easy\nassumed_limit_h: 2\nresize_every_s: 60\nleast_gain_percent: 25\n"
+    limits = _settings(load_server_file(write(tmp_path, text)), None).limits
+    assert limits == Limits(Policy.EASY, assumed_limit_s=7_200, resize_every_s=60, least_gain=25)
+
+
+def test_limits_that_are_not_stated_are_those_of_the_core() -> None:
+    assert _settings(ServerKeys(), None).limits == Limits()
+
+
 def test_a_preset_is_no_file(tmp_path: Path) -> None:
     assert load_server_file(write(tmp_path, "fabric: roce-24k")).fabric == "roce-24k"
 
@@ -51,6 +62,8 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
         ("listen: 7443\n", "muster.yaml:1: listen: must be a non-empty text, not 7443"),
         ("store: muster.db\n", "muster.yaml:1: store: must be a URL such as sqlite:///muster.db"),
         ("policy: fast\n", "muster.yaml:1: policy: must be 'production', 'easy'"),
+        ("least_gain_percent: -1\n", "muster.yaml:1: least_gain_percent: must not be negative"),
+        ("resize_every_s: often\n", "muster.yaml:1: resize_every_s: must be"),
         ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
         ("\n\ndrain_s: 1.5\n", "muster.yaml:3: drain_s: must be a whole number, not 1.5"),
         ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),

@@ -248,6 +248,28 @@ def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
     assert any("taken to run 1 h" in sentence for sentence in assumed["assumptions"])
 
 
+ELASTIC = """\
+{"submit_s": 0, "run_s": 600, "name": "x", "parallelism": {"tp": 2, "dp": 2}, "spares": 0}
+{"submit_s": 0, "run_s": 9000, "name": "e", "parallelism": {"tp": 2, "dp": {"min": 1, "max": 4}},
+ "traffic": {"dp": 1}, "spares": 0}
+""".replace(",\n", ",")
+
+
+def test_how_often_gangs_grow_and_by_how_much_are_options(folder: Path) -> None:
+    """e has two hosts of four until x ends, and could have four then."""
+    (folder / "t.jsonl").write_text(ELASTIC)
+
+    def resizes(*options: str) -> tuple[int, float]:
+        arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml")
+        found = json.loads(muster(*arguments, "--format", "json", *options).stdout)
+        return found["resizes"], found["makespan_s"]
+
+    usual, makespan_s = resizes()
+    assert usual == 1
+    assert resizes("--resize-every-s", "100000")[0] == 0
+    assert resizes("--least-gain-percent", "101") == (1, makespan_s)  # all that it asks for
+
+
 def test_conservative_is_a_policy(folder: Path) -> None:
     assert totals("--policy", "conservative")["completed"] == totals()["completed"]
 
