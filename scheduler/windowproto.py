@@ -51,8 +51,6 @@ def window_from_proto(message: window_pb2.Window) -> Window:
     for name in ("start_time", "end_time"):
         if not message.HasField(name):
             raise BadInput(name, "is required")
-    if message.kind not in _KIND_BY_NUMBER:
-        raise BadInput("kind", "must be WINDOW_KIND_MAINTENANCE or WINDOW_KIND_RESERVATION")
     return Window(message.name, **{core: _value(message, name) for name, core in FIELDS.items()})
 
 
@@ -76,6 +74,8 @@ def _value(message: window_pb2.Window, name: str) -> Any:
     if isinstance(value, Timestamp):
         return _nanoseconds(name, value)
     if name == "kind":
+        if value not in _KIND_BY_NUMBER:
+            raise BadInput("kind", "must be WINDOW_KIND_MAINTENANCE or WINDOW_KIND_RESERVATION")
         return _KIND_BY_NUMBER[value]
     if name == "leave":
         if value not in _LEAVE_BY_NUMBER:

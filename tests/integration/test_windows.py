@@ -199,3 +199,19 @@ async def test_windows_come_in_pages(tmp_path: Path) -> None:
         assert (await refused(served.stub.ListWindows(request))).fields == ("order_by",)
         bad = service_pb2.ListWindowsRequest(filter="start_time = soon")
         assert (await refused(served.stub.ListWindows(bad))).fields == ("filter",)
+
+
+async def test_a_change_to_a_kind_that_is_none_is_named(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateWindow(making())
+        for request in (
+            service_pb2.UpdateWindowRequest(window=window_pb2.Window(name="w", kind=99)),  # type: ignore[arg-type]
+            service_pb2.UpdateWindowRequest(
+                window=window_pb2.Window(name="w"), update_mask=FieldMask(paths=["kind"])
+            ),
+        ):
+            error = await refused(served.stub.UpdateWindow(request))
+            assert (error.code, error.fields) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                ("window.kind",),
+            )
