@@ -28,6 +28,7 @@ from scheduler.core import JobSpec
 from scheduler.credentials import Credentials
 from scheduler.failover import PINGS, FailoverChannel, addresses
 from scheduler.healthclient import HealthMethods
+from scheduler.roomclient import RoomMethods
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowclient import WindowMethods
 
@@ -109,7 +110,7 @@ def _request_id(given: str = "") -> str:
     return given or str(uuid.uuid4())
 
 
-class Client(WindowMethods, HealthMethods):
+class Client(RoomMethods, WindowMethods, HealthMethods):
     """A connection to one server, or to several that share a store. Use from any thread.
 
     `latest`: reads see everything that anybody was told before, whichever server answers;
@@ -173,14 +174,8 @@ class Client(WindowMethods, HealthMethods):
         order_by: str = "",
     ) -> list[job_pb2.Job]:
         """All jobs at hand, page by page, by default in the order of their arrival."""
-        jobs: list[job_pb2.Job] = []
         request = service_pb2.ListJobsRequest(states=states, filter=filter, order_by=order_by)
-        while True:
-            page = self._call(self._stub.ListJobs, request)
-            jobs += page.jobs
-            if not page.next_page_token:
-                return jobs
-            request.page_token = page.next_page_token
+        return list(self._whole(self._stub.ListJobs, request, "jobs").jobs)
 
     def update_job(
         self,
@@ -229,23 +224,6 @@ class Client(WindowMethods, HealthMethods):
         request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
         deadline_s = DRY_RUN_DEADLINE_S if suppose else None
         return self._call(self._stub.ExplainJob, request, deadline_s)
-
-    def list_spares(self) -> service_pb2.ListSparesResponse:
-        """The spares of each zone: who holds them, what they survive, what one more buys."""
-        return self._call(self._stub.ListSpares, service_pb2.ListSparesRequest())
-
-    def list_slots(
-        self,
-        sizes: Sequence[int] = (),
-        tenant: str = "",
-        priority_class: str = "",
-        time_limit_s: int | None = None,
-    ) -> service_pb2.ListSlotsResponse:
-        """How many jobs of each size in GPUs would start now."""
-        request = service_pb2.ListSlotsRequest(
-            sizes=sizes, tenant=tenant, priority_class=priority_class, time_limit_s=time_limit_s
-        )
-        return self._call(self._stub.ListSlots, request)
 
     def defragment(
         self,
@@ -316,10 +294,6 @@ class Client(WindowMethods, HealthMethods):
             finally:
                 stream.cancel()
 
-    def list_tenants(self) -> service_pb2.ListTenantsResponse:
-        """Quotas, and what each tenant holds and has used, parents before children."""
-        return self._call(self._stub.ListTenants, service_pb2.ListTenantsRequest())
-
     def get_status(self, gangs: int = 0, incidents: int = 0) -> service_pb2.GetStatusResponse:
         """The cluster on one screen. 0: as many as the server thinks fit."""
         request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
@@ -329,14 +303,8 @@ class Client(WindowMethods, HealthMethods):
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
     ) -> list[host_pb2.Host]:
         """All hosts, page by page, in the order of the fabric."""
-        hosts: list[host_pb2.Host] = []
         request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
-        while True:
-            page = self._call(self._stub.ListHosts, request)
-            hosts += page.hosts
-            if not page.next_page_token:
-                return hosts
-            request.page_token = page.next_page_token
+        return list(self._whole(self._stub.ListHosts, request, "hosts").hosts)
 
     def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
@@ -349,6 +317,16 @@ class Client(WindowMethods, HealthMethods):
     def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.DrainHost, request).host
+
+    def _whole(self, method: Callable[..., Message], request: Any, items: str) -> Message:
+        """The first page, with the `items` of all others behind its own."""
+        whole: Any = self._call(method, request)
+        while whole.next_page_token:
+            request.page_token = whole.next_page_token
+            page: Any = self._call(method, request)
+            getattr(whole, items).extend(getattr(page, items))
+            whole.next_page_token = page.next_page_token
+        return whole  # type: ignore[no-any-return]
 
     def _call(
         self, method: Callable[..., Message], request: Any, deadline_s: float | None = None

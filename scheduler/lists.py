@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from scheduler import convert, listing, windowproto
 from scheduler.access.caller import own_jobs, own_windows
@@ -14,6 +14,7 @@ from scheduler.v1 import service_pb2
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+WHOLE_PAGE = 1_000  # of tenants, of domains
 WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
 
 Member = TypeVar("Member")
@@ -58,6 +59,12 @@ def windows_page(
         next_page_token=page.next_token,
         version=state.version,
     )
+
+
+def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> listing.Page[Item]:
+    """A page of a list without filter and order. Raises: Refused."""
+    most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
+    return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
 
 
 def _checked(page: Callable[[], listing.Page[Item]]) -> listing.Page[Item]:

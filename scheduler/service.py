@@ -192,8 +192,10 @@ class SchedulerServicer(
             writer, state = self._writer, self._writer.state
             who, found = caller(), standings(state, writer.now_ns())
             concerned = [one for one in found if who.knows(state.tenants, one.tenant.name)]
+            page = lists.whole_page("tenants", state.tenants.digest, concerned, request)
             return service_pb2.ListTenantsResponse(
-                tenants=map(convert.standing_to_proto, concerned),
+                tenants=map(convert.standing_to_proto, page.items),
+                next_page_token=page.next_token,
                 default_tenant=state.tenants.default,
                 digest=state.tenants.digest,
                 version=state.version,

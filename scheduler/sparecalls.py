@@ -12,6 +12,8 @@ from scheduler.access.caller import own_jobs
 from scheduler.core import Job, State
 from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_outlook
 from scheduler.core.spares.policy import DAY_S
+from scheduler.listing import Page
+from scheduler.lists import whole_page
 from scheduler.refusal import refusals
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.writer import Writer
@@ -32,16 +34,18 @@ class SpareCalls:
         async with refusals(context):
             state = self._writer.state
             found = await asyncio.to_thread(spares_outlook, state)
-            return _answer(state, found, own_jobs(state))
+            zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
+            return _answer(state, found, zones, own_jobs(state))
 
 
 def _answer(
-    state: State, found: SparesOutlook, is_own: Callable[[Job], bool]
+    state: State, found: SparesOutlook, zones: Page[ZoneOutlook], is_own: Callable[[Job], bool]
 ) -> service_pb2.ListSparesResponse:
     """Jobs of other tenants are not named to those who are bound to one."""
     sizing = found.sizing
     return service_pb2.ListSparesResponse(
-        zones=[_zone(state, zone, is_own) for zone in found.zones],
+        zones=[_zone(state, zone, is_own) for zone in zones.items],
+        next_page_token=zones.next_token,
         failures_per_1000_host_days=sizing.failures_per_host_day * 1000,
         repair_hours=sizing.repair_days * DAY_S / 3600,
         epsilon=sizing.epsilon,

@@ -23,6 +23,9 @@ class WindowMethods:
     ) -> Message:
         raise NotImplementedError
 
+    def _whole(self, method: Callable[..., Message], request: Any, items: str) -> Message:
+        raise NotImplementedError
+
     def create_window(
         self, window: window_pb2.Window, request_id: str = "", *, dry_run: bool = False
     ) -> window_pb2.Window:
@@ -44,14 +47,8 @@ class WindowMethods:
     ) -> list[window_pb2.Window]:
         """All that are not over, page by page, by default in the order in which they were
         made."""
-        windows: list[window_pb2.Window] = []
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
-        while True:
-            page = self._call(self._stub.ListWindows, request)
-            windows += page.windows
-            if not page.next_page_token:
-                return windows
-            request.page_token = page.next_page_token
+        return list(self._whole(self._stub.ListWindows, request, "windows").windows)
 
     def update_window(
         self,

@@ -853,16 +853,25 @@ Global___WatchJobsResponse: _TypeAlias = WatchJobsResponse  # noqa: Y015
 
 @_typing.final
 class ListSparesRequest(_message.Message):
-    """Asks for the spares."""
+    """Asks for a page of the spares."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Domains to return at most, up to 10000. 0 means 1000."""
+    page_token: _builtins.str
+    """The next_page_token of the page before. Empty: the first page."""
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -882,6 +891,7 @@ class ListSparesResponse(_message.Message):
     REPAIRS_FIELD_NUMBER: _builtins.int
     POOLED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     failures_per_1000_host_days: _builtins.float
     """Failures by which spares are sized, as far as the log has them."""
     repair_hours: _builtins.float
@@ -896,9 +906,11 @@ class ListSparesResponse(_message.Message):
     """Spares that one pool of all domains would need to be short as seldom."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
+    next_page_token: _builtins.str
+    """Asks for the next page. Empty: this was the last one."""
     @_builtins.property
     def zones(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.ZoneSpares]:
-        """Every outermost domain, in the order of the fabric."""
+        """Outermost domains, in the order of the fabric."""
 
     def __init__(
         self,
@@ -911,10 +923,11 @@ class ListSparesResponse(_message.Message):
         repairs: _builtins.int = ...,
         pooled: _builtins.int = ...,
         version: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "failures", b"failures", "failures_per_1000_host_days", b"failures_per_1000_host_days", "pooled", b"pooled", "repair_hours", b"repair_hours", "repairs", b"repairs", "version", b"version", "zones", b"zones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "failures", b"failures", "failures_per_1000_host_days", b"failures_per_1000_host_days", "next_page_token", b"next_page_token", "pooled", b"pooled", "repair_hours", b"repair_hours", "repairs", b"repairs", "version", b"version", "zones", b"zones"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -922,16 +935,27 @@ Global___ListSparesResponse: _TypeAlias = ListSparesResponse  # noqa: Y015
 
 @_typing.final
 class ListTenantsRequest(_message.Message):
-    """Asks for the tenants."""
+    """Asks for a page of the tenants."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Tenants to return at most, up to 10000. 0 means 1000."""
+    page_token: _builtins.str
+    """The next_page_token of the page before, as long as the same tenants file holds. Empty: the
+    first page.
+    """
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -947,12 +971,15 @@ class ListTenantsResponse(_message.Message):
     DEFAULT_TENANT_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     default_tenant: _builtins.str
     """Name of the tenant that takes jobs which name none."""
     digest: _builtins.str
     """Names the content of the tenants file: equal digests rule equally."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
+    next_page_token: _builtins.str
+    """Asks for the next page. Empty: this was the last one."""
     @_builtins.property
     def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_tenant_pb2.Tenant]:
         """Parents before children, as in the tenants file."""
@@ -964,10 +991,11 @@ class ListTenantsResponse(_message.Message):
         default_tenant: _builtins.str = ...,
         digest: _builtins.str = ...,
         version: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_tenant", b"default_tenant", "digest", b"digest", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_tenant", b"default_tenant", "digest", b"digest", "next_page_token", b"next_page_token", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

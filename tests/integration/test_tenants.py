@@ -7,12 +7,13 @@ from pathlib import Path
 import grpc
 import pytest
 
+from scheduler.client import Client
 from scheduler.convert import spec_to_proto
 from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
 from scheduler.store import StoreError
-from scheduler.v1 import advice_pb2, job_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2
 from tests.build import spec
-from tests.serving import RUNNING, serving
+from tests.serving import RUNNING, refused, serving
 
 GPUS = 8
 TENANTS = Tenants(
@@ -106,3 +107,36 @@ async def test_a_tenant_with_live_jobs_cannot_go(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="job a is running: no tenant 'language'"):
         async with serving(tmp_path, tenants=Tenants()):
             pass
+
+
+async def test_tenants_and_spares_come_in_pages(tmp_path: Path) -> None:
+    tenants = Tenants(tuple(Tenant(name) for name in "abc"), "a")
+    async with serving(tmp_path, tenants=tenants) as served:
+        ask = service_pb2.ListTenantsRequest(page_size=2)
+        first = await served.stub.ListTenants(ask)
+        ask.page_token = first.next_page_token
+        rest = await served.stub.ListTenants(ask)
+        assert [t.name for t in (*first.tenants, *rest.tenants)] == ["a", "b", "c"]
+        assert rest.next_page_token == ""
+        zones = service_pb2.ListSparesRequest(page_size=1)
+        one = await served.stub.ListSpares(zones)
+        zones.page_token = one.next_page_token
+        two = await served.stub.ListSpares(zones)
+        assert [zone.domain for zone in (*one.zones, *two.zones)] == ["z0", "z1"]
+        zones.page_token = first.next_page_token
+        error = await refused(served.stub.ListSpares(zones))
+        assert error.fields == ("page_token",)
+
+
+def test_the_client_puts_pages_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the server's size of a page."""
+    pages = {"": (["a", "b"], "x"), "x": (["c"], "")}
+
+    def answer(request: service_pb2.ListTenantsRequest, **_: object) -> object:
+        names, token = pages[request.page_token]
+        found = [tenant_pb2.Tenant(name=name) for name in names]
+        return service_pb2.ListTenantsResponse(tenants=found, next_page_token=token)
+
+    with Client("127.0.0.1:1") as client:
+        monkeypatch.setattr(client._stub, "ListTenants", answer)
+        assert [tenant.name for tenant in client.list_tenants().tenants] == ["a", "b", "c"]
