@@ -35,10 +35,17 @@ def accounted(before: State, event: Event, after: State) -> State:
     now = after.jobs[job.name]
     if now is job:
         return after
-    is_restored = isinstance(event, GangSwapped) and all(s.source for s in event.swaps)
-    account = counted(job, now, event.time_ns, costs, is_restored=is_restored)
+    account = counted(job, now, event.time_ns, costs, is_restored=_is_restored(event))
     now = remade(now, goodput=account)
     return remade(after, jobs=with_entry(after.jobs, job.name, now))
+
+
+def _is_restored(event: Event) -> bool:
+    """Whether each host that joined loads a copy from a peer. A gang that goes on with the
+    hosts it had has no copy to load, and goes back to what is in storage."""
+    return (
+        isinstance(event, GangSwapped) and bool(event.swaps) and all(s.source for s in event.swaps)
+    )
 
 
 def _subject(state: State, event: Event) -> Job | None:

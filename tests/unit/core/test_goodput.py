@@ -8,7 +8,7 @@ from scheduler.core.goodput import Goodput, Parts, shown
 from scheduler.core.spending import spent
 from scheduler.core.tenancy.tenants import Preemption
 from simulator.run import run_script
-from tests.build import cancel, end, exactly, fail, submit
+from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.replays import machine
 
 S = 10**9
@@ -56,6 +56,15 @@ def test_a_failure_costs_detection_rework_rescheduling_and_a_restart() -> None:
         "rescheduling": 5,
         "restart": 20,
     }
+
+
+def test_a_gang_that_goes_on_with_the_hosts_it_had_goes_back_to_storage() -> None:
+    """It waits until it need not avoid the host that stopped it, for there is no other: no
+    host joins, no copy is loaded."""
+    failed = (285, fail("z0-h0", "host-down")), (285, repair("z0-h0"))
+    state = after((0, submit("a", 2, gpus=1)), *failed, hosts=2)
+    assert state.jobs["a"].attempt == 2
+    assert seconds(of(state, 891).time)["rework"] == 50
 
 
 def test_what_runs_counts_as_productive_until_it_is_lost() -> None:
