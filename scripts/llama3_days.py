@@ -101,9 +101,9 @@ def run(variant: Variant, seed: int) -> Result:
 
     jobs = Trace(TRACE, find_format("muster"), refused)
     replay = Replay(setting, jobs, sink, parse("llama3")(fabric, seed))
+    metrics.told_by(replay.modelled)
     replay.run()
-    assert replay.modelled
-    told = replay.modelled.told(metrics.spent())
+    told = metrics.parts()
     return Result(told["ettr"], causes, told["job_s"])
 
 

@@ -117,6 +117,7 @@ def run_case(
 
     failing = _outages(case, resumed)
     replay = Replay(_setting(case), _selected(case, trace), folds.feed, failing, refused)
+    folds.metrics.told_by(replay.modelled)
     if resumed:
         _go_on(resumed, replay, folds)
         skipped.warn = warn  # what was wrong before was told before
@@ -133,7 +134,7 @@ def run_case(
         raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
     folds.conserved.check(tally, folds.metrics)
     seconds = time.perf_counter() - begin
-    totals = _totals(case, folds.metrics, tally, skipped, replay, seconds)
+    totals = _totals(case, folds.metrics, tally, skipped, seconds)
     if resumed and resumed.record.changes:
         totals["changes"] = resumed.record.changes
         totals["assumptions"] += map(_change, resumed.record.changes)
@@ -167,7 +168,7 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 def _totals(
-    case: Case, metrics: Metrics, tally: Tally, skipped: _Skipped, replay: Replay, seconds: float
+    case: Case, metrics: Metrics, tally: Tally, skipped: _Skipped, seconds: float
 ) -> dict[str, Any]:
     """What came of it, and what it depends on."""
     totals = metrics.totals(case.fabric.host_count)
@@ -184,7 +185,6 @@ def _totals(
         "resizes": metrics.resizes,
         "largest_job": metrics.largest_job(),
         **metrics.parts(),
-        **(replay.modelled.told(metrics.spent()) if replay.modelled else {}),
         "events_per_second": metrics.events / seconds,
         **_record(case),
     }

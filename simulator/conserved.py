@@ -3,10 +3,14 @@
 A fold over the log that shares no bookkeeping with the scheduler's state or the totals, and
 is compared with both: after every event no host has two holders and as many are held as the
 state says; at the end every job that came is admitted or refused, and every admitted one is
-over or live; the time for which hosts were held is what the accounts of jobs add up to.
+over or live; the time for which hosts were held is what the accounts of jobs add up to, and
+the time model, where there is one, accounts for as much as the scheduler.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from scheduler.core.events import (
     Event,
@@ -29,6 +33,15 @@ from simulator.snapshot.plain import Kept
 
 class NotConserved(RuntimeError):
     """A replay gave what it did not have, or lost what it had: its results are void."""
+
+
+@contextmanager
+def named(run: str) -> Iterator[None]:
+    """Says which of several replays was void."""
+    try:
+        yield
+    except NotConserved as error:
+        raise NotConserved(f"{run}: {error}") from None
 
 
 class Conserved(Kept):
@@ -110,12 +123,14 @@ class Conserved(Kept):
     def check(self, tally: Tally, metrics: Metrics) -> None:
         """Raises: NotConserved."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
-        held_host_ns = metrics.spent().hosts.held
+        held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
         for what, one, other in (
             ("jobs offered", tally.offered, self._submitted + refused),
             ("jobs admitted", self._submitted, self._ended + live),
             ("jobs counted", metrics.submitted, self._submitted),
             ("host-ns held", self._held_host_ns, held_host_ns),
+            ("host-ns of attempts that are over", *metrics.ran()),
+            ("host-ns by what they went to", hosts.held, held_host_ns),
         ):
             if one != other:
                 raise NotConserved(f"{what}: {one:,} on one side, {other:,} on the other")

@@ -50,6 +50,9 @@ class Launcher(Kept):
                     self._cancel(run.name)
                     self._timing.leave(change)
             self._hurry()
+
+    def forget(self, event: Event) -> None:
+        """A job that is over is nobody's business any more, once all have heard of `event`."""
         if isinstance(event, JobEnded):
             self._attempt.pop(event.name, None)
             self._timing.forget(event.name)

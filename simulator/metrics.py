@@ -2,8 +2,8 @@
 
 Wait: submit to first start. Bounded slowdown: (end - submit) / run, at least 1, with a
 run below 10 s counted as 10 s (Feitelson 2001). Utilization: host-seconds in which
-ranks ran, over hosts x makespan. What time went to, goodput and ETTR are the accounts that
-the scheduler keeps of its jobs (scheduler/core/goodput.py), summed up.
+ranks ran, over hosts x makespan. What time went to, goodput and ETTR are the accounts of
+jobs (accounts.py), summed up.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from scheduler.core.events import (
     JobSubmitted,
 )
 from scheduler.core.failures.rungs import AT_HOME, Rung, taken
-from scheduler.core.goodput import NOTHING, PARTS, UNCOUNTED, Goodput, Parts, shown
+from scheduler.core.goodput import NOTHING, Goodput, Parts, shown
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove, JobState
+from simulator.accounts import EMPTY, PARTS, Account, Known, settled
 from simulator.snapshot.plain import Floats, Kept
+from simulator.timing import Spent
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -39,7 +41,7 @@ PERCENTILES = (50, 95, 99)
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
-    `goodput`: what its time went to."""
+    `time`, `host_time`: what its time went to, and that of its hosts."""
 
     name: str
     submit_ns: int
@@ -47,16 +49,17 @@ class JobRow:
     end_ns: int
     hosts: int
     attempts: int
-    goodput: Goodput
+    time: Account
+    host_time: Account
     outcome: JobState
 
     @property
     def run_ns(self) -> int:
-        return self.goodput.time.productive
+        return self.time.productive
 
     @property
     def host_ns(self) -> int:
-        return self.goodput.hosts.running
+        return self.host_time.running
 
     @property
     def wait_ns(self) -> int | None:
@@ -69,14 +72,14 @@ class JobRow:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of a live job. `began`: its account when the present attempt began."""
+    """What is known of a live job. `began`: that of its hosts when the present attempt began."""
 
     uid: str
     submit_ns: int
     start_ns: int | None = None
     hosts: int = 0
     attempts: int = 0
-    began: Goodput = UNCOUNTED
+    began: Account = EMPTY
 
 
 class Metrics(Kept):
@@ -117,6 +120,7 @@ class Metrics(Kept):
         self.first_submit_ns = None
         self.last_end_ns = None
         self.largest = None
+        self._known: Known | None = None
         self._on_row = on_row
         self._open = {}
         self._time = NOTHING
@@ -124,6 +128,10 @@ class Metrics(Kept):
         self._slowdowns = array("d")
         self._now_ns = 0
         self._state = State.empty()
+
+    def told_by(self, known: Known | None) -> None:
+        """What is known better than the scheduler knows, from now on; None: nothing is."""
+        self._known = known
 
     def feed(self, event: Event, state: State) -> None:
         """Count one event. `state`: right after it."""
@@ -174,17 +182,17 @@ class Metrics(Kept):
 
     def _began(self, event: JobStarted | GangSwapped | GangResized) -> None:
         job = self._open[event.name]
-        job.attempts, job.began = event.attempt, self._state.jobs[event.name].goodput
+        job.attempts, job.began = event.attempt, self._host_time(event.name)
 
     def _preempted(self, event: JobPreempted) -> None:
-        before = self._open[event.name].began.hosts
-        spent = self._state.jobs[event.name].goodput.hosts - before
+        spent = self._host_time(event.name) - self._open[event.name].began
         self.preemptions += 1
         self.preempted_host_ns += spent.running - spent.productive
 
     def _ended(self, event: JobEnded) -> None:
         job = self._open.pop(event.name)
         account = self._state.ended[job.uid].goodput
+        time, hosts = self._known.spent(event.name) if self._known else (None, None)
         row = JobRow(
             event.name,
             job.submit_ns,
@@ -192,7 +200,8 @@ class Metrics(Kept):
             event.time_ns,
             job.hosts,
             job.attempts,
-            account,
+            settled(account.time, time),
+            settled(account.hosts, hosts),
             event.outcome,
         )
         self._time += account.time
@@ -205,13 +214,34 @@ class Metrics(Kept):
         if self._on_row:
             self._on_row(row)
 
-    def settled(self) -> Parts:
+    def _host_time(self, name: str) -> Account:
+        """Of the attempts of a live job that are over."""
+        known = self._known.spent(name)[1] if self._known else None
+        return settled(self._state.jobs[name].goodput.hosts, known)
+
+    def settled(self) -> Account:
         """Host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        return sum(live, self._state.spent)
+        return settled(sum(live, self._state.spent), self._in_all()[1])
+
+    def ran(self) -> tuple[int, int]:
+        """Host time in which ranks of attempts that are over ran: by the scheduler, and by who
+        knows better. They must agree."""
+        live = (job.goodput.hosts for job in self._state.jobs.values())
+        account, known = sum(live, self._state.spent), self._in_all()[1]
+        return account.running, account.running if known is None else known.ran
+
+    def _in_all(self) -> tuple[Spent, Spent] | tuple[None, None]:
+        return self._known.spent_in_all() if self._known else (None, None)
+
+    def accounts(self) -> tuple[Account, Account]:
+        """What the time of all jobs went to until the last event, and that of their hosts."""
+        spent = self.spent()
+        time, hosts = self._in_all()
+        return settled(spent.time, time), settled(spent.hosts, hosts)
 
     def spent(self) -> Goodput:
-        """What the time of all jobs went to, until the last event."""
+        """The scheduler's accounts of all jobs, until the last event."""
         costs = self._state.tenants.preemption.costs
         live = [shown(job, self._now_ns, costs) for job in self._state.jobs.values()]
         return Goodput(
@@ -234,7 +264,7 @@ class Metrics(Kept):
 
     def totals(self, hosts: int) -> dict[str, Any]:
         """The totals of a replay on a fabric of that many hosts."""
-        waits, spent = sorted(self._waits_s), self.spent()
+        waits, (_, spent) = sorted(self._waits_s), self.accounts()
         capacity_ns = hosts * self.makespan_ns
         return {
             "jobs": self.submitted,
@@ -245,7 +275,7 @@ class Metrics(Kept):
                 **{f"p{p}": percentile(waits, p) for p in PERCENTILES},
             },
             "bounded_slowdown": {"mean": _mean(self._slowdowns)},
-            "utilization": _ratio(spent.hosts.running, capacity_ns),
+            "utilization": _ratio(spent.running, capacity_ns),
             "goodput": spent.share,
             "restarts": self.restarts,
             "restart_ways": {rung.value: count for rung, count in sorted(self.ways.items())},
@@ -269,11 +299,11 @@ class Metrics(Kept):
 
     def parts(self) -> dict[str, Any]:
         """What the time of jobs went to, and that of their hosts. Units: seconds."""
-        spent = self.spent()
+        time, hosts = self.accounts()
         return {
-            "ettr": spent.ettr,
-            "job_s": {part: getattr(spent.time, part) / SECOND_NS for part in PARTS[:-1]},
-            "host_s": {part: getattr(spent.hosts, part) / SECOND_NS for part in PARTS},
+            "ettr": _ratio(time.productive, time.total),
+            "job_s": {part: getattr(time, part) / SECOND_NS for part in PARTS[:-1]},
+            "host_s": {part: getattr(hosts, part) / SECOND_NS for part in PARTS},
         }
 
 

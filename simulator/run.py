@@ -242,6 +242,7 @@ class Replay:
     def _record(self, event: Event, state: State) -> None:
         self._launcher.feed(event)
         self._sink(event, state)
+        self._launcher.forget(event)
 
     def _end(self, report: EndJob) -> None:
         if refusal := self._engine.send(report):

@@ -61,7 +61,6 @@ def run(order: Order) -> dict[str, Any]:
     from rich.console import Console
 
     from simulator.case import run_case
-    from simulator.conserved import NotConserved
     from simulator.report import Report
     from simulator.report.tables import need_parquet
     from simulator.snapshot.saver import Stopped
@@ -81,12 +80,10 @@ def run(order: Order) -> dict[str, Any]:
         saver = _saver(order, report, stack) if order.snapshot else None
         bar = stack.enter_context(_progress(console, order.case)) if console.is_terminal else None
         try:
-            totals = run_case(
-                order.case, report, order.warnings.add, bar, saver=saver, resumed=order.resumed
-            )
-        except NotConserved as error:
-            typer.echo(f"error: the replay is void, {error}; please report this", err=True)
-            raise typer.Exit(1) from None
+            with void_told():
+                totals = run_case(
+                    order.case, report, order.warnings.add, bar, saver=saver, resumed=order.resumed
+                )
         except Stopped as stopped:
             typer.echo(_how_to_go_on(order, stopped.after_s), err=True)
             raise typer.Exit(128 + stopped.signum if stopped.signum else 0) from None
@@ -96,6 +93,18 @@ def run(order: Order) -> dict[str, Any]:
         )
     order.warnings.close()
     return totals
+
+
+@contextmanager
+def void_told() -> Iterator[None]:
+    """A replay that does not add up ends its command: exit code 1, and a line that says why."""
+    from simulator.conserved import NotConserved
+
+    try:
+        yield
+    except NotConserved as error:
+        typer.echo(f"error: the replay is void, {error}; please report this", err=True)
+        raise typer.Exit(1) from None
 
 
 def _warn_of_code(order: Order) -> None:

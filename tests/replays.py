@@ -116,6 +116,7 @@ def replayed(
         until_ns=None if until_s is None else round(until_s * SECOND_NS),
     )
     replay = Replay(setting, jobs, sink, outages)
+    metrics.told_by(replay.modelled)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)
 

@@ -109,9 +109,9 @@ def _ettr(gang: Gang, seed: int) -> float:
     metrics = Metrics()
     outages = parse(f"poisson:rate={gang.rate},repair_h=0")(fabric, seed)
     replay = Replay(setting, [job], metrics.feed, outages)
+    metrics.told_by(replay.modelled)
     replay.run()
-    assert replay.modelled
-    return float(replay.modelled.told(metrics.spent())["ettr"])
+    return float(metrics.parts()["ettr"])
 
 
 def written(gpus: int, rate: float, write_s: int) -> Value:

@@ -13,10 +13,10 @@ from placement.fabric import Fabric, from_spec
 from placement.parallelism import Parallelism
 from placement.request import NO_SPARES, Request, SpareRule
 from scheduler.core import Tenants
-from scheduler.core.goodput import Parts
 from scheduler.core.job import SECOND_NS, JobSpec
 from scripts.published import Row, at_least, at_most
 from scripts.published.reliability import AT_ONCE
+from simulator.accounts import Account
 from simulator.failures import parse
 from simulator.metrics import Metrics
 from simulator.run import Replay, Setting
@@ -34,7 +34,7 @@ def replayed(
     seed: int,
     times: Times,
     tenants: Tenants | None = None,
-) -> tuple[Metrics, Replay]:
+) -> Metrics:
     """One job, cut off after so many days."""
     until_ns = days * DAY_S * SECOND_NS
     spec = JobSpec("job", request, 0, None)
@@ -42,8 +42,9 @@ def replayed(
     setting = Setting(fabric, costs=times.costs, tenants=tenants, times=times, until_ns=until_ns)
     metrics = Metrics()
     replay = Replay(setting, [job], metrics.feed, parse(failures)(fabric, seed))
+    metrics.told_by(replay.modelled)
     replay.run()
-    return metrics, replay
+    return metrics
 
 
 # --- 20: 9,600 GPUs for three months ---------------------------------------------------
@@ -76,11 +77,8 @@ def months() -> tuple[float, float]:
     shares, minutes = [], []
     for seed in range(SEEDS):
         failures = "poisson:rate=3.79,repair_h=24"
-        metrics, replay = replayed(
-            four_zones(), request, failures, MONTHS_DAYS, seed, load_times(ROBUST)
-        )
-        assert replay.modelled
-        told = replay.modelled.told(metrics.spent())
+        metrics = replayed(four_zones(), request, failures, MONTHS_DAYS, seed, load_times(ROBUST))
+        told = metrics.parts()
         lost_s = sum(told["job_s"].values()) - told["job_s"]["productive"]
         shares.append(told["ettr"])
         minutes.append(lost_s / metrics.restarts / MINUTE_S)
@@ -93,7 +91,7 @@ GPUS, PER_HOST, MONTH_DAYS, WANTED = 608, 4, 30, 0.999
 HOST_MTBF_H = 145  # fitted: with it 8 hosts are needed when a host is away for 2.2 h
 
 
-def away(spares: int, recovery_h: float, seed: int) -> Parts:
+def away(spares: int, recovery_h: float, seed: int) -> Account:
     """What became of the time of a job on 152 hosts of 152 + spares, over a month."""
     hosts = GPUS // PER_HOST
     tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts + spares}]
@@ -101,8 +99,8 @@ def away(spares: int, recovery_h: float, seed: int) -> Parts:
     request = Request(Parallelism(dp=GPUS), traffic=(("dp", 1),), spares=NO_SPARES)
     failures = f"poisson:rate={24_000 / HOST_MTBF_H},repair_h={recovery_h}"
     times = load_times("default,detection.default_s=0,network.is_modelled=false")
-    metrics, _ = replayed(fabric, request, failures, MONTH_DAYS, seed, times, AT_ONCE)
-    return metrics.spent().time
+    metrics = replayed(fabric, request, failures, MONTH_DAYS, seed, times, AT_ONCE)
+    return metrics.accounts()[0]
 
 
 def availability(spares: int, recovery_h: float) -> float:

@@ -24,6 +24,8 @@ PARTS = (
     ("repeated", "work done again", "red"),
     ("unnoticed", "failed, not yet noticed", "wine"),
     ("restarting", "restarting", "orange"),
+    ("saving", "waiting for checkpoints", "yellow"),
+    ("slowed", "waiting for the network", "teal"),
     ("stopped", "gang stands still", "pink"),
     ("spare", "spares held", "green"),
     ("down", "out of service", "ink"),

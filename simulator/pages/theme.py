@@ -30,6 +30,8 @@ COLOURS: dict[str, tuple[str, str]] = {
     "red": ("#d55e00", "#f07f2e"),
     "purple": ("#6f4fa0", "#a98bdc"),
     "wine": ("#8c2d5a", "#c9719b"),
+    "yellow": ("#e3d534", "#f0e442"),
+    "teal": ("#2f8f83", "#5cbfb1"),
     "grey": ("#b1b8c0", "#5a636e"),
 }
 LINES = ("blue", "red", "green", "purple", "orange", "pink", "sky", "ink")

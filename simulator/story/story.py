@@ -8,8 +8,9 @@ from typing import Any
 
 from placement.fabric import Fabric
 from scheduler.core.events import Event, JobStarted
-from scheduler.core.goodput import Parts
 from scheduler.core.job import SECOND_NS
+from simulator.accounts import Account
+from simulator.conserved import NotConserved
 from simulator.gangs import Gangs
 from simulator.metrics import JobRow
 from simulator.snapshot.plain import Kept
@@ -17,7 +18,7 @@ from simulator.story.faults import Faults
 from simulator.story.sizes import Sizes
 from simulator.story.timeline import Timeline
 
-FORMAT = 1  # of what `told` returns; pages read no other
+FORMAT = 2  # of what `told` returns; pages read no other
 MOST_LONGEST = 10
 
 
@@ -69,9 +70,10 @@ class Story(Kept):
         else:
             heappushpop(self._longest, entry)
 
-    def told(self, settled: Parts) -> dict[str, Any]:
+    def told(self, settled: Account) -> dict[str, Any]:
         """The run from its first event to its last, as plain values. `settled`: host time of
-        attempts that are over, by the accounts of jobs."""
+        attempts that are over, by the accounts of jobs. Raises: NotConserved when the parts do
+        not add up to all hosts all the time."""
         if self._timeline is None:
             raise ValueError("a log begins with its fabric; this one is empty")
         end_ns = max(self._now_ns, self._zero_ns + 1)
@@ -89,7 +91,7 @@ class Story(Kept):
             "longest_waits": [_told(row) for _, _, row in sorted(self._longest, reverse=True)],
         }
 
-    def _host_s(self, end_ns: int, settled: Parts) -> dict[str, float]:
+    def _host_s(self, end_ns: int, settled: Account) -> dict[str, float]:
         """Where the host-time of the run went. The parts add up to hosts x span."""
         states = self._timeline.host_ns(end_ns) if self._timeline else {}
         running_ns = states.pop("running")
@@ -98,9 +100,14 @@ class Story(Kept):
             "repeated": settled.rework,
             "unnoticed": settled.detection,
             "restarting": settled.restart,
+            "saving": settled.checkpoint,
+            "slowed": settled.network,
             "not_over": running_ns - settled.running,
             **states,
         }
+        all_ns = self._fabric.host_count * (end_ns - self._zero_ns)
+        if sum(parts.values()) != all_ns or min(parts.values()) < 0:
+            raise NotConserved(f"host-ns of the fabric: {all_ns:,}, and the parts are {parts}")
         return {name: part / SECOND_NS for name, part in parts.items()}
 
 

@@ -115,6 +115,7 @@ def compare_command(
     """
     from simulator.study import compare as study
     from simulator.study.options import DEFAULTS
+    from simulator.terminal import void_told
 
     if parquet:
         _need_parquet(report)
@@ -153,7 +154,7 @@ def compare_command(
         raise InputError(Problem("", message))
     for key, told in study.faults(variants):
         raise InputError(Problem(f"--{key.replace('_', '-')}", told))
-    with _counted(len(variants) * len(seeds), "replays") as on_done:
+    with void_told(), _counted(len(variants) * len(seeds), "replays") as on_done:
         found = study.compare(variants, seeds, jobs or _cores(), report, parquet, on_done)
     if report:
         from simulator.pages import write_comparison
@@ -270,13 +271,14 @@ def sweep_command(
     """
     from simulator.study import sweep as study
     from simulator.study.casefile import load_case
+    from simulator.terminal import void_told
 
     grid = load_case(str(case))
     store = study.Store(out)
     waiting, ready = study.split(grid, store)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
-    with _counted(len(grid.points), "points", len(ready)) as on_done:
+    with void_told(), _counted(len(grid.points), "points", len(ready)) as on_done:
         study.run(waiting, store, jobs or _cores(), dask, on_done)
     table = study.collect(grid, store)
     study.write(table, out)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.case import run_case
+from simulator.conserved import named
 from simulator.report import Report
 from simulator.study.figures import FIGURES, Range
 from simulator.study.options import Options, Value, case_of, conflicts
@@ -35,6 +36,7 @@ class Variant:
 class _Piece:
     """One replay: a variant under a seed."""
 
+    name: str
     options: Options
     folder: Path | None
     has_parquet: bool
@@ -74,10 +76,16 @@ def compare(
 ) -> dict[str, Any]:
     """Replay each variant under each seed, and put the figures together.
 
-    `folder`: gets the report of every run below runs/. Raises: InputError.
+    `folder`: gets the report of every run below runs/. Raises: InputError;
+    NotConserved naming the run.
     """
     pieces = [
-        _Piece({**variant.options, "seed": seed}, _place(folder, i, variant, seed), has_parquet)
+        _Piece(
+            f"{variant.name}, seed {seed}",
+            {**variant.options, "seed": seed},
+            _place(folder, i, variant, seed),
+            has_parquet,
+        )
         for i, variant in enumerate(found)
         for seed in seeds
     ]
@@ -104,10 +112,11 @@ def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | 
 def _run(piece: _Piece) -> dict[str, Any]:
     """In a process of its own."""
     case = case_of(piece.options)
-    if piece.folder is None:
-        return run_case(case)
-    with Report(piece.folder, has_parquet=piece.has_parquet) as report:
-        totals = run_case(case, report)
+    with named(piece.name):
+        if piece.folder is None:
+            return run_case(case)
+        with Report(piece.folder, has_parquet=piece.has_parquet) as report:
+            totals = run_case(case, report)
     return {**totals, "report": os.fspath(piece.folder)}
 
 

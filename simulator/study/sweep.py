@@ -12,6 +12,7 @@ from typing import Any
 
 from scheduler.problems import InputError, Problem
 from simulator.case import run_case
+from simulator.conserved import named
 from simulator.study.casefile import Grid
 from simulator.study.figures import BY_KEY, FIGURES, Range
 from simulator.study.options import Options, Value, case_of, digest
@@ -51,10 +52,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A point that has to be run."""
+    """A point that has to be run. `where`: its values on the axes of the grid."""
 
     name: str
     options: Options
+    where: str
 
 
 def split(grid: Grid, store: Store) -> tuple[list[Waiting], list[str]]:
@@ -66,8 +68,12 @@ def split(grid: Grid, store: Store) -> tuple[list[Waiting], list[str]]:
         if store.get(name) is not None:
             ready.append(name)
         else:
-            waiting.setdefault(name, Waiting(name, point))
+            waiting.setdefault(name, Waiting(name, point, _where(grid, point)))
     return list(waiting.values()), ready
+
+
+def _where(grid: Grid, options: Options) -> str:
+    return ", ".join(f"{key} {plain(options[key])}" for key in grid.axes) or "the only point"
 
 
 def run(
@@ -77,7 +83,8 @@ def run(
     dask: str | None = None,
     on_done: Callable[[], None] | None = None,
 ) -> None:
-    """Run these points, keeping each as it ends. Raises: InputError."""
+    """Run these points, keeping each as it ends. Raises: InputError; NotConserved
+    naming the point: those that ended before it are kept."""
     for number, result in run_all(run_point, waiting, jobs, dask):
         store.put(waiting[number].name, result)
         if on_done:
@@ -92,7 +99,8 @@ def run_point(point: Waiting) -> dict[str, Any]:
     if digest(point.options) != point.name:
         message = "differs from the one that the sweep was started with (or muster itself does)"
         raise InputError(Problem("", message, str(point.options["trace"])))
-    totals = run_case(case_of(point.options), has_story=True)
+    with named(point.where):
+        totals = run_case(case_of(point.options), has_story=True)
     host_s = totals.pop("story")["host_s"]
     return {"options": dict(point.options), "totals": totals, "host_s": host_s}
 

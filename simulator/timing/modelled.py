@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from placement.fabric import Fabric
 from placement.model import parameter_count
 from placement.replicas import sized
 from placement.request import Request
-from scheduler.core.goodput import Goodput, Parts
 from simulator.gangs import Left, Run
 from simulator.snapshot.plain import Kept
 from simulator.timing.knobs import Times
 from simulator.timing.network import ALONE, GangLoad, Link, Network
-from simulator.timing.spent import PARTS, Spent
+from simulator.timing.spent import Spent
 from simulator.traces.record import SECOND_NS
 
+NOTHING = Spent(), Spent()
 MILLION = 1_000_000  # clocks run at whole parts per million
 
 
@@ -86,6 +85,7 @@ class Modelled(Kept):
 
     time: Spent  # of attempts that are over
     host_time: Spent
+    _spent: dict[str, tuple[Spent, Spent]]  # of live jobs
     _requests: dict[str, Request]
     _remaining_host_ns: dict[str, int]
     _clocks: dict[str, _Clock]
@@ -99,6 +99,7 @@ class Modelled(Kept):
         self._network = Network(fabric, times.network.comm_share)
         self.time = Spent()
         self.host_time = Spent()
+        self._spent = {}
         self._requests = {}
         self._remaining_host_ns = {}
         self._clocks = {}
@@ -148,6 +149,8 @@ class Modelled(Kept):
         self.halt(name, left.run.start_ns + left.ran_ns)
         spent = self._clocks.pop(name).spent(left)
         self._remaining_host_ns[name] -= spent.productive * hosts
+        time, host_time = self.spent(name)
+        self._spent[name] = time.plus(spent), host_time.plus(spent, hosts)
         self.time = self.time.plus(spent)
         self.host_time = self.host_time.plus(spent, hosts)
 
@@ -162,25 +165,16 @@ class Modelled(Kept):
         return names
 
     def forget(self, name: str) -> None:
-        for kept in (self._requests, self._remaining_host_ns, self._last_hosts):
+        for kept in (self._requests, self._remaining_host_ns, self._last_hosts, self._spent):
             kept.pop(name, None)
 
-    def told(self, account: Goodput) -> dict[str, Any]:
-        """What the time of jobs and of their hosts went to, in the totals' own form.
+    def spent(self, name: str) -> tuple[Spent, Spent]:
+        """What the job's attempts that are over spent their time on, per host and of all hosts;
+        known until it is forgotten."""
+        return self._spent.get(name, NOTHING)
 
-        `account`: the scheduler's, which knows who waited and which hosts stood by.
-        Attempts that still run count as productive, as they do there. Units: seconds.
-        """
-        time = _parts(self.time, account.time)
-        hosts = _parts(self.host_time, account.hosts)
-        held_s = sum(hosts.values()) - hosts["queueing"]
-        whole_s = sum(time.values()) - time.pop("spare")
-        return {
-            "goodput": hosts["productive"] / held_s if held_s else 0.0,
-            "ettr": time["productive"] / whole_s if whole_s else 0.0,
-            "job_s": time,
-            "host_s": hosts,
-        }
+    def spent_in_all(self) -> tuple[Spent, Spent]:
+        return self.time, self.host_time
 
     def _request(self, run: Run) -> Request:
         """At the size that the gang has now."""
@@ -221,10 +215,3 @@ class Modelled(Kept):
                 clock.settle(now_ns)
                 clock.rate = rate
                 self._changed[name] = None
-
-
-def _parts(spent: Spent, account: Parts) -> dict[str, float]:
-    parts = {name: getattr(spent, name) for name in PARTS}
-    parts["productive"] += account.running - spent.ran
-    parts |= {name: getattr(account, name) for name in ("rescheduling", "queueing", "spare")}
-    return {name: value / SECOND_NS for name, value in parts.items()}

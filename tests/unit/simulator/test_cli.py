@@ -199,6 +199,7 @@ class TestReport:
             "wait_s": "95.0",
             "run_s": "60.0",
             "hosts": "2",
+            "productive_host_s": "120.0",
             "host_s": "120.0",
             "attempts": "1",
             "bounded_slowdown": "2.58333",

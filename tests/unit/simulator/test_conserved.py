@@ -13,7 +13,18 @@ from scheduler.core.events import Event, JobStarted
 from simulator.conserved import Conserved, NotConserved
 from simulator.metrics import Metrics
 from simulator.run import Replay, Setting, Tally
+from simulator.timing import Spent
 from tests.replays import down, machine, trace_job, up
+
+
+class NothingIsKnown:
+    """A time model that lost every attempt."""
+
+    def spent(self, name: str) -> tuple[Spent, Spent]:
+        return Spent(), Spent()
+
+    def spent_in_all(self) -> tuple[Spent, Spent]:
+        return Spent(), Spent()
 
 
 def log_of_two_gangs() -> list[tuple[Event, State]]:
@@ -47,6 +58,20 @@ def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
 def feed(conserved: Conserved, log: Iterable[tuple[Event, State]]) -> None:
     for event, state in log:
         conserved.feed(event, state)
+
+
+def test_a_time_model_that_accounts_for_less_is_told() -> None:
+    conserved, metrics = Conserved(), Metrics()
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        conserved.feed(event, state)
+
+    replay = Replay(Setting(machine(8)), [trace_job("a", 0, 50, 4)], sink)
+    metrics.told_by(NothingIsKnown())
+    tally = replay.run()
+    with pytest.raises(NotConserved, match="attempts that are over: 200,000,000,000 on one"):
+        conserved.check(tally, metrics)
 
 
 def test_a_host_with_two_holders_is_told() -> None:

@@ -13,14 +13,16 @@ from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
-from scheduler.core.goodput import NOTHING
 from simulator import failures
+from simulator.accounts import EMPTY, Account
+from simulator.conserved import NotConserved
 from simulator.failures import Outage
-from simulator.metrics import Metrics
+from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting
 from simulator.story import Story
 from simulator.story.sizes import LARGEST, label
 from simulator.story.timeline import MOST_ROWS, rows
+from simulator.timing import Times, load_times
 from simulator.traces.record import TraceJob
 from tests.replays import down, machine, trace_job, up
 
@@ -37,6 +39,7 @@ def told(
     jobs: Sequence[TraceJob],
     outages: Iterable[Outage] = (),
     spares: SpareRule = NO_SPARES,
+    times: Times | None = None,
 ) -> tuple[dict[str, Any], Metrics]:
     story = Story(fabric)
     metrics = Metrics(story.ended)
@@ -45,7 +48,11 @@ def told(
         metrics.feed(event, state)
         story.feed(event)
 
-    Replay(Setting(fabric, Limits(), COSTS, spares), jobs, sink, outages).run()
+    costs = COSTS if times is None else times.costs
+    setting = Setting(fabric, Limits(), costs, spares, times=times)
+    replay = Replay(setting, jobs, sink, outages)
+    metrics.told_by(replay.modelled)
+    replay.run()
     return story.told(metrics.settled()), metrics
 
 
@@ -95,6 +102,45 @@ class TestManyFailures:
     def test_it_is_plain_values(self, run: tuple[dict[str, Any], Metrics]) -> None:
         story, _ = run
         assert json.loads(json.dumps(story)) == story
+
+
+def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
+    """Writes and slow starts, which the scheduler takes for work, have bars of their own."""
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
+    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
+    times = load_times("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
+    story, metrics = told(fabric, jobs, outages, times=times)
+    parts, known = story["host_s"], metrics.parts()["host_s"]
+
+    pairs = (("kept", "productive"), ("repeated", "rework"), ("unnoticed", "detection"))
+    pairs += (("restarting", "restart"), ("saving", "checkpoint"), ("slowed", "network"))
+    assert {bar: parts[bar] for bar, _ in pairs} == {bar: known[name] for bar, name in pairs}
+    assert known["checkpoint"] > 0 < known["rework"]
+    assert metrics.spent().hosts.productive / 1e9 > known["productive"]
+    assert sum(parts.values()) == pytest.approx(16 * story["span_s"], rel=1e-12)
+
+
+def test_rows_of_jobs_add_up_to_the_totals() -> None:
+    rows: list[JobRow] = []
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
+    times = load_times("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
+    metrics = Metrics(rows.append)
+    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
+    replay = Replay(Setting(fabric, costs=times.costs, times=times), jobs, metrics.feed, outages)
+    metrics.told_by(replay.modelled)
+    replay.run()
+
+    assert sum((row.host_time for row in rows), EMPTY) == metrics.accounts()[1]
+    assert sum((row.time for row in rows), EMPTY) == metrics.accounts()[0]
+
+
+def test_parts_that_do_not_add_up_are_no_story() -> None:
+    story = Story(machine(2))
+    Replay(Setting(machine(2)), [trace_job("a", 0, 100)], lambda event, _: story.feed(event)).run()
+    with pytest.raises(NotConserved, match="the parts are"):
+        story.told(Account(productive=10**15))
 
 
 def test_what_waits_and_what_idles() -> None:
@@ -158,4 +204,4 @@ def test_size_classes_have_names() -> None:
 
 def test_an_empty_log_has_no_story() -> None:
     with pytest.raises(ValueError, match="begins with its fabric"):
-        Story(machine(1)).told(NOTHING)
+        Story(machine(1)).told(EMPTY)

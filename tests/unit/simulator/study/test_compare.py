@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.problems import InputError
+from simulator.conserved import Conserved, NotConserved
 from simulator.study.compare import variants
 from simulator.study.figures import BY_KEY, Range
 from simulator.study.options import DEFAULTS
@@ -56,6 +57,19 @@ class TestCompare:
         assert found["baseline"] == "m, fifo"
         for variant in found["variants"]:
             assert [run["seed"] for run in variant["runs"]] == [4, 5]
+
+    def test_a_replay_that_is_void_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def void(*_: object) -> None:
+            raise NotConserved("jobs offered: 3 on one side, 2 on the other")
+
+        monkeypatch.setattr(Conserved, "check", void)
+        result = muster("--policy", "fifo", "--policy", "easy", "--seed", "4")
+
+        assert result.exit_code == 1
+        assert result.stderr == (
+            "error: the replay is void, fifo, seed 4: jobs offered: 3 on one side, 2 on the"
+            " other; please report this\n"
+        )
 
     def test_the_same_seed_means_the_same_failures(self) -> None:
         found = compared(

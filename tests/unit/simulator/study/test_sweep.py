@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from scheduler.problems import InputError
 from simulator.case import run_case
+from simulator.conserved import Conserved, NotConserved
 from simulator.study import pool, sweep
 from simulator.study.casefile import load_case
 from simulator.study.options import case_of
@@ -178,6 +179,18 @@ def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
 
     with pytest.raises(InputError, match=r"t\.swf: holds no job to replay"):
         sweep.run(waiting[:2], store, 2)
+
+
+def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def void(*_: object) -> None:
+        raise NotConserved("host-ns held: 3 on one side, 2 on the other")
+
+    monkeypatch.setattr(Conserved, "check", void)
+    result = muster("case.yaml", "--out", "out", "--jobs", "1")
+
+    assert result.exit_code == 1
+    where = "spares 0, policy easy, seed 3"
+    assert f"the replay is void, {where}: host-ns held: 3 on one side" in result.stderr
 
 
 KILLED = """

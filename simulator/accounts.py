@@ -1,0 +1,90 @@
+"""What the time of jobs went to in the simulated world.
+
+The scheduler keeps an account of each job (scheduler/core/goodput.py), by a rule, for no gang
+reports when it saves or how long it starts. With a time model there is somebody who knows:
+what an attempt spent its time on is then the model's word, and who waited, stood still or
+stood by is the scheduler's, for that is what it decided. Without one gangs
+behave by the rule, and its account is the truth. Pages, tables and totals have this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Protocol
+
+from scheduler.core.goodput import Parts
+from simulator.timing import Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
+    part; `checkpoint` and `network` are nothing where there is no time model."""
+
+    productive: int = 0
+    rework: int = 0
+    detection: int = 0
+    rescheduling: int = 0
+    restart: int = 0
+    queueing: int = 0
+    checkpoint: int = 0
+    network: int = 0
+    spare: int = 0
+
+    def __add__(self, other: Account) -> Account:
+        return Account(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def __sub__(self, other: Account) -> Account:
+        return Account(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    @property
+    def running(self) -> int:
+        """While ranks ran."""
+        ran = self.productive + self.rework + self.detection + self.restart
+        return ran + self.checkpoint + self.network
+
+    @property
+    def held(self) -> int:
+        return self.running + self.rescheduling + self.spare
+
+    @property
+    def total(self) -> int:
+        return self.held + self.queueing
+
+    @property
+    def share(self) -> float:
+        """Of the time held, what was productive; 0 before anything was."""
+        return self.productive / self.held if self.held else 0.0
+
+
+PARTS = tuple(field.name for field in fields(Account))
+_values = attrgetter(*PARTS)
+EMPTY = Account()
+
+
+class Known(Protocol):
+    """Who knows what attempts that are over spent their time on: of one job that is live or
+    ended right now, and of all; (per host, of all hosts)."""
+
+    def spent(self, name: str) -> tuple[Spent, Spent]: ...
+
+    def spent_in_all(self) -> tuple[Spent, Spent]: ...
+
+
+def settled(account: Parts, spent: Spent | None) -> Account:
+    """The scheduler's `account` with what is known better. What attempts that still run have
+    run counts as productive, as it does there."""
+    if spent is None:
+        return Account(**{name: getattr(account, name) for name in Parts.__slots__})
+    return Account(
+        spent.productive + account.running - spent.ran,
+        spent.rework,
+        spent.detection,
+        account.rescheduling,
+        spent.restart,
+        account.queueing,
+        spent.checkpoint,
+        spent.network,
+        account.spare,
+    )
