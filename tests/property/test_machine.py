@@ -220,7 +220,9 @@ def check_event(state: State, event: Event) -> None:
     """Gangs start, and hosts join, on healthy hosts that nobody else holds."""
     if isinstance(event, JobStarted):
         taken = hostset.of(FABRIC.indices(event.hosts + event.spares))
-        assert taken & ~state.free == 0
+        borrowed = hostset.of(FABRIC.indices(event.hosts)) & state.lent & ~state.held
+        assert taken & ~(state.free | borrowed) == 0
+        assert state.jobs[event.name].is_preemptible or not borrowed
         assert len(event.hosts) == state.jobs[event.name].on(len(event.hosts)).gang_hosts
         required = state.jobs[event.name].spec.request.spares.required(len(event.hosts))
         assert len(event.spares) >= required
@@ -230,7 +232,7 @@ def check_event(state: State, event: Event) -> None:
     if isinstance(event, SparesChanged):
         job = state.jobs[event.name]
         more = hostset.of(FABRIC.indices(event.spares)) & ~hostset.of(job.spares)
-        assert not more & ~state.free
+        assert not more & ~(state.free | hostset.of(job.lent) & ~state.held)
     if isinstance(event, GangResized):
         check_resize(state, event)
     if isinstance(event, GangSwapped):

@@ -42,11 +42,12 @@ from scheduler.core.events import (
     GangSwapped,
     JobPreempted,
     JobStarted,
+    SparesChanged,
     TenantsLoaded,
 )
 from scheduler.core.failures.storm import avoided
 from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start, Swap
+from scheduler.core.plan import Refill, Start, Swap
 from scheduler.core.preemption.victims import fits
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.tenants import OPEN, Preemption, PriorityClass, Tenants
@@ -256,8 +257,10 @@ class Machine(RuleBasedStateMachine):
         started = [action for action in plan.actions if isinstance(action, Start)]
         makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
         sent = sum(len(action.victims) + len(action.shrinks) for action in makers)
-        lenders = sum(len(action.lenders) for action in makers if isinstance(action, Swap))
-        assert len(answer) == len(plan.actions) + sent + lenders
+        recalled = sum(len(action.recalls) for action in makers if isinstance(action, Swap))
+        alone = sum(not isinstance(action, Refill) for action in plan.actions)
+        others = sum(not isinstance(event, SparesChanged) for event in answer)
+        assert others == alone + sent + recalled
         names = {action.name for action in started}
         self.check_preemptions(answer, [name for name in before.queue if name not in names])
         self.record(answer)
