@@ -183,7 +183,9 @@ class Reservation:
     `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
     may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
     because the job's constraints leave it no other place. `among`: the hosts that `extra`
-    counts, None for all: those that windows close to it then count for nothing.
+    counts, None for all: those that windows close to it then count for nothing. `draws_on`:
+    tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so that
+    these promises or what may be borrowed still cover it.
     """
 
     name: str
@@ -193,6 +195,8 @@ class Reservation:
     lendable: int | None = None
     kept: HostSet = 0
     among: HostSet | None = None
+    draws_on: tuple[str, ...] = ()
+    own: int = 0
 
 
 @dataclass(frozen=True, slots=True)

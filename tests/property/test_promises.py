@@ -121,6 +121,19 @@ def test_so_it_is_where_others_are_guaranteed_hosts(
             promised[reservation.name] = reservation.start_ns
 
 
+def test_a_tenant_does_not_use_up_what_its_first_job_counts_on() -> None:
+    """j3 counts on the second of two hosts that are promised to its tenant; j4, of the same
+    tenant, would outlast that start and hold it."""
+    jobs = [(0, 1, 1, 1, 1), (0, 1, 2, 1, 1), (0, 3, 2, 1, 2), (0, 2, 1, 1, 1), (0, 1, 2, 1, 1)]
+    starts = {
+        action.name: now_s
+        for now_s, _, plan in lived(jobs, Limits(policy=Policy.EASY), GUARANTEES)
+        for action in plan.actions
+        if isinstance(action, Start)
+    }
+    assert starts == {"j0": 0, "j1": 0, "j2": 0, "j3": 1, "j4": 1}
+
+
 @settings(max_examples=60, deadline=None)
 @given(jobs=JOBS)
 def test_a_reservation_names_hosts_that_will_do(

@@ -163,12 +163,19 @@ def room_beside(
     """Hosts that `job` may take without delaying `first`."""
     if end_ns <= first.start_ns:
         return 1 << 40
+    if job.needed > first.own and draws_alike(first, job, quotas):
+        return 0
     if first.lendable is None:
         if first.among is None:
             return first.extra
         return first.extra + uncounted(first, allowed.reach).bit_count()
     # What a promise covers was never the first one's to borrow.
     return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
+
+
+def draws_alike(first: Reservation, job: Job, quotas: Quotas) -> bool:
+    """Whether promises cover `job` that `first` counts on."""
+    return any(name in first.draws_on for name in quotas.path(job.tenant))
 
 
 def uncounted(first: Reservation, hosts: HostSet) -> HostSet:
@@ -183,7 +190,9 @@ def charged(
     if end_ns <= first.start_ns:
         return first
     lendable, count = first.lendable, hosts.bit_count()
+    uncovered = quotas.uncovered(job, count)
+    own = first.own - (count if draws_alike(first, job, quotas) else uncovered)
     if lendable is not None:
-        lendable -= quotas.uncovered(job, count)
+        lendable -= uncovered
     count -= uncounted(first, hosts).bit_count()
-    return replace(first, extra=first.extra - count, lendable=lendable)
+    return replace(first, extra=first.extra - count, lendable=lendable, own=own)

@@ -194,7 +194,18 @@ class Outlook:
             then.bit_count() - book.promised - borrowed if borrowed else None,
             kept,
             reach if self.calendar and not kept else None,
+            *self._own(job, then, book),
         )
+
+    def _own(self, job: Job, then: HostSet, book: Book) -> tuple[tuple[str, ...], int]:
+        """Tenants whose promises cover `job`, and how many hosts more they, or what may be
+        borrowed then, cover beside it."""
+        if self._quotas.is_open or job.is_preemptible:
+            return (), 0
+        covered = book.covered(job.tenant, job.needed)
+        more = book.covered(job.tenant, self._fabric.host_count) - covered
+        borrowable = then.bit_count() - book.promised - (job.needed - covered)
+        return self._quotas.path(job.tenant), more + max(0, borrowable)
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
         """Of the hosts that `Company.room` leaves, those to reserve."""
