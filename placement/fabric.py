@@ -114,7 +114,7 @@ class Fabric:
         return tuple([by_name[name] for name in names])
 
     def names(self, hosts: Sequence[int]) -> tuple[str, ...]:
-        return tuple([self.hosts[i] for i in hosts])
+        return tuple(map(self.hosts.__getitem__, hosts))
 
     def domain(self, host: int, tier: int = 0) -> str:
         """The domain that holds `host` on `tier`; the host itself below the last one."""

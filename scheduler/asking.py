@@ -106,7 +106,7 @@ def described(
 
 def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
     index = state.loaded_fabric.index_by_name[name]
-    held = listing.holders(state).get(index, listing.HeldHost(index, None, None))
+    held = listing.held(state, index)
     return convert.host_to_proto(state, index, held.holder, held.block, now_ns)
 
 

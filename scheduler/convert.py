@@ -263,6 +263,7 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
     message = placement_to_proto(fabric, held, with_hosts=with_hosts)
     if with_hosts:
         message.lent.extend(fabric.names(job.lent))
+    if with_hosts and job.copies:
         names = fabric.names(job.hosts)
         for blocks in job.copies:
             message.copies.add(hosts=[names[block] for block in blocks])

@@ -237,6 +237,13 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
     return Page(tuple(items[at] for at in page.items), page.next_token)
 
 
+def held(state: State, index: int) -> HeldHost:
+    """One host with what it carries."""
+    holder = state.holder(index)
+    is_block = holder is not None and index in holder.hosts
+    return HeldHost(index, holder, holder.hosts.index(index) if holder and is_block else None)
+
+
 def _page(
     kind: str,
     query: Query,

@@ -16,12 +16,16 @@ import argparse
 import asyncio
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import grpc
 
 from placement.fabric import preset
 from placement.place import place
@@ -35,13 +39,17 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Swap
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenancy.tenants import OPEN, Preemption
+from scheduler.v1 import service_pb2 as pb
+from scheduler.v1 import service_pb2_grpc
 from tests.build import admitted, fail, llama3, loaded, run, submit
+from tests.e2e.processes import MUSTER
 
-OTHERS, FAILURES = 200, 200
+OTHERS, FAILURES, REPORTS = 200, 200, 200
 ONE_MS, RPC_MS, MANY_MS = 5.0, 25.0, 500.0
 # What is done is saved at once, for here hosts fail far too often for anything else.
 SAVING = Preemption(costs=Costs(checkpoint_s=0, restart_s=0))
 IN_ZONE = replace(OPEN, spares=SparePolicy(in_zone=True), preemption=SAVING)
+TENANTS = "spares: {in_zone: true}\npreemption: {checkpoint_s: 0, restart_s: 0}\n"
 HOUR_NS = 3_600 * SECOND_NS
 
 
@@ -166,36 +174,50 @@ def in_process() -> tuple[list[Row], float]:
     ], replaced_ms(state)
 
 
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[service_pb2_grpc.SchedulerServiceAsyncStub]:
+    """A `muster serve` in a process of its own, as its operators run it."""
+    (folder / "tenants.yaml").write_text(TENANTS)
+    command = [MUSTER, "serve", "--fabric", "roce-24k", "--listen", "127.0.0.1:0"]
+    command += ["--store", f"sqlite:///{folder / 'muster.db'}"]
+    command += ["--tenants", str(folder / "tenants.yaml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        words = process.stdout.readline().replace(",", "").split()
+        async with grpc.aio.insecure_channel(words[words.index("on") + 1]) as channel:
+            yield service_pb2_grpc.SchedulerServiceStub(channel)
+        process.terminate()
+
+
 async def with_server(folder: Path) -> Row:
     """From the report to the durable swap, as told by a watch on the job."""
-    from scheduler.v1 import service_pb2 as pb
-    from tests.serving import serving
-
-    settings = {"fabric_spec": preset("roce-24k").spec, "clock": time.time_ns, "tenants": IN_ZONE}
-    async with serving(folder, **settings) as served:
-        stub = served.stub
-        await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(big())))
-        await served.until("big", 2)
-        for command in others():
-            await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(command.spec)))
-        await asyncio.sleep(5)
-        job = await served.get("big")
+    async with serving(folder) as stub:
+        for spec in (big(), *(command.spec for command in others())):
+            await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(spec)))
+        while (await stub.ListJobs(pb.ListJobsRequest(filter="state=QUEUED"))).jobs:
+            await asyncio.sleep(0.2)
         rng, spent = random.Random(5), []
-        for _ in range(40):
+        for _ in range(REPORTS):
+            job = (await stub.GetJob(pb.GetJobRequest(name="big"))).job
             host = rng.choice(list(job.placement.hosts))
-            watch = stub.WatchJobs(pb.WatchJobsRequest(name="big"))
-            await watch.initial_metadata()
-            begin = time.perf_counter()
-            await stub.ReportHost(pb.ReportHostRequest(name=host, signal="gpu-lost"))
-            async for change in watch:
-                if change.change == pb.JOB_CHANGE_SWAPPED:
-                    spent.append((time.perf_counter() - begin) * 1e3)
-                    job = change.job
-                    break
-            watch.cancel()
+            spent.append(await _reported_ms(stub, host))
             await stub.ReportHost(pb.ReportHostRequest(name=host, signal="repaired"))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.2)
         return row("one host fails, from call to durable swap", RPC_MS, spent, 1, {})
+
+
+async def _reported_ms(stub: service_pb2_grpc.SchedulerServiceAsyncStub, host: str) -> float:
+    """Until a watch has heard of the swap."""
+    watch = stub.WatchJobs(pb.WatchJobsRequest(name="big"))
+    await watch.initial_metadata()
+    begin = time.perf_counter()
+    await stub.ReportHost(pb.ReportHostRequest(name=host, signal="gpu-lost"))
+    async for change in watch:
+        if change.change == pb.JOB_CHANGE_SWAPPED:
+            break
+    took_ms = (time.perf_counter() - begin) * 1e3
+    watch.cancel()
+    return took_ms
 
 
 def table(rows: Sequence[Row], again_ms: float) -> str:
