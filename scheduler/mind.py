@@ -12,11 +12,12 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from multiprocessing import Pipe
 from time import perf_counter
+from typing import Any
 
 from scheduler import codec, snapshot
 from scheduler.core import Limits, Plan, State
@@ -63,11 +64,15 @@ class Mind:
         if self._other is not None:
             self._other.forget()
 
-    async def decide(self, state: State, now_ns: int) -> Plan:
-        """What `here` answers, wherever it is found. `state`: after all that was followed."""
-        # Taken here and now: what is followed from now on leads to a later state.
+    def decide(self, state: State, now_ns: int) -> Coroutine[Any, Any, Plan]:
+        """What `here` answers, wherever it is found. `state`: after all that was followed until
+        this call, whenever its answer is awaited."""
         other = self._other if self._other is not None and self._other.is_up() else None
-        events = other.take() if other else None
+        return self._answer(other, state, now_ns, other.take() if other else None)
+
+    async def _answer(
+        self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
+    ) -> Plan:
         inside, loop = copy_context().run, asyncio.get_running_loop()
         began = perf_counter()
         plan = await loop.run_in_executor(

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from scheduler.access.caller import actor
 from scheduler.core import Limits, Plan, Rejected, State, admit, decide
-from scheduler.core.commands import Command
+from scheduler.core.commands import Command, MoveHost, ReportHost
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
 from scheduler.deciding import Deciding
@@ -33,7 +33,7 @@ from scheduler.recovery import Recovered
 from scheduler.store import NotWritten, Store
 
 BATCH = 256  # entries of one append at most
-_GATHER_S = 0.004  # how long an append waits at most for those who are about to arrive
+_GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
 _MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
@@ -76,6 +76,7 @@ class Writer:
         self._is_stopping = False
         self.leader = ""
         self._gathered = 0  # entries of the last batch
+        self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._mind = Mind(self._plan, limits, self.instruments.solved, long_decision_s)
         self._deciding = Deciding(
@@ -125,6 +126,7 @@ class Writer:
         Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
+        self._is_urgent |= isinstance(command, ReportHost | MoveHost)
         answer, after = await self._enter(
             Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
         )
@@ -248,21 +250,25 @@ class Writer:
             raise NotLeading(self.leader)
         answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
         mark = self.instruments.mark()
+        self._is_urgent |= stage is Stage.COMMIT
         self._queue.append(Entry(stage, check, answer, actor(), mark))
         self._arrived.set()
         return await answer
 
     async def _gather(self) -> None:
         """Let those come along who are about to arrive: each round of the loop brings some
-        while many ask, and nobody when one does."""
+        while many ask, and nobody when one does. What concerns hosts or gangs does not wait."""
         loop, seen = asyncio.get_running_loop(), 0
         until_s = loop.time() + _GATHER_S
         while seen < len(self._queue) < BATCH and loop.time() < until_s:
+            if self._is_urgent:
+                return
             seen = len(self._queue)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
     def _batch(self, most: int = BATCH) -> list[Entry]:
+        self._is_urgent = False
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
     async def _write(self, batch: list[Entry]) -> None:

@@ -184,9 +184,11 @@ async def serving(folder: Path) -> AsyncIterator[service_pb2_grpc.SchedulerServi
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         words = process.stdout.readline().replace(",", "").split()
-        async with grpc.aio.insecure_channel(words[words.index("on") + 1]) as channel:
-            yield service_pb2_grpc.SchedulerServiceStub(channel)
-        process.terminate()
+        try:
+            async with grpc.aio.insecure_channel(words[words.index("on") + 1]) as channel:
+                yield service_pb2_grpc.SchedulerServiceStub(channel)
+        finally:
+            process.terminate()
 
 
 async def with_server(folder: Path) -> Row:

@@ -63,8 +63,10 @@ def echoing() -> Iterator[str]:
     command = [sys.executable, "-m", "tests.bench.echo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
 
 
 @dataclass
@@ -94,8 +96,10 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         words = process.stdout.readline().replace(",", "").split()
-        yield Server(process, words[words.index("on") + 1])
-        process.terminate()
+        try:
+            yield Server(process, words[words.index("on") + 1])
+        finally:
+            process.terminate()
 
 
 def submits(seconds: float) -> dict[str, object]:

@@ -85,6 +85,16 @@ async def test_a_process_that_dies_costs_no_decision(
     assert here.count == 2
 
 
+async def test_what_happens_before_the_answer_is_awaited_is_for_the_next_one(mind: Mind) -> None:
+    state = loaded(fabric())
+    await mind.decide(state, 5)
+    answer = mind.decide(state, 5)
+    mind.follow(events := _events(2))
+    assert await answer == decide(state, 5, LIMITS)
+    later = replay(events, state)
+    assert await mind.decide(later, 5) == decide(later, 5, LIMITS)
+
+
 async def test_a_process_that_lost_count_says_so_and_begins_again(mind: Mind) -> None:
     state = loaded(fabric())
     assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
