@@ -49,7 +49,7 @@ def host_violations(
     wrong = []
     if len(set(everyone)) != len(everyone):
         wrong.append("a host is named twice")
-    if any(not 0 <= host < fabric.host_count for host in everyone):
+    if min(everyone) < 0 or max(everyone) >= fabric.host_count:
         return [*wrong, "a host is not of this fabric"]
     taken = hostset.of(everyone) & ~free
     if taken:

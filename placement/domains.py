@@ -25,6 +25,8 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
     """
     if not fabric.tiers:
         return [(free, 0)]
+    if all(len(tier.domains) == 1 for tier in fabric.tiers):
+        return [(free, len(fabric.tiers))] if len(free) >= gang else []
     counts = [
         np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)) for tier in fabric.tiers
     ]

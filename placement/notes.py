@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from placement.fabric import Fabric
 from placement.holding import Holding
@@ -12,10 +13,11 @@ from placement.traffic import axis_traffic
 from placement.training import AS_LLAMA3
 
 
-def request_notes(fabric: Fabric, request: Request) -> list[str]:
+@lru_cache(maxsize=4096)
+def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     """About the job itself: silent axes, memory that would not do, keys without effect."""
     found = (memory_note(request), _idle_training(request))
-    return [*_silent_axes(fabric, request), *(note for note in found if note)]
+    return (*_silent_axes(fabric, request), *(note for note in found if note))
 
 
 def _idle_training(request: Request) -> str | None:

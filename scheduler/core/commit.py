@@ -84,6 +84,7 @@ def commit(
     free, quotas, company = state.free | borrowed, Quotas(state), Company(state)
     calendar = Calendar(state)
     for action in plan.actions:
+        more = taken(action)
         if isinstance(action, Tidy):
             state, applied = replay(events[applied:], state), len(events)
         if touches_loans(state, action):
@@ -103,8 +104,8 @@ def commit(
         free_then, quotas_then = free | freed(gone), without(quotas, gone) if gone else quotas
         company_then = alone(company, gone) if gone else company
         outcome = (
-            _unwanted(state, action, company_then, now_ns)
-            or _untimely(state, action, calendar, now_ns)
+            _unwanted(state, action, more, company_then, now_ns)
+            or _untimely(state, action, more, calendar, now_ns)
             or _check(state, action, free_then, quotas_then, now_ns)
         )
         if isinstance(outcome, str):
@@ -113,13 +114,13 @@ def commit(
         if isinstance(action, Start | Swap):
             events += [made_room(state, v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events += outcome if isinstance(outcome, tuple) else (outcome,)
-        free, quotas, company = free_then & ~taken(action), quotas_then, company_then
+        free, quotas, company = free_then & ~more, quotas_then, company_then
         if isinstance(action, Swap | Resize | Tidy | Refill) or any(v.smaller for v in gone):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
         elif isinstance(action, Start):
-            quotas.took(state.jobs[action.name], taken(action))
-            company.took(state.jobs[action.name], taken(action))
+            quotas.took(state.jobs[action.name], more)
+            company.took(state.jobs[action.name], more)
     if reasons and not events:
         return Conflict(tuple(reasons))
     return tuple(events)
@@ -176,9 +177,9 @@ def _check(
     assert_never(action)
 
 
-def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> str:
-    """Which window the action would reach into, or does not give way to any more; empty when
-    none is in the way."""
+def _untimely(state: State, action: Action, more: HostSet, calendar: Calendar, now_ns: int) -> str:
+    """Which window the action would reach into with `more` hosts, or does not give way to
+    any more; empty when none is in the way."""
     if (
         not isinstance(action, Start | Swap | Resize | Requeue | Refill)
         or action.name not in state.jobs
@@ -188,7 +189,6 @@ def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> 
     if isinstance(action, Requeue):
         is_due = job.state is JobState.INTERRUPTED or job.held & calendar.leaving(job)[1]
         return "" if is_due else f"job {job.name} is no longer interrupted"
-    more = taken(action)
     if isinstance(action, Resize):
         more &= ~job.held
     closed, why = calendar.in_the_way(job, more, now_ns, max(action.end_ns, now_ns + 1))
@@ -198,16 +198,16 @@ def _untimely(state: State, action: Action, calendar: Calendar, now_ns: int) -> 
     return f"job {job.name}: host {host} {why} meanwhile"
 
 
-def _unwanted(state: State, action: Action, company: Company, now_ns: int) -> str:
-    """Which hosts lie beside jobs that they must not lie beside, or stopped this job of
+def _unwanted(state: State, action: Action, more: HostSet, company: Company, now_ns: int) -> str:
+    """Which of `more` hosts lie beside jobs that they must not lie beside, or stopped this job of
     late; empty when none does."""
     if not isinstance(action, Start | Swap | Resize | Refill) or action.name not in state.jobs:
         return ""
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
-    if shut := taken(action) & avoided(job, state.tenants.restarts, now_ns):
+    if shut := more & avoided(job, state.tenants.restarts, now_ns):
         return f"job {job.name}: host {fabric.hosts[hostset.members(shut)[0]]} stopped it of late"
-    closed = taken(action) & company.closed(job.name, job.spec.neighbours)
+    closed = more & company.closed(job.name, job.spec.neighbours)
     if not closed:
         return ""
     host = fabric.hosts[hostset.members(closed)[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from placement import hostset
 from placement.copies import Holders
@@ -145,9 +145,9 @@ class Job:
     def name(self) -> str:
         return self.spec.name
 
-    @property
+    @cached_property
     def held(self) -> HostSet:
-        return _set_of(self.hosts, self.spares)
+        return hostset.of(self.hosts + self.spares)
 
     @property
     def is_on_loan(self) -> bool:
@@ -158,8 +158,3 @@ class Job:
     def order(self) -> tuple[int, int]:
         """Sort key of the queue: priority, then arrival."""
         return (-self.priority, self.sequence)
-
-
-@lru_cache(maxsize=4_096)  # decisions ask again and again for the hosts of the same gangs
-def _set_of(hosts: tuple[int, ...], spares: tuple[int, ...]) -> HostSet:
-    return hostset.of(hosts + spares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from placement import hostset
 from placement.fabric import Fabric
@@ -98,7 +99,7 @@ class State:
             raise RuntimeError("no fabric loaded")
         return self.fabric
 
-    @property
+    @cached_property
     def free(self) -> HostSet:
         """Hosts in service that nobody holds, nor has lent."""
         everything = hostset.full(self.loaded_fabric.host_count)

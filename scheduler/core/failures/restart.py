@@ -29,8 +29,10 @@ FEW = 8  # hosts that are looked for one by one
 
 def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
-    calendar = Calendar(state)
     hit = state.unhealthy & state.held
+    if not hit and not state.stopped and not state.windows:
+        return ()
+    calendar = Calendar(state)
     if not hit and not state.stopped and not calendar.cleared() & state.held:
         return ()
     moved = [
