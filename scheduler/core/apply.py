@@ -94,10 +94,13 @@ def apply(state: State, event: Event) -> State:
             after_event = booked(state, event)
         case _:
             assert_never(event)
-    after_event = accounted(state, event, after_event)
-    requests = remembered(state.requests, event)
-    seen_ns = max(state.seen_ns, event.time_ns)
-    return remade(after_event, version=state.version + 1, requests=requests, seen_ns=seen_ns)
+    return remade(
+        after_event,
+        version=state.version + 1,
+        requests=remembered(state.requests, event),
+        seen_ns=max(state.seen_ns, event.time_ns),
+        **accounted(state, event, after_event),
+    )
 
 
 def _loaded(state: State, event: FabricLoaded) -> State:
@@ -179,7 +182,8 @@ def _started(state: State, event: JobStarted) -> State:
         stop_ns=None,
     )
     return remade(
-        begun(_unreserved(state, job.name), running.hosts, event.time_ns),
+        _unreserved(state, job.name),
+        records=begun(state.records, running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from placement import hostset
 from scheduler.core.events import (
     Event,
@@ -21,23 +23,24 @@ from scheduler.core.remade import remade
 from scheduler.core.state import State
 
 
-def accounted(before: State, event: Event, after: State) -> State:
-    """`after` with the account of the job that `event` changed. Cost: some 15 us."""
+def accounted(before: State, event: Event, after: State) -> dict[str, Any]:
+    """The fields of `after` in which the account of the job that `event` changed stands, with
+    that account. Cost: some 10 us."""
     job = _subject(before, event)
     if job is None:
-        return after
+        return {}
     costs = before.tenants.preemption.costs
     if isinstance(event, JobEnded):
         over = after.ended[job.uid]
         over = remade(over, goodput=counted(job, over, event.time_ns, costs))
         ended = with_entry(after.ended, job.uid, over)
-        return remade(after, ended=ended, spent=after.spent + over.goodput.hosts)
+        return {"ended": ended, "spent": after.spent + over.goodput.hosts}
     now = after.jobs[job.name]
     if now is job:
-        return after
+        return {}
     account = counted(job, now, event.time_ns, costs, is_restored=_is_restored(event))
     now = remade(now, goodput=account)
-    return remade(after, jobs=with_entry(after.jobs, job.name, now))
+    return {"jobs": with_entry(after.jobs, job.name, now)}
 
 
 def _is_restored(event: Event) -> bool:

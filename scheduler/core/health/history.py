@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from scheduler.core.events import HostMoved, HostSignalled
@@ -78,10 +79,12 @@ def with_record(state: State, index: int, record: Record) -> State:
     return remade(state, records=with_entry(state.records, index, record))
 
 
-def begun(state: State, hosts: tuple[int, ...], time_ns: int) -> State:
-    """A gang begins on `hosts`; those of one host alone are counted."""
+def begun(
+    records: Mapping[int, Record], hosts: tuple[int, ...], time_ns: int
+) -> Mapping[int, Record]:
+    """The records once a gang begins on `hosts`; those of one host alone are counted."""
     if len(hosts) != 1:
-        return state
+        return records
     (index,) = hosts
-    record = state.records.get(index) or Record(since_ns=time_ns)
-    return with_record(state, index, record.counted(Tally.START, time_ns))
+    record = records.get(index) or Record(since_ns=time_ns)
+    return with_entry(records, index, record.counted(Tally.START, time_ns))
