@@ -149,6 +149,18 @@ class Job:
     def held(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
+    @cached_property
+    def limit_ns(self) -> int | None:
+        """How long it runs at most at its present size, where its owner says that."""
+        stated_s = self.spec.time_limit_s
+        return None if stated_s is None else self.lasting(stated_s)
+
+    def lasting(self, limit_s: int) -> int:
+        """What a limit means at the present size, in ns. It is meant for all the replicas that
+        an elastic job asks for: with fewer the same work takes longer, in proportion."""
+        limit_ns = limit_s * SECOND_NS
+        return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
+
     @property
     def is_on_loan(self) -> bool:
         """Whether it has grown onto hosts that nobody waited for then."""

@@ -47,11 +47,9 @@ class Limits:
 
 
 def time_limit_ns(job: Job, limits: Limits) -> int:
-    """The job's own limit, or the assumed one. It is meant for all the replicas that an
-    elastic job asks for: with fewer the same work takes longer, in proportion."""
-    stated = job.spec.time_limit_s
-    limit_ns = (limits.assumed_limit_s if stated is None else stated) * SECOND_NS
-    return limit_ns * job.spec.request.parallelism.dp // job.dp if job.sizes else limit_ns
+    """The job's own limit, or the assumed one."""
+    stated_ns = job.limit_ns
+    return job.lasting(limits.assumed_limit_s) if stated_ns is None else stated_ns
 
 
 def expected_end_ns(job: Job, now_ns: int, limits: Limits) -> int:

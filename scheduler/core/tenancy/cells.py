@@ -96,6 +96,8 @@ def _nearest(masks: tuple[HostSet, ...], own: HostSet, free: HostSet, size: int)
 
 def highest(hosts: HostSet, count: int) -> HostSet:
     """The `count` members of largest number; all when there are no more."""
+    if hosts.bit_count() <= count:
+        return hosts
     shifts = range(hosts.bit_length() + 1)
     shift = bisect_left(shifts, -count, key=lambda by: -(hosts >> by).bit_count())
     return hosts >> shift << shift
