@@ -25,6 +25,7 @@ from scheduler import listing
 from scheduler.changes import Change, ChangeKind
 from scheduler.core import HostState, Job, JobSpec, JobState, State
 from scheduler.core.etag import host_etag, job_etag
+from scheduler.core.failures.prospect import Prospect
 from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.goodput import PARTS, Goodput
 from scheduler.core.tenancy.standing import Standing
@@ -221,6 +222,10 @@ def job_to_proto(
         legal_dp=job.sizes,
         ladder=[_step(s) for s in job.ladder if with_hosts or s.is_taken],
     )
+
+
+def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
+    return spares_pb2.RestartOutlook(host=found.host, ladder=map(_step, found.ladder))
 
 
 def _step(step: Step) -> spares_pb2.RestartStep:

@@ -31,6 +31,7 @@ from scheduler.core.commands import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.core.failures.prospect import prospect
 from scheduler.core.goodput import shown
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.tenancy.standing import standings
@@ -174,6 +175,11 @@ class SchedulerServicer(
             job = job_of(state, request.name)
             reason = await asyncio.to_thread(self._reason, writer, state, job.name)
             answer = advice.explained(reason, job, state.version)
+            ahead = await asyncio.to_thread(
+                prospect, state, job.name, writer.now_ns(), writer.limits
+            )
+            if ahead is not None:
+                answer.restart.CopyFrom(convert.restart_outlook(ahead))
             if request.suppose:
                 found = await asyncio.to_thread(supposed, writer, state, request)
                 answer.what_if.CopyFrom(found)

@@ -32,8 +32,8 @@ class SpareCalls:
         self, request: service_pb2.ListSparesRequest, context: Context
     ) -> service_pb2.ListSparesResponse:
         async with refusals(context):
-            state = self._writer.state
-            found = await asyncio.to_thread(spares_outlook, state)
+            state, now_ns = self._writer.state, self._writer.now_ns()
+            found = await asyncio.to_thread(spares_outlook, state, now_ns, self._writer.limits)
             zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
             return _answer(state, found, zones, own_jobs(state))
 

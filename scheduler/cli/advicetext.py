@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler.cli.ladder import ladder_text
 from scheduler.cli.messages import job_state, placement_rows, plain, time_text
 from scheduler.cli.text import bytes_text, columns, counted
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
@@ -23,6 +24,9 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
         parts.append(_what_if_text(answer.what_if))
     else:
         parts += _tables(answer.reason)
+        if answer.HasField("restart"):
+            ladder = ladder_text(answer.restart.ladder)
+            parts.append(f"if {answer.restart.host} failed now\n{ladder}")
     return "\n\n".join(parts)
 
 

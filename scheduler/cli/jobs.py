@@ -142,7 +142,8 @@ def explain(
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Say why a job waits, what stands in its way, and when it starts."""
+    """Say why a job waits, what stands in its way, and when it starts; of a job that runs,
+    what would be done if a host of it failed now, and what each way would cost."""
     from scheduler.cli.advicetext import explain_text
 
     with connected(address) as client:

@@ -23,7 +23,7 @@ def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) ->
 
     Jobs with `spares: auto` share what they hold in a zone: as many of its hosts may be out
     at once before a gang leaves the zone or waits. SAVED: GPU-hours a year that one spare
-    more would save where nothing else is free.
+    more would save, beside what is free or can be had elsewhere as things are now.
     """
     with connected(address) as client:
         answer = client.list_spares()

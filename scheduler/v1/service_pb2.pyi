@@ -530,6 +530,7 @@ class ExplainJobResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     WHAT_IF_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
@@ -545,6 +546,10 @@ class ExplainJobResponse(_message.Message):
     def what_if(self) -> _advice_pb2.WhatIf:
         """What would become of it. Set when the request supposes something."""
 
+    @_builtins.property
+    def restart(self) -> _spares_pb2.RestartOutlook:
+        """What would happen if a host of it failed. Set for a job that runs."""
+
     def __init__(
         self,
         *,
@@ -552,11 +557,12 @@ class ExplainJobResponse(_message.Message):
         state: _job_pb2.JobState.ValueType = ...,
         reason: _advice_pb2.Reason | None = ...,
         what_if: _advice_pb2.WhatIf | None = ...,
+        restart: _spares_pb2.RestartOutlook | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "what_if", b"what_if"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "restart", b"restart", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,7 +110,9 @@ class ZoneSpares(_message.Message):
     short_share_next: _builtins.float
     """The same with one spare more."""
     saved_gpu_hours_per_year: _builtins.float
-    """GPU-hours a year that one spare more would save where nothing else is free."""
+    """GPU-hours a year that one spare more would save, as things are now: what is free elsewhere
+    is counted.
+    """
     lent: _builtins.int
     """Spares of jobs, shared or not, that are lent to preemptible jobs at the moment."""
     @_builtins.property
@@ -228,3 +230,31 @@ class RestartStep(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__slower) -> _WhichOneofReturnType__slower | None: ...
 
 Global___RestartStep: _TypeAlias = RestartStep  # noqa: Y015
+
+@_typing.final
+class RestartOutlook(_message.Message):
+    """What would happen now if a host of a running gang failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    LADDER_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """The host that is supposed to fail: in the zone of the gang in which least stands by."""
+    @_builtins.property
+    def ladder(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestartStep]:
+        """Every way back to work, the one that would be taken marked."""
+
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        ladder: _abc.Iterable[Global___RestartStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "ladder", b"ladder"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartOutlook: _TypeAlias = RestartOutlook  # noqa: Y015

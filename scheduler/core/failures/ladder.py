@@ -89,10 +89,18 @@ class Climb:
             weighed.append((step, way))
             if way is not None and self._is_settled(step):
                 break  # what is lent was lent on that condition; else no rung can cost less
-        can = [i for i, (_, way) in enumerate(weighed) if way is not None]
-        best = min(can, key=lambda i: (weighed[i][0].gpu_s or 0, i))
-        ladder = tuple(replace(step, is_taken=i == best) for i, (step, _) in enumerate(weighed))
+        best, ladder = self._marked(weighed)
         return self._wider(self._told(weighed[best][1], ladder))
+
+    def weighed(self) -> Ladder:
+        """Every rung, whatever the first ones cost; the one that would be taken is marked."""
+        return self._marked(list(self._rungs()))[1]
+
+    def _marked(self, weighed: Sequence[tuple[Step, Way | None]]) -> tuple[int, Ladder]:
+        can = [i for i, (_, way) in enumerate(weighed) if way is not None]
+        settled = [i for i in can if self._is_settled(weighed[i][0])]
+        best = min(settled or can, key=lambda i: (0 if settled else weighed[i][0].gpu_s or 0, i))
+        return best, tuple(replace(s, is_taken=i == best) for i, (s, _) in enumerate(weighed))
 
     def _is_settled(self, step: Step) -> bool:
         """Whether no rung further up is looked at."""

@@ -45,6 +45,11 @@ def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     return tuple(_Desk(state, now_ns, limits, calendar, moved).actions())
 
 
+def climb(state: State, job: Job, now_ns: int, limits: Limits, held_back: HostSet = 0) -> Climb:
+    """The ladder of a gang that has lost hosts, if it may not use those `held_back`."""
+    return _Desk(state, now_ns, limits, Calendar(state), [job]).climb(job, held_back)
+
+
 class _Desk:
     """Gangs pass here one after the other; what one takes the next does not find."""
 
@@ -101,9 +106,7 @@ class _Desk:
         if has_just_saved(state, job, now_ns):
             leaving |= hostset.of(job.hosts[b] for b in _blocks_on(state, job, HostState.RETIRING))
         rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
-        barred = self._calendar.closed(job, now_ns, end_ns)
-        barred |= self._company.closed(job.name, job.spec.neighbours)
-        barred |= avoided(job, terms, now_ns)
+        barred = self._barred(job, end_ns)
         loss = self._loss(job, tuple(sorted(away)), barred)
         if rest - away and (whole := self._tidy(job, sorted(away | rest), loss, end_ns)):
             return whole
@@ -118,6 +121,17 @@ class _Desk:
         if is_stopped:  # its hosts were repaired, long enough ago
             return Swap(job.name, (), job.cuts, end_ns=end_ns)
         return None
+
+    def _barred(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts that the gang may not use until then."""
+        barred = self._calendar.closed(job, self._now_ns, end_ns)
+        barred |= self._company.closed(job.name, job.spec.neighbours)
+        return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
+
+    def climb(self, job: Job, held_back: HostSet) -> Climb:
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        barred = self._barred(job, end_ns) | held_back
+        return self._climb(job, self._loss(job, tuple(_broken(self._state, job)), barred))
 
     def _climb(self, job: Job, loss: Loss) -> Climb:
         state, now_ns, limits = self._state, self._now_ns, self._limits

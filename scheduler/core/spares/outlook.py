@@ -1,17 +1,22 @@
 """What the spares of each zone are good for, and what one more would buy.
 
-A zone with k spares is short while more than k of its hosts are out. A failure then costs
-its gang, where nothing is free elsewhere, the wait for a repair: the first of k + 1 or more
-that are under way, 1/(k+1) of a repair on average. One spare more makes that rarer and
-shorter; GPU-hours saved are those of the gangs of the zone, each by the hosts it has there.
+A zone with k spares is short while more than k of its hosts are out. A failure then costs its
+gang what the ladder of restarts does without a spare: nothing where a host is free in the
+zone, longer steps where one is free elsewhere, the work of those that are sent away; at worst the
+wait for a repair, the first of k + 1 or more that are under way, 1/(k+1) of a repair on
+average. One spare more makes that rarer and the wait shorter. The price is that of the largest
+gang of the zone, as things are now; the others count by their GPUs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placement.hostset import HostSet
 from placement.spares import Sizing
-from scheduler.core.lifecycle import HostState
+from scheduler.core.failures.prospect import cost_s
+from scheduler.core.lifecycle import HostState, JobState
+from scheduler.core.policy import Limits
 from scheduler.core.spares.lending import debts
 from scheduler.core.spares.pools import Pools, rack_hosts
 from scheduler.core.state import State
@@ -57,16 +62,30 @@ class SparesOutlook:
     pooled: int
 
 
-def spares_outlook(state: State) -> SparesOutlook:
-    """Every outermost domain, in the order of the fabric. Cost: O(hosts held)."""
+def spares_outlook(state: State, now_ns: int, limits: Limits) -> SparesOutlook:
+    """Every outermost domain, in the order of the fabric. Cost: O(hosts held), and a restart
+    for each zone."""
     pools, fabric = Pools(state), state.loaded_fabric
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
-    zones = tuple(_zone(pools, at, name) for at, name in enumerate(names))
+    prices = [_price_s(pools, zone, now_ns, limits) for zone in pools.zones]
+    zones = tuple(_zone(pools, at, name, prices[at]) for at, name in enumerate(names))
     pooled = pools.pooled
     return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
 
 
-def _zone(pools: Pools, at: int, name: str) -> ZoneOutlook:
+def _price_s(pools: Pools, zone: HostSet, now_ns: int, limits: Limits) -> float | None:
+    """Seconds of all of its GPUs that a gang of the zone loses where no spare is held; None:
+    it waits for a repair."""
+    gangs = [j for j in pools.jobs if j.state is JobState.RUNNING and j.held & zone]
+    if not gangs:
+        return None
+    largest = max(gangs, key=lambda j: len(j.hosts))
+    found = cost_s(pools.state, largest, zone, now_ns, limits)
+    gpus = len(largest.hosts) * pools.state.loaded_fabric.gpus_per_host
+    return None if found is None else found / gpus
+
+
+def _zone(pools: Pools, at: int, name: str, price_s: float | None) -> ZoneOutlook:
     state, sizing, inside = pools.state, pools.sizing, pools.zones[at]
     hosts, held = pools.hosts[at], pools.held[at]
     short, short_next = sizing.short(hosts, held), sizing.short(hosts, held + 1)
@@ -92,7 +111,7 @@ def _zone(pools: Pools, at: int, name: str) -> ZoneOutlook:
         _whole_racks(pools, at),
         short,
         short_next,
-        _saved(pools, at, short, short_next),
+        _saved(pools, at, short, short_next, price_s),
     )
 
 
@@ -110,11 +129,13 @@ def _whole_racks(pools: Pools, at: int) -> int:
     return sum(count == size for count in by_rack.values())
 
 
-def _saved(pools: Pools, at: int, short: float, short_next: float) -> float:
+def _saved(pools: Pools, at: int, short: float, short_next: float, price_s: float | None) -> float:
     """GPU-hours a year that one spare more would save."""
     sizing, held, inside = pools.sizing, pools.held[at], pools.zones[at]
-    wait_h = sizing.repair_days * 24
-    lost_h = short * wait_h / (held + 1) - short_next * wait_h / (held + 2)
+    repair_h = sizing.repair_days * 24
+    most_h = repair_h if price_s is None else price_s / 3600
+    lost_h = short * min(most_h, repair_h / (held + 1))
+    lost_h -= short_next * min(most_h, repair_h / (held + 2))
     stopped = sum(  # GPUs that stand still, over the failures of a day
         len(job.hosts) * sum(inside >> host & 1 for host in job.hosts) for job in pools.jobs
     )

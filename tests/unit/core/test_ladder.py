@@ -10,6 +10,7 @@ from placement.request import AUTO
 from placement.spares import Sizing, size_spares, standby_pool
 from scheduler.core import JobState, Limits, State, decide
 from scheduler.core.commands import LoadTenants
+from scheduler.core.failures.prospect import prospect
 from scheduler.core.failures.rungs import Rung, taken
 from scheduler.core.failures.storm import avoided, retry_ns
 from scheduler.core.job import SECOND_NS
@@ -199,9 +200,42 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
 def test_what_a_zone_survives_and_what_one_more_buys() -> None:
     state = run(loaded(fabric(2, 4, 4)), often(0.02))
     state = schedule(run(state, submit("a", 8, spares=AUTO)))
-    zone, other = spares_outlook(state).zones
+    zone, other = spares_outlook(state, 0, Limits()).zones
     assert (zone.gang_hosts, zone.held, zone.holders) == (8, zone.wish, (("a", zone.wish),))
     assert zone.short <= 0.01
     assert zone.short_next < zone.short
-    assert zone.saved_gpu_hours > 0
+    assert zone.saved_gpu_hours == 0  # hosts stand free in the zone
     assert (other.gang_hosts, other.held, other.saved_gpu_hours) == (0, 0, 0)
+
+
+def test_what_would_happen_is_what_happens() -> None:
+    """The prospect marks the way that is taken once the host does fail, and changes nothing."""
+    fabric_ = fabric(zones=2, racks=2, hosts=2)
+    state = schedule(run(loaded(fabric_), submit("a", 4), submit("b", 2)))
+    before = prospect(state, "a", 0, Limits())
+    assert before is not None
+    step = taken(before.ladder)
+    assert step is not None
+    assert step.rung is Rung.AWAY
+    assert {s.rung for s in before.ladder} >= {Rung.ZONE, Rung.LENDER, Rung.RECALL, Rung.WAIT}
+    assert state.jobs["a"].state is JobState.RUNNING
+    after = schedule(run(state, fail(before.host)))
+    assert taken(after.jobs["a"].ladder) == step
+
+
+def test_a_gang_that_waits_has_no_prospect() -> None:
+    state = run(loaded(fabric(1, 1, 2)), submit("a", 2))
+    assert prospect(state, "a", 0, Limits()) is None
+    assert prospect(state, "nobody", 0, Limits()) is None
+
+
+def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
+    """With room in the zone the ladder costs nothing more; without any, a wait."""
+    state = run(loaded(fabric(1, 4, 2)), often(0.3))
+    state = schedule(run(state, submit("a", 4, spares=AUTO)))
+    assert state.free == 0
+    held = spares_outlook(state, 0, Limits()).zones[0]
+    roomy = run(loaded(fabric(1, 16, 2)), often(0.3))
+    roomy = schedule(run(roomy, submit("a", 4, spares=AUTO)))
+    assert roomy.free
+    assert spares_outlook(roomy, 0, Limits()).zones[0].saved_gpu_hours == 0 < held.saved_gpu_hours
