@@ -30,10 +30,11 @@ class Forms:
         self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
         self._costs = state.tenants.preemption.costs
 
-    def loan_ns(self, gang: Victim) -> int:
-        """When the gang may give back what it has grown: when it might grow as well."""
+    def loan(self, gang: Victim, within: HostSet) -> Victim | None:
+        """What the gang has grown, given back; it is ripe when it might grow as well."""
         at_ns = due_ns(gang.job, self._now_ns, self._limits, self._costs)
-        return max(gang.ripe_ns, at_ns)
+        ripe_ns = max(gang.ripe_ns, at_ns)
+        return self.least(replace(gang, least_dp=gang.job.start_dp, ripe_ns=ripe_ns), within)
 
     def least(self, gang: Victim, within: HostSet) -> Victim | None:
         """As small as it may be made, without the replicas that have most hosts `within`."""

@@ -19,7 +19,7 @@ of which nothing comes).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol
 
@@ -115,10 +115,8 @@ class Aim:
         for v in running:
             if may_be_sent(self._job, v, self._is_owed, self._quotas):
                 yield v
-            elif may_be_shrunk(self._job, v):
-                loan = replace(v, least_dp=v.job.start_dp, ripe_ns=self._forms.loan_ns(v))
-                if (form := self._forms.least(loan, self._everywhere)) is not None:
-                    yield form
+            elif may_be_shrunk(self._job, v) and (form := self._forms.loan(v, self._everywhere)):
+                yield form
 
     @property
     def _everywhere(self) -> HostSet:

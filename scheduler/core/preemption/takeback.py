@@ -26,6 +26,7 @@ from scheduler.core.preemption.victims import (
     freed,
     is_owed,
     may_be_sent,
+    may_be_shrunk,
 )
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
@@ -56,8 +57,8 @@ class Lent:
     ) -> Loan | None:
         """The gangs that make room for these blocks. `barred`: hosts that `job` may not use."""
         owed = is_owed(job, self._quotas, len(blocks))
-        may = [v for v in self._ripe if may_be_sent(job, v, owed, self._quotas)]
-        may = [v for v in may if v.hosts & ~barred]
+        forms = (self._form(job, v, owed, ~barred) for v in self._ripe)
+        may = [form for form in forms if form is not None and form.hosts & ~barred]
         may.sort(key=lambda v: (v.job.priority, v.cost_ns, v.name))
 
         def loan(gone: Sequence[Victim]) -> Loan | None:
@@ -69,6 +70,13 @@ class Lent:
         # the first of equals has the least loss
         found = min(alone, key=_outer) if alone else self._several(may, loan)
         return None if found is None else self._eased(found)
+
+    def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
+        """What `job` may have of this gang. One that stands still waits for no checkpoint."""
+        if may_be_sent(job, v, owed, self._quotas):
+            return v
+        everywhere = hostset.full(self._fabric.host_count)
+        return self._forms.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
 
     def _eased(self, found: Loan) -> Loan:
         """The victims keep what of theirs the gang does not swap in."""

@@ -291,6 +291,14 @@ class TestLoan:
         state = run(grown(), LoadTenants(off), submit("b", 3), now_ns=HOUR_NS // 2)
         assert not decide(state, self.DUE_NS, Limits()).actions
 
+    def test_to_a_gang_that_lost_a_host_at_once(self) -> None:
+        state = started(cluster(), submit("x", 3), submit("n", 1), submit("a", 8, min_dp=2))
+        state = schedule(run(state, end("x")), HOUR_NS // 2)
+        assert (job(state, "a").start_dp, job(state, "a").dp) == (4, 7)
+        then_ns = 45 * MINUTE_NS
+        after = schedule(run(state, fail(hosts_of(state, "n")[0]), now_ns=then_ns), then_ns)
+        assert (running(after), job(after, "a").dp) == ({"a", "n"}, 6)
+
     def test_it_is_told_beforehand(self) -> None:
         state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
         said = explain(state, "b", HOUR_NS // 2, Limits()).sentence
