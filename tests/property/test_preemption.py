@@ -305,7 +305,7 @@ class Machine(RuleBasedStateMachine):
         )
         hosts = self.state.free
         for job in lower:
-            hosts |= job.held & ~before.unhealthy
+            hosts |= job.held & ~(before.unhealthy | before.lent)  # what it borrowed goes home
         assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"
 
     @rule()

@@ -7,6 +7,7 @@ holds them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from placement import hostset
@@ -48,6 +49,11 @@ class Loans:
         if self._found is None:
             self._found = dict(lenders(self._state)) if self._may else {}
         return self._found
+
+    def left(self, names: Collection[str]) -> None:
+        """These gangs are sent away, or smaller: what they lent is theirs no more."""
+        if self._may:
+            self._found = {h: job for h, job in self._lenders.items() if job.name not in names}
 
     def may(self, job: Job, free: HostSet) -> bool:
         """Whether `job` may borrow, and there is enough beside what is free."""

@@ -321,6 +321,7 @@ class Desk:
             self._counted.add(job.name)
         self.sent[job.name] = found.victims
         self.preempting.left(found.victims)
+        self._loans.left({v.name for v in found.victims})
         self.free |= freed(found.victims)
         self._room = self.free.bit_count()
         placement = noted(found)

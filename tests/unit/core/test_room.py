@@ -329,6 +329,19 @@ def test_nobody_is_made_smaller_in_vain() -> None:
     assert not decide(state, LATER_NS, Limits()).actions
 
 
+def test_nobody_borrows_spares_of_a_gang_that_makes_room() -> None:
+    """One host of g, and its spare, are free once it is gone: b starts there, k waits."""
+    state = started(cluster(), submit("n", 6, priority=9))
+    state = started(state, submit("g", 1, priority_class="spot", spares=exactly(1)))
+    state = urgent(state, 1)
+    for name in "bk":
+        state = run(state, submit(name, 1, priority_class="spot"), now_ns=LATER_NS)
+    events = events_of(state)
+    plan = decide(state, LATER_NS, Limits())
+    assert [event.name for event in events if isinstance(event, JobStarted)] == ["u", "b"]
+    assert len(events) == len(plan.actions) + 1
+
+
 def test_preempted_and_shrunk_stand_before_the_start() -> None:
     state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
     kinds = [type(event) for event in events_of(urgent(state, 6))]
