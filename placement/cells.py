@@ -18,7 +18,9 @@ class ends, what the zone holds can change by the sum of these spreads before an
 and by all D/q blocks of the class at most. So a difference of d slots between neighbouring
 runs costs g w (d - 2), and at most D/q are possible at all. Within a stage it cuts the ring
 or chain of the axis inside it as well. Pipeline edges are left out: they do not join
-neighbouring runs.
+neighbouring runs. The last run of a replica and the first of the next one are neighbours
+like all others, and the last replica's, at the end of the job, is next to that of the first
+one: blocks end at both. So rows close into a ring (`closing`).
 
 With one cell a stage both are one; with more, the staggering bounds the stages as well,
 for the cells of two stages differ by no more than what lies between them adds up to.
@@ -44,13 +46,15 @@ FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 class Cells:
     """A view: a grid of cells, how many of its slots a host holds, and how many cells.
 
-    `odd`: how many zones at most hold slots of each row that are not whole lots.
+    `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
+    what a zone pays between the last row and the first; empty where they are not neighbours.
     """
 
     grid: BlockGrid
     lot: int
     cells_of_host: int
     odd: tuple[int, ...] = ()
+    closing: Slopes = ()
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -103,10 +107,14 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]
-    stages = Cells(_stages(grid, staggered), lot, lot)
+    stages = Cells(
+        _stages(grid, staggered), lot, lot, closing=_after_stage(staggered, grid.rows - 1)
+    )
     if staggered.stage == 1:
         return [stages]
-    return [stages, Cells(_runs(grid, staggered), lot // staggered.run, lot)]
+    around = _slopes(0, staggered.dear, FREE, staggered.reach)
+    runs = Cells(_runs(grid, staggered), lot // staggered.run, lot, closing=around)
+    return [stages, runs]
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
@@ -139,22 +147,21 @@ def _staggered(request: Request, cell: int, lot: int, grid: BlockGrid) -> _Stagg
 
 
 def _stages(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
-    """`grid` with what the runs between two stages add up to.
+    """`grid` with what the runs between two stages add up to."""
+    fine = _finer(grid, staggered.stage)
+    between = (_after_stage(staggered, s, fine.row_weight) for s in range(grid.rows - 1))
+    return replace(fine, slopes=tuple(between))
+
+
+def _after_stage(staggered: _Staggered, row: int, weight: int = 0) -> Slopes:
+    """What a zone pays after stage `row`, its `weight` for each slot included.
 
     Cell c of a stage and cell c of the next are `stage` cells apart; over all c, the end
     of a run is passed once for each pair that it lies between, at most `stage` times.
     """
     stage, run = staggered.stage, staggered.run
-    ends = [
-        sum(min(u, 2 * stage - u) for u in range(1, 2 * stage) if (s * stage + u) % run == 0)
-        for s in range(grid.rows - 1)
-    ]
-    fine = _finer(grid, stage)
-    slopes = tuple(
-        _slopes(fine.row_weight, staggered.dear, FREE * passed, passed * staggered.reach)
-        for passed in ends
-    )
-    return replace(fine, slopes=slopes)
+    passed = sum(min(u, 2 * stage - u) for u in range(1, 2 * stage) if (row * stage + u) % run == 0)
+    return _slopes(weight, staggered.dear, FREE * passed, passed * staggered.reach)
 
 
 def _runs(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:

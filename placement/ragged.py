@@ -45,6 +45,7 @@ FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
+MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
 
 
 def solve_ragged(
@@ -83,7 +84,7 @@ def _step(
     cost, bound = 2 * _bytes(request, gpus, layout), best.bound
     if cost > best.cost:
         layout, cost = best.layout[0], best.cost
-    for view in views:
+    for view in reversed(views):
         if bound < cost:
             bound = max(bound, _view_bound(view, capacities, layout, cost, limits.rounds))
     return ZoneStep(layout[None, :], cost, min(cost, bound))
@@ -188,11 +189,12 @@ def _orders(request: Request, gpus: int) -> list[Ints]:
     return orders[:MOST_ORDERS]
 
 
-def _by_sizes(view: Cells, capacities: Sequence[int]) -> int:
+def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED) -> int:
     """A doubled cut in bytes that no layout beats, from sizes alone."""
     room = [c * view.lot for c in capacities]
     everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
-    return view.in_bytes(SizeBound(view.grid).least_cut(everything, room, MOST_SIZED))
+    sizes = SizeBound(view.grid, view.lot, view.closing)
+    return view.in_bytes(sizes.least_cut(everything, room, entries))
 
 
 def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
@@ -223,7 +225,7 @@ def _view_bound(
     room = [c * lot for c in capacities]
     states = view.states(room)
     if states > MOST_STATES:
-        return 0
+        return _by_sizes(view, capacities, MOST_ONCE) if states > MOST_SIZED else 0
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]

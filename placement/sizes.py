@@ -5,6 +5,10 @@ A part of n blocks costs at least f(n), the cheapest pattern of n blocks on the 
 least sum of f: a dynamic program over domains. Where blocks come in near-boxes that is
 what the best packing reaches, and it takes a millisecond where the integer master over
 patterns takes a hundred.
+
+Where the last row lies next to the first, a part either holds something but not all of
+every row, or some row is *bare*: it costs less than the dearest. The walk over the rows
+may begin at that one, whose slots are known, and so is then what the last one pays to it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import numpy as np
 
 from placement.bounds import attainable
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import MUCH, BlockGrid, Slopes, joint_cost
 from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
 from placement.slicing import Region
@@ -33,11 +37,18 @@ def _entries(grid: BlockGrid, capacity: int) -> int:
 
 
 class SizeBound:
-    """Bounds on what layouts of (parts of) one grid cut; tables are made once."""
+    """Bounds on what layouts of (parts of) one grid cut; tables are made once.
 
-    def __init__(self, grid: BlockGrid) -> None:
-        self._grid = grid
-        self._costs: dict[int, Ints] = {}
+    `lot`: parts are multiples of it. `closing`: what a part pays between the last row and
+    the first; empty where they are not neighbours, and left out where that takes too long.
+    """
+
+    def __init__(self, grid: BlockGrid, lot: int = 1, closing: Slopes = ()) -> None:
+        self._grid, self._lot = grid, lot
+        self._costs: dict[tuple[int, bool], Ints] = {}
+        self._ring = (*grid.slopes, closing) if closing else ()
+        self._bare = np.flatnonzero(grid.step < grid.step.max())
+        self._walks = len(self._bare) * _period(self._ring)
 
     def least_cut(
         self, region: Region, capacities: Sequence[int], entries: int = MOST_ENTRIES
@@ -53,24 +64,50 @@ class SizeBound:
         most = min(blocks, max(capacities))
         if _entries(grid, most) > entries:
             return 0
-        total = least_sum(blocks, capacities, self._part_costs(most)) - grid.offset
+        total = least_sum(blocks, capacities, self.part_costs(most, entries)) - grid.offset
         if blocks < grid.size:
             outside = np.count_nonzero(~region, axis=1)
             total += pattern_cost(grid, tuple(int(n) for n in outside))
             total -= layout_cost(grid, region.astype(np.int64))
         return attainable(grid, total)
 
-    def _part_costs(self, most: int) -> Ints:
+    def part_costs(self, most: int, entries: int = MOST_ENTRIES) -> Ints:
         """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
-        if most not in self._costs:
+        is_ring = 0 < self._walks * _entries(self._grid, most) <= entries
+        if (most, is_ring) not in self._costs:
             grid = self._grid
-            pricer = Pricer(
-                grid.rows, grid.width, most, grid.slopes, grid.floors, has_patterns=False
-            )
-            price = np.zeros(most + 1, dtype=np.int64)
-            pricer.price(np.broadcast_to(grid.step, (grid.rows, grid.width + 1)), price)
-            self._costs[most] = pricer.by_used
-        return self._costs[most]
+            cost = np.tile(grid.step, (grid.rows, 1))
+            found = self._around(cost, most) if is_ring else self._priced(grid.slopes, cost, most)
+            self._costs[most, is_ring] = found
+        return self._costs[most, is_ring]
+
+    def _around(self, cost: Ints, most: int) -> Ints:
+        """The same where rows close into a ring; one walk for each kind of bare row."""
+        grid, slots = self._grid, np.arange(self._grid.width + 1)
+        least: Ints = np.full(most + 1, cost.max(axis=1).sum(), dtype=np.int64)
+        for turn in range(_period(self._ring)):
+            *slopes, last = (*self._ring[turn:], *self._ring[:turn])
+            closing = joint_cost(last, grid.width)
+            for held in self._bare:
+                walk = cost.copy()
+                walk[0, slots != held] = MUCH
+                walk[-1] += closing[np.abs(slots - held)]
+                np.minimum(least, self._priced(slopes, walk, most), out=least)
+        return least
+
+    def _priced(self, slopes: Sequence[Slopes], cost: Ints, most: int) -> Ints:
+        grid = self._grid
+        pricer = Pricer(
+            grid.rows, grid.width, most, slopes, grid.floors, self._lot, has_patterns=False
+        )
+        pricer.price(cost, np.zeros(most + 1, dtype=np.int64))
+        return pricer.by_used
+
+
+def _period(ring: Sequence[Slopes]) -> int:
+    """After how many rows the same slopes come again; none of no ring."""
+    fits = (p for p in range(1, len(ring) + 1) if len(ring) % p == 0)
+    return next((p for p in fits if ring[p:] == ring[:-p]), 0)
 
 
 def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
