@@ -67,6 +67,7 @@ class Pricer:
         self._nearest = buffer[:, slots:]
         self._shifted = np.lib.stride_tricks.as_strided(self._nearest, shape, (down - right, right))
         self.best: Ints = np.empty(capacity + 1, dtype=np.int64)
+        self.by_used: Ints = np.empty(capacity + 1, dtype=np.int64)
 
     def price(self, cost: Ints, size_price: Ints, link_price: Ints | None = None) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
