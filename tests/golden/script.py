@@ -10,6 +10,9 @@ up to a blank line. Times are 10s, 5m, 1h.
     class NAME priority=5 [preemptible=yes], aging every=1h by=1, half-life 1h
     preemption min_run=10m checkpoint=30m restart=5m, preemption off
     spares lend=on|off [keep=1]         whether idle spares are lent, and how many of a zone never
+    health [burn_in=yes] [clear=24h] [golden=720h] [large=64]     load this policy of health
+    state HOST ...                      what each host is, and why
+    report HOST SIGNAL                  any signal of health; `fail` and `repair` are short for some
     defragment every=6h [hosts=4] [hosts_per_gpu_hour=1]
     load                                load the tenants said so far; quotas are in hosts
     standing                            what each tenant holds and has used
@@ -60,15 +63,17 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.commands import Command, LoadHealth, LoadTenants
 from scheduler.core.events import (
     Defragmented,
     Event,
     FabricLoaded,
     GangResized,
     GangSwapped,
+    HealthLoaded,
     HostMoved,
     HostSignalled,
+    HostsJudged,
     JobEnded,
     JobPreempted,
     JobRequeued,
@@ -82,7 +87,9 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import SECOND_NS
+from scheduler.core.lifecycle import IN_SERVICE
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
 from scheduler.core.reasons.slots import Asker, slots
@@ -205,6 +212,20 @@ class Session:
         self.tenants = replace(self.tenants, spares=policy)
         yield from ()
 
+    def _health(self, **keys: str) -> Iterator[str]:
+        policy = HealthPolicy(
+            has_burn_in=keys.get("burn_in") == "yes",
+            clear_s=seconds(keys.get("clear", "24h")),
+            golden_s=seconds(keys.get("golden", "720h")),
+            large_hosts=int(keys.get("large", "64")),
+        )
+        yield from self._send(LoadHealth(policy))
+
+    def _state(self, *names: str) -> Iterator[str]:
+        for name in names:
+            host = self.state.shown(self.state.loaded_fabric.index_by_name[name])
+            yield f"{name}: {host.state}{f' ({host.reason})' if host.reason else ''}"
+
     def _defragment(self, every: str, **numbers: str) -> Iterator[str]:
         given = {key: int(value) for key, value in numbers.items()}
         policy = Defragmentation(seconds(every), **given)
@@ -312,7 +333,7 @@ class Session:
         if state is HostState.DRAINING:
             return "~"
         if job is None:
-            return "." if state is HostState.HEALTHY else "-"
+            return "." if state in IN_SERVICE else "-"
         return job.name[0] if host in job.hosts else job.name[0].upper()
 
     def _send(self, command: Command) -> Iterator[str]:
@@ -418,6 +439,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "cancel": cancel,
     "end": _end,
     "fail": fail,
+    "report": fail,
     "repair": repair,
     "cordon": cordon,
     "uncordon": uncordon,
@@ -461,6 +483,10 @@ def said(event: Event) -> str:
             return f"{event.name} {event.outcome}"
         case HostMoved():
             return f"{event.host} {event.move}{f' ({event.reason})' if event.reason else ''}"
+        case HealthLoaded():
+            return "health policy loaded"
+        case HostsJudged():
+            return "hosts judged"
         case HostSignalled():
             return f"{event.host} signalled {event.signal}"
         case FabricLoaded():
