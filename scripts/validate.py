@@ -27,6 +27,7 @@ from scheduler.problems import InputError
 from scripts import published, readings
 from scripts.starts import differences
 from simulator.case import Case, run_case
+from simulator.conserved import NotConserved
 from simulator.report import Report
 
 
@@ -79,11 +80,20 @@ def main(arguments: list[str]) -> int:
 
 def _values() -> int:
     """Print every published value and ours; how many fail."""
-    outcomes = [published.check(row) for row in published.rows()]
+    outcomes = [_checked(row) for row in published.rows()]
     failed = sum(not outcome.passed for outcome in outcomes)
     print(published.table(outcomes))
     print(f"{failed} of {len(outcomes)} published values fail\n", flush=True)
     return failed
+
+
+def _checked(row: published.Row) -> published.Outcome:
+    """A row that takes a while says on stderr that it is over."""
+    done = published.check(row)
+    if row.slow:
+        verdict = "pass" if done.passed else "FAIL"
+        print(f"row {row.number}: {verdict}, {done.seconds:.0f} s", file=sys.stderr, flush=True)
+    return done
 
 
 def _traces(folder: Path) -> int:
@@ -120,8 +130,8 @@ def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
             if trial.trace_format == "swf" and not trial.failures:
                 hosts = trial.fabric.host_count
                 wrong += differences(path, policy, hosts, trial.limit, Path(place))
-    except InputError as error:
-        print(f"FAILED {error}")
+    except (InputError, NotConserved) as error:
+        print(f"FAILED {path.name}, {policy.value}: {error}")
         return False
     _print(trial, totals)
     for sentence in wrong:

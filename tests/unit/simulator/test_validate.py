@@ -15,6 +15,7 @@ import pytest
 from scheduler.core import Policy
 from scripts.published import Row, exactly
 from simulator.case import Case, run_case
+from simulator.conserved import Conserved, NotConserved
 from simulator.report import Report
 from tests.replays import machine
 
@@ -72,6 +73,32 @@ def test_a_published_value_that_fails_is_an_exit_code(
     monkeypatch.setattr(script.published, "rows", lambda: [_row(3)])
 
     assert script.main([""]) == 1
+
+
+def test_slow_rows_are_told_as_they_end(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script.published, "rows", lambda: [replace(_row(2), slow=True), _row(2)])
+
+    script.main([""])
+    assert capsys.readouterr().err.splitlines()[0] == "row 1: pass, 0 s"
+
+
+def test_a_replay_that_is_void_fails_and_is_named(
+    script: ModuleType,
+    trial: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def void(*_: object) -> None:
+        raise NotConserved("jobs offered: 3 on one side, 2 on the other")
+
+    monkeypatch.setattr(Conserved, "check", void)
+    monkeypatch.setattr(script, "TRIALS", (trial,))
+
+    assert script.main([str(tmp_path)]) == 1
+    assert "FAILED t.swf.gz, easy: jobs offered: 3" in capsys.readouterr().out
 
 
 def test_a_missing_file_is_named(
