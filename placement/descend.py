@@ -83,12 +83,6 @@ class Descent:
         self._regions = _regions(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
-    def into_zones(self, layout: Layout, free: Ints) -> None:
-        """Every zone of `layout` carries its part on its own `free` hosts."""
-        zone = self._fabric.tiers[0].domain_by_host[free]
-        for number in np.unique(layout):
-            self.into(layout == number, free[zone == number], 1)
-
     def into(self, region: Region, free: Ints, tier: int) -> None:
         """Pack `region` onto `free` hosts of one domain, whose children are on `tier`."""
         needed = int(np.count_nonzero(region))
