@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.costs import Costs
+from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.windows.window import Window
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.problems import InputError, Problem
@@ -64,6 +65,7 @@ class Case:
     since: str | None = None
     limit: int | None = None
     tenants: TenantsFile | None = None
+    health: HealthPolicy | None = None
     windows: WindowsFile | None = None
     assumed_limit_s: int | None = None
     attach: Rule = Rule.RING
@@ -244,6 +246,7 @@ def _setting(case: Case) -> Setting:
         placing_by(case.placement, case.seed),
         case.times,
         None if case.until_s is None else round(case.until_s * SECOND_NS),
+        case.health,
     )
 
 
@@ -307,6 +310,7 @@ def _record(case: Case) -> dict[str, Any]:
         "least_gain_percent": case.least_gain_percent,
         "windows": case.windows.document.source if case.windows else None,
         "tenants": case.tenants.tenants.digest if case.tenants else None,
+        "health": asdict(case.health) if case.health else None,
         "fabric": {
             "name": fabric.name,
             "digest": fabric.digest,
@@ -334,6 +338,8 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield mapping.ASSUMED_LIMITS.format(case.assumed_limit_s / 3600)
     if case.tenants:
         yield mapping.TENANTS
+    if case.health:
+        yield mapping.HEALTH
     if case.windows:
         yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
     yield f"spares: {case.spares} for jobs that do not say"

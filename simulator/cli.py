@@ -67,6 +67,9 @@ def replay_command(
             help="A tenants file; jobs belong to the tenant named like their queue or user."
         ),
     ] = None,
+    health: Annotated[
+        str | None, typer.Option(help="A health file: what reports of hosts do, as for serve.")
+    ] = None,
     windows: Annotated[
         str | None,
         typer.Option(help="A windows file; +2h in it counts from the first submit."),

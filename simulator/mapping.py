@@ -24,6 +24,10 @@ TIME_LIMITS = (
 ASSUMED_LIMITS = (
     "a job without a time limit is taken to run {:g} h; one that outruns its limit runs on"
 )
+HEALTH = (
+    "health: times out of service include the stress test that the policy asks for; a host that it"
+    " retires stays out until its next repair, and one sent back is another machine then"
+)
 TENANTS = (
     "a job belongs to the tenant named like its account, queue or user, else to the default"
     " one; jobs of a muster trace say it themselves"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -12,10 +12,20 @@ from placement.errors import BadInput
 from placement.fabric import Fabric
 from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Limits, State, Tenants
-from scheduler.core.commands import CancelJob, Command, EndJob, ReportHost, SetWindow, SubmitJob
+from scheduler.core.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadHealth,
+    ReportHost,
+    SetWindow,
+    SubmitJob,
+)
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
 from scheduler.core.finding import placing
+from scheduler.core.health.policy import HealthPolicy
+from scheduler.core.lifecycle import HostState
 from scheduler.core.tenancy.tenants import OPEN
 from scheduler.core.windows.window import Window
 from simulator.due import (
@@ -53,7 +63,7 @@ class Setting:
     live then are cancelled.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
     `attach`: the shape of jobs of which the trace knows only the size.
-    `placing`: who chooses the hosts.
+    `placing`: who chooses the hosts. `health`: what the scheduler makes of reports.
     """
 
     fabric: Fabric
@@ -68,6 +78,7 @@ class Setting:
     placing: Placing = placing
     times: Times | None = None
     until_ns: int | None = None
+    health: HealthPolicy | None = None
 
     @property
     def charged(self) -> Tenants | None:
@@ -134,6 +145,8 @@ class Replay:
 
     def _start(self, first: TraceJob) -> None:
         self._wire(first.submit_ns)
+        if self._setting.health is not None:
+            self._engine.send(LoadHealth(self._setting.health))
         for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
             if refusal := self._engine.send(SetWindow(window)):
                 raise BadInput("windows", refusal.message)
@@ -308,9 +321,18 @@ class Replay:
 
     def _tell(self, outage: Outage) -> None:
         self._launcher.revive(outage.host)
-        signal = "host-down" if outage.is_down else "repaired"
-        if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
-            raise RuntimeError(f"an outage was refused: {refusal.message}")
+        for signal in ("host-down",) if outage.is_down else self._repaired(outage.host):
+            if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
+                raise RuntimeError(f"an outage was refused: {refusal.message}")
+
+    def _repaired(self, host: str) -> Iterator[str]:
+        """What is reported, one after the other, of a host that comes back: one that went back
+        to its maker is another machine, and its stress test was part of the time out."""
+        index = self._setting.fabric.index_by_name[host]
+        is_away = self._engine.state.host(index).state is HostState.RMA
+        yield "installed" if is_away else "repaired"
+        if self._engine.state.host(index).state in (HostState.NEW, HostState.BURN_IN):
+            yield "stress-test-passed"
 
 
 def run_script(

@@ -151,7 +151,7 @@ def _refusals(
             is_same = value == before.options.get(key)
         if is_same or (key in WHAT_IF and key in given):
             continue
-        if key in ("trace", "tenants", "windows") and not Path(str(value)).is_file():
+        if key in ("trace", "tenants", "health", "windows") and not Path(str(value)).is_file():
             found.append(Problem(name, f"{value} is not there; say where it is now"))
         elif key in given:
             was, now = _shown(before.options.get(key)), _shown(value)

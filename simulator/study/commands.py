@@ -88,6 +88,7 @@ def compare_command(
     attach: Annotated[str, typer.Option(help="ring, llm or llm-elastic, as for replay.")] = "ring",
     decision_s: Annotated[float, typer.Option(min=0, help="How long a decision lasts.")] = 0.0,
     tenants: Annotated[str | None, typer.Option(help="A tenants file.")] = None,
+    health: Annotated[str | None, typer.Option(help="A health file.")] = None,
     windows: Annotated[str | None, typer.Option(help="A windows file.")] = None,
     assumed_limit_h: Annotated[
         float | None, typer.Option(help="Time limit of jobs that state none.")
@@ -129,6 +130,7 @@ def compare_command(
         "until_h": until_h,
         "decision_s": decision_s,
         "tenants": tenants,
+        "health": health,
         "windows": windows,
         "assumed_limit_h": assumed_limit_h,
         "resize_every_s": resize_every_s,

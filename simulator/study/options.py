@@ -19,6 +19,7 @@ from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec
 from scheduler.core import Policy
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.healthfiles.policyfile import load_health
 from scheduler.jobkeys import parse_spares
 from scheduler.problems import InputError, Problem
 from scheduler.specs import load_fabric
@@ -53,6 +54,7 @@ DEFAULTS: dict[str, Value] = {
     "decision_s": 0.0,
     "attach": Rule.RING.value,
     "tenants": None,
+    "health": None,
     "windows": None,
     "assumed_limit_h": None,
     "resize_every_s": RESIZE_EVERY_S,
@@ -63,7 +65,7 @@ DEFAULTS: dict[str, Value] = {
 }
 COSTS = ("checkpoint_s", "restart_s", "detect_s")
 NEEDED = ("trace", "trace_format", "fabric")
-FILES = ("trace", "fabric", "tenants", "windows", "failures", "times")
+FILES = ("trace", "fabric", "tenants", "health", "windows", "failures", "times")
 TEXTS = ("failures", "times")  # may name files among other things
 MEASURED = "measured"  # of decision_s; no case file has it, for it repeats nothing
 FORMAT = 1  # of stored results; older ones are computed again
@@ -104,6 +106,7 @@ def case_of(options: Options) -> Case:
         since=None if options["since"] is None else str(options["since"]),
         limit=_maybe(options["limit"]),
         tenants=ruled,
+        health=None if options["health"] is None else load_health(str(options["health"])),
         windows=None if windows is None else load_windows(str(windows)),
         assumed_limit_s=None if limit_h is None else max(1, round(float(limit_h) * 3600)),
         attach=Rule(str(options["attach"])),
@@ -172,7 +175,7 @@ def digest(options: Options) -> str:
 
 def files(options: Options) -> Iterator[str]:
     """The files that a replay reads, beside its fabric, in a fixed order."""
-    for key in ("trace", "tenants", "windows"):
+    for key in ("trace", "tenants", "health", "windows"):
         if options[key] is not None:
             yield str(options[key])
     for key in TEXTS:
@@ -319,6 +322,7 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "detect_s": _whole(0),
     "decision_s": _number(0, 86_400),
     "tenants": _good(load_tenants),
+    "health": _good(load_health),
     "windows": _good(load_windows),
     "assumed_limit_h": _number(0.01, 87_600),
     "resize_every_s": _whole(0),

@@ -282,3 +282,17 @@ def test_what_jobs_train_is_an_option_and_recorded(folder: Path) -> None:
 
     assert (found["completed"], found["trace"]["attach"]) == (1, "llm")
     assert any("with a model" in sentence for sentence in found["assumptions"])
+
+
+def test_the_health_file_is_on_record(folder: Path) -> None:
+    (folder / "health.yaml").write_text("burn_in: {after_repair: true}\n")
+    found = totals("--health", "health.yaml")
+    assert found["health"]["has_burn_in"] is True
+    assert totals()["health"] is None
+
+
+def test_a_wrong_health_file_is_named_with_its_line(folder: Path) -> None:
+    (folder / "health.yaml").write_text("burn_in: {after_repair: 3}\n")
+    result = replay("--health", "health.yaml")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith("health.yaml:1: burn_in.after_repair")
