@@ -21,7 +21,7 @@ from scheduler.recovery import replayed
 from scheduler.store import Store, StoreError
 
 DAY_S = 24 * 3600
-_PAUSE_S = 0.002
+_PAUSE_S = 0.01  # after a millisecond or two of work: calls hardly notice a snapshot
 
 log = logging.getLogger("muster.store")
 
@@ -35,10 +35,6 @@ class Retention:
     log_s: int | None = None
 
 
-def _rest() -> None:
-    time.sleep(_PAUSE_S)
-
-
 class Keeper:
     """Saves a snapshot when enough has happened. `saved`: version of the newest one."""
 
@@ -48,30 +44,38 @@ class Keeper:
         self._retention = retention
         self._saved = saved
         self._running: asyncio.Task[None] | None = None
+        self._is_ending = False
 
     def offer(self, state: State, last_ns: int) -> None:
         """Begin a snapshot of `state` if one is due and none is under way."""
+        self._is_ending = False  # of several servers, one may lead again
         is_due = state.version - self._saved >= self._retention.snapshot_events
         if is_due and (self._running is None or self._running.done()):
             self._running = asyncio.create_task(self._keep(state, last_ns))
 
     async def finish(self, state: State, last_ns: int) -> None:
         """Wait for what is under way, then save the last state, so that a start is quick."""
+        self._is_ending = True
         if self._running is not None:
             await self._running
         if state.version > self._saved:
-            await self._keep(state, last_ns, lambda: None)
+            await self._keep(state, last_ns)
 
     def abandon(self) -> None:
         """Leave off what is under way."""
+        self._is_ending = True
         if self._running is not None:
             self._running.cancel()
 
-    async def _keep(self, state: State, last_ns: int, pause: snapshot.Pause = _rest) -> None:
+    def _rest(self) -> None:
+        if not self._is_ending:
+            time.sleep(_PAUSE_S)
+
+    async def _keep(self, state: State, last_ns: int) -> None:
         """Save `state`, then drop what is old. A store that refuses costs no service: the
         log alone is the truth, and the writer meets the same disk."""
         try:
-            body = await asyncio.to_thread(snapshot.encode, state, last_ns, pause)
+            body = await asyncio.to_thread(snapshot.encode, state, last_ns, self._rest)
             await self._on_disk(self._store.save_snapshot, state.version, body)
             self._saved = state.version
             await self._compact(last_ns)
@@ -82,7 +86,7 @@ class Keeper:
         if self._retention.log_s is None:
             return
         oldest_ns = now_ns - self._retention.log_s * SECOND_NS
-        to_version = await asyncio.to_thread(droppable, self._store, oldest_ns, _rest)
+        to_version = await asyncio.to_thread(droppable, self._store, oldest_ns, self._rest)
         if to_version:
             dropped = await self._on_disk(self._store.compact, to_version)
             log.info("dropped %d events, up to version %d", dropped, to_version)
