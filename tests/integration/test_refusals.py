@@ -60,7 +60,7 @@ async def conflict(served: Served, patch: Patch) -> object:
         await served.stub.CreateJob(create(name))
         await served.until(name, RUNNING)
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    patch.setattr("scheduler.entry.commit", lambda *_: Conflict(("something moved",)))
+    patch.setattr("scheduler.core.tidy.asked.commit", lambda *_: Conflict(("something moved",)))
     return await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4, apply=True))
 
 
