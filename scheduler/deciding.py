@@ -108,15 +108,21 @@ class Deciding:
         task = asyncio.ensure_future(work)
         try:
             while not task.done() or self._struck.is_set():
-                struck = asyncio.ensure_future(self._struck.wait())
-                await asyncio.wait({task, struck}, return_when=asyncio.FIRST_COMPLETED)
-                struck.cancel()
+                await self._struck_or(task)
                 if self._struck.is_set():
                     self._struck.clear()
                     await self._restart(self._state())
             return task.result()
         finally:
             task.cancel()
+
+    async def _struck_or(self, task: asyncio.Task[Found]) -> None:
+        """Return when a gang is stopped, or `task` is done."""
+        struck = asyncio.ensure_future(self._struck.wait())
+        try:
+            await asyncio.wait({task, struck}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            struck.cancel()
 
     async def _restart(self, state: State) -> None:
         """Say how the gangs go on that stand still."""

@@ -224,6 +224,7 @@ class Writer:
         finally:
             self._term = None
             decider.cancel()
+            await asyncio.wait({decider})  # it must not ask for threads that close() ends
             self._keeper.abandon()
 
     def _turn_away(self) -> None:

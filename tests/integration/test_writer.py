@@ -110,6 +110,19 @@ async def test_a_gang_that_a_failure_stops_goes_on_while_a_decision_is_made(
     assert sum(isinstance(event, GangSwapped) for event in logged(tmp_path)) == 1
 
 
+async def test_a_server_that_stops_during_a_decision_says_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = _Held(monkeypatch)
+    async with serving(tmp_path):
+        await held.next_begun()
+        mine = asyncio.current_task()
+    left = {task for task in asyncio.all_tasks() if task is not mine and not task.cancelling()}
+    held.go.release(50)
+    assert not left
+    assert not caplog.records
+
+
 async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
