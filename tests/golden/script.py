@@ -42,12 +42,10 @@ In a drawing a host shows the first letter of its job, in capitals when it is a 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from placement.hostset import members
-from placement.request import AUTO, Constraints, TierCut
 from scheduler.core import (
     Conflict,
     HostState,
@@ -64,33 +62,10 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.commands import Command, LoadHealth, LoadTenants
-from scheduler.core.events import (
-    Defragmented,
-    Event,
-    FabricLoaded,
-    GangResized,
-    GangSwapped,
-    HealthLoaded,
-    HostMoved,
-    HostSignalled,
-    HostsJudged,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
-    JobsReserved,
-    JobStarted,
-    JobSubmitted,
-    SparesChanged,
-    TenantsLoaded,
-    WindowClosed,
-    WindowOpened,
-    WindowRemoved,
-    WindowSet,
-)
+from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import IN_SERVICE
-from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
 from scheduler.core.reasons.slots import Asker, slots
 from scheduler.core.reasons.whatif import what_if
@@ -98,7 +73,6 @@ from scheduler.core.tenancy.standing import standings
 from scheduler.core.tenancy.tenants import (
     DEFAULT,
     Aging,
-    Cell,
     Defragmentation,
     Preemption,
     PriorityClass,
@@ -106,20 +80,9 @@ from scheduler.core.tenancy.tenants import (
     Tenants,
 )
 from scheduler.core.tidy.defrag import propose
-from tests.build import (
-    cancel,
-    cordon,
-    drain,
-    end,
-    exactly,
-    fabric_spec,
-    fail,
-    remove_window,
-    repair,
-    set_window,
-    submit,
-    uncordon,
-)
+from tests.build import fabric_spec
+from tests.golden.orders import COMMANDS, cell, seconds
+from tests.golden.telling import clock, cuts, reserved, said
 
 DIVIDER = "----"
 
@@ -369,167 +332,3 @@ class Session:
             return f"rehost window {action.name}: {' '.join(names(members(action.joined)))}"
         moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
         return f"swap {action.name}: {', '.join(moves) or 'restart in place'}"
-
-
-def _submit(
-    name: str,
-    hosts: str = "1",
-    pp: str = "1",
-    priority: str = "0",
-    limit: str = "",
-    spares: str = "0",
-    request_id: str = "",
-    tenant: str = "",
-    **rest: str,
-) -> Command:
-    return submit(
-        name,
-        int(hosts),
-        pp=int(pp),
-        priority=int(priority),
-        limit_s=seconds(limit) if limit else None,
-        spares=AUTO if spares == "auto" else exactly(int(spares)),
-        request_id=request_id,
-        tenant=tenant,
-        priority_class=rest.get("class", ""),
-        where=_where(rest),
-        min_dp=int(rest.get("min_dp", "0")),
-        gpus=int(rest.get("tp", "8")),
-        neighbours=_neighbours(rest),
-    )
-
-
-def _where(options: dict[str, str]) -> Constraints:
-    labels = (("gpu", options["gpu"]),) if "gpu" in options else ()
-    return Constraints(int(options.get("max_zones", "0")), options.get("same", ""), labels)
-
-
-def _neighbours(options: dict[str, str]) -> Neighbours:
-    tier, _, names = options.get("avoid", "").partition(":")
-    avoid = ((tier, tuple(names.split(","))),) if names else ()
-    return Neighbours(options.get("exclusive", ""), avoid, options.get("near", ""))
-
-
-def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:
-    return end(name, JobState(outcome), int(attempt))
-
-
-def _window(name: str, is_change: bool = False, **keys: str) -> Command:
-    among = tuple(keys.get("on", "").split(",")) if "on" in keys else ()
-    return set_window(
-        name,
-        *among,
-        is_change=is_change,
-        start_s=seconds(keys["from"]),
-        end_s=seconds(keys["to"]),
-        count=int(keys.get("count", "0")),
-        tenant=keys.get("tenant", ""),
-        jobs=tuple(keys["jobs"].split(",")) if "jobs" in keys else (),
-        leave=keys.get("leave", "wait"),
-        reason=keys.get("why", ""),
-    )
-
-
-def _change(name: str, **keys: str) -> Command:
-    return _window(name, is_change=True, **keys)
-
-
-COMMANDS: dict[str, Callable[..., Command]] = {
-    "submit": _submit,
-    "cancel": cancel,
-    "end": _end,
-    "fail": fail,
-    "report": fail,
-    "repair": repair,
-    "cordon": cordon,
-    "uncordon": uncordon,
-    "drain": drain,
-    "maintain": _window,
-    "hold": _window,
-    "change": _change,
-    "remove": remove_window,
-}
-
-
-def said(event: Event) -> str:
-    """An event as a line of the lab book."""
-    match event:
-        case JobSubmitted():
-            return f"{event.spec.name} submitted"
-        case JobStarted():
-            spares = f", spares {' '.join(event.spares)}" if event.spares else ""
-            hosts = " ".join(event.hosts)
-            bytes_cut = f"{cuts(event.cuts)}, bound {event.lower_bound}"
-            return f"{event.name} started #{event.attempt} on {hosts}{spares}; {bytes_cut}"
-        case GangSwapped():
-            swaps = ", ".join(f"block {s.block} {s.left} -> {s.joined}" for s in event.swaps)
-            what = f"swapped {swaps}" if swaps else "restarted in place"
-            return f"{event.name} {what}, #{event.attempt}; {cuts(event.cuts)}"
-        case Defragmented():
-            return f"defragmentation: {event.sentence}"
-        case JobPreempted():
-            return f"{event.name} {event.reason}"
-        case GangResized():
-            spares = f", spares {' '.join(event.spares)}" if event.spares else ""
-            what = f"resized to dp {event.dp}, #{event.attempt}: {event.reason}"
-            return f"{event.name} {what}; on {' '.join(event.hosts)}{spares}; {cuts(event.cuts)}"
-        case SparesChanged():
-            spares = " ".join(event.spares) or "no spares"
-            lent = f", lent {' '.join(event.lent)}" if event.lent else ""
-            return f"{event.name} now holds {spares}{lent}: {event.reason}"
-        case JobRequeued():
-            return f"{event.name} requeued: {event.reason}"
-        case JobEnded():
-            return f"{event.name} {event.outcome}"
-        case HostMoved():
-            return f"{event.host} {event.move}{f' ({event.reason})' if event.reason else ''}"
-        case HealthLoaded():
-            return "health policy loaded"
-        case HostsJudged():
-            return "hosts judged"
-        case HostSignalled():
-            return f"{event.host} signalled {event.signal}"
-        case FabricLoaded():
-            return "fabric loaded"
-        case TenantsLoaded():
-            return f"tenants loaded: {', '.join(event.tenants.by_name)}"
-        case WindowSet():
-            window = event.window
-            span = f"{clock(window.start_ns)} to {clock(window.end_ns)}"
-            return f"{window.kind} {window.name} set: {span} on {' '.join(window.hosts)}"
-        case WindowOpened():
-            return f"window {event.name} opened"
-        case WindowClosed():
-            return f"window {event.name} closed"
-        case WindowRemoved():
-            return f"window {event.name} removed"
-        case JobsReserved():
-            return f"reserved {reserved(event.starts)}"
-
-
-def reserved(starts: tuple[tuple[str, int], ...]) -> str:
-    return ", ".join(f"{name} at {clock(start_ns)}" for name, start_ns in starts)
-
-
-def cell(text: str) -> Cell:
-    """1xrack: one whole rack; 1xzone:3: three hosts of one zone."""
-    match = re.fullmatch(r"(\d+)x([a-z]+)(?::(\d+))?", text)
-    assert match, f"{text!r} is no cell"
-    return Cell(match[2], int(match[1]), int(match[3] or 0))
-
-
-def cuts(tiers: tuple[TierCut, ...]) -> str:
-    return "cut " + ", ".join(f"{tier.tier} {tier.bytes_per_step}" for tier in tiers)
-
-
-def seconds(text: str) -> int:
-    match = re.fullmatch(r"(\d+)([smh])", text)
-    assert match, f"{text!r} is no duration"
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3_600}[match[2]]
-
-
-def clock(time_ns: int) -> str:
-    """Hours and minutes since the start; seconds where there are any."""
-    total = time_ns // SECOND_NS
-    hours, minutes, rest = total // 3_600, total % 3_600 // 60, total % 60
-    return f"{hours:02d}:{minutes:02d}" + (f":{rest:02d}" if rest else "")
