@@ -314,7 +314,9 @@ def check_order(before: State, plan: Plan, after: State, now_ns: int, limits: Li
     if head.strikes:
         return  # it may be avoiding a host
     ahead = starts[: order.index(head.name)]
-    room = before.free.bit_count() - sum(after.jobs[n].held.bit_count() for n in ahead)
+    room = before.free.bit_count() - sum(
+        (after.jobs[n].held & before.free).bit_count() for n in ahead
+    )
     assert head.needed > room, "it fits, and waits"
     if limits.policy is Policy.FIFO:
         assert starts == ahead

@@ -102,6 +102,15 @@ def holding(state: State, name: str) -> HostSet:
     return hosts
 
 
+def own(state: State, name: str) -> HostSet:
+    """Those of them that nobody has back at will, and those that they have back from others."""
+    hosts = holding(state, name) & ~state.lent
+    for job in state.jobs.values():
+        if name in state.tenants.path(job.tenant):
+            hosts |= hostset.of(job.lent)
+    return hosts
+
+
 def guarantee(tenants: Tenants, tenant: Tenant) -> int:
     """In hosts."""
     below = sum(guarantee(tenants, t) for t in tenants.tenants if t.parent == tenant.name)
@@ -114,7 +123,7 @@ def promise(state: State, parent: str = "") -> int:
     tenants = [t for t in state.tenants.tenants if t.parent == parent]
     return sum(
         max(
-            guarantee(state.tenants, t) - holding(state, t.name).bit_count(),
+            guarantee(state.tenants, t) - own(state, t.name).bit_count(),
             promise(state, t.name),
         )
         for t in tenants
@@ -130,13 +139,14 @@ def check_state(state: State) -> None:
 
 def lent(state: State, name: str = "") -> int:
     """Hosts of preemptible gangs that `name` holds beyond its guarantee, or all together."""
-    own = [j for j in state.jobs.values() if j.tenant == name and j.is_preemptible]
-    hosts = sum((j.held & ~state.unhealthy).bit_count() for j in own if j.state is JobState.RUNNING)
+    gangs = [j for j in state.jobs.values() if j.tenant == name and j.is_preemptible]
+    lent_out = state.unhealthy | state.lent
+    hosts = sum((j.held & ~lent_out).bit_count() for j in gangs if j.state is JobState.RUNNING)
     hosts += sum(lent(state, t.name) for t in state.tenants.tenants if t.parent == name)
     if not name:
         return hosts
     due = guarantee(state.tenants, state.tenants.by_name[name])
-    return max(0, min(hosts, holding(state, name).bit_count() - due))
+    return max(0, min(hosts, own(state, name).bit_count() - due))
 
 
 def check_start(before: State, after: State, job: Job, can_take_back: bool = True) -> None:
@@ -145,7 +155,8 @@ def check_start(before: State, after: State, job: Job, can_take_back: bool = Tru
     tenants = before.tenants
     for name in tenants.path(job.tenant):
         limit = tenants.by_name[name].limit_gpus
-        assert limit is None or holding(after, name).bit_count() * GPUS <= limit
+        held = (holding(after, name) | own(after, name)).bit_count()
+        assert limit is None or held * GPUS <= limit
     if job.is_preemptible:
         return
     taken = (before.free & ~after.free).bit_count()
@@ -156,7 +167,7 @@ def check_start(before: State, after: State, job: Job, can_take_back: bool = Tru
     cells = [cell for tenant in shaped for cell in tenant.cells]
     others = [c for t in shaped if t.name not in tenants.path(job.tenant) for c in t.cells]
     # Failures and preemptible work may have left one domain for two cells.
-    is_whole = not any(holding(before, t.name) for t in shaped) and can_have(before.free, cells)
+    is_whole = not any(own(before, t.name) for t in shaped) and can_have(before.free, cells)
     assert not is_whole or can_have(after.free, others)
 
 

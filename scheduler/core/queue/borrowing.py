@@ -7,7 +7,7 @@ holds them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from placement import hostset
@@ -40,6 +40,8 @@ class Loans:
         classes = state.tenants.classes if limits.policy is Policy.PRODUCTION else ()
         self._may = any(level.is_preemptible for level in classes)
         self._found: dict[int, Job] | None = None
+        self._gone, self._given = set[str](), set[int]()
+        self._in_vain: dict[Hashable, int] = {}
         self._least: int | None = None
         self._tries = TRIES
         self.by_name: dict[str, tuple[str, ...]] = {}
@@ -47,21 +49,34 @@ class Loans:
     @property
     def _lenders(self) -> dict[int, Job]:
         if self._found is None:
-            self._found = dict(lenders(self._state)) if self._may else {}
+            found = lenders(self._state, self._gone) if self._may else {}
+            self._found = {h: job for h, job in found.items() if h not in self._given}
         return self._found
 
     def left(self, names: Collection[str]) -> None:
-        """These gangs are sent away, or smaller: what they lent is theirs no more."""
-        if self._may:
-            self._found = {h: job for h, job in self._lenders.items() if job.name not in names}
+        """These gangs are sent away, or smaller: what they lent is theirs no more, and what
+        stood idle among it has to stand idle elsewhere."""
+        self._gone.update(names)
+        self._found = None
 
-    def may(self, job: Job, free: HostSet) -> bool:
-        """Whether `job` may borrow, and there is enough beside what is free."""
+    def may(self, job: Job, free: HostSet, kind: Hashable) -> bool:
+        """Whether `job` may borrow, and there is enough beside what is free. `kind`: what it
+        has in common with jobs that are lent the same hosts."""
         if not self._may or not self._tries or not job.is_preemptible:
             return False
         if job.needed != job.gang_hosts:  # it insists on spares of its own
             return False
+        if job.needed >= self._in_vain.get(_kind(job, kind), 1 << 40):
+            return False
         return bool(self._lenders) and job.needed <= free.bit_count() + len(self._lenders)
+
+    def failed(self, job: Job, kind: Hashable) -> None:
+        """`job` found too little, and so would a larger one of its kind, until `starts`."""
+        self._in_vain[_kind(job, kind)] = job.needed
+
+    def starts(self) -> None:
+        """Somebody has started, and may have made room."""
+        self._in_vain.clear()
 
     def is_open(self, free: HostSet) -> bool:
         """Whether somebody in the queue might still borrow."""
@@ -108,6 +123,11 @@ class Loans:
             return None
         borrowed = [host for host in placement.hosts if not hostset.has(free, host)]
         names = tuple(dict.fromkeys(self._lenders.pop(host).name for host in borrowed))
+        self._given.update(borrowed)
         self.by_name[job.name] = names
         note = f"{hosts_text(len(borrowed))} borrowed from the spares of {listed(names)}"
         return replace(placement, notes=(*placement.notes, note)) if borrowed else placement
+
+
+def _kind(job: Job, kind: Hashable) -> Hashable:
+    return (kind, job.request.where, job.spec.neighbours)

@@ -127,6 +127,8 @@ class Desk:
             return 0
         if not self.preempting.is_in_vain(job, end_ns):
             return 0
+        if self._loans.may(job, self.free, self._kind(job, end_ns)):
+            return 0
         if self.caps.has_waiting(allowed.whose):
             return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0
         return allowed.limit if rule.is_settled(job) else 0
@@ -299,15 +301,24 @@ class Desk:
         self, job: Job, allowed: Allowance, below_cap: int, end_ns: int
     ) -> Placement | None:
         """Where a preemptible `job` starts on what it may take and on idle spares of others."""
-        if not self._loans.may(job, self.free):
+        kind = self._kind(job, end_ns)
+        if not self._loans.may(job, self.free, kind):
             return None
-        reach = highest(allowed.reach, max(0, below_cap))
+        reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
         room = self._loans.room(job, reach, end_ns, self._first(), self.company)
         found = self._noted(job, self._find(job, room, job.needed)) if room else None
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
             self._take(job, hostset.of(placement.hosts), end_ns)
+        else:
+            self._loans.failed(job, kind)
         return placement
+
+    def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
+        """What a job that borrows the rest may take of what is free."""
+        part = replace(job, needed=min(job.needed, allowed.pool))
+        beside = self.rule.beside(part, end_ns, allowed)
+        return highest(beside.reach, max(0, self.caps.room(part, end_ns, beside.pool)))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts once others are sent away for it, which they are then."""
@@ -359,7 +370,7 @@ class Desk:
         self.rule.took(job, hosts & self.free, end_ns)
         self.caps.took(job, hosts, end_ns)
         self._outlook.took(job, hosts & self.free, end_ns)
-        self.quotas.took(job, hosts)
+        self.quotas.took(job, hosts, hosts & ~self.free)
         self.preempting.took()
         self.company.took(job, hosts)
         self._line.took(job, hosts.bit_count())
@@ -371,3 +382,4 @@ class Desk:
         self._room = self.free.bit_count()
         self._opened.clear()
         self._waiting.clear()
+        self._loans.starts()

@@ -31,7 +31,8 @@ from scheduler.core.windows.calendar import Calendar
 
 
 class Release(NamedTuple):
-    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy.
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy;
+    `borrowed`: how many of those held are spares of others.
     Order: first end first, then by name."""
 
     end_ns: int
@@ -39,6 +40,7 @@ class Release(NamedTuple):
     tenant: str
     held: int
     hosts: HostSet
+    borrowed: int = 0
 
 
 def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
@@ -51,6 +53,7 @@ def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
             job.tenant,
             len(job.hosts) + len(job.spares) + len(job.lent),
             (job.held | hostset.of(job.lent)) & healthy,
+            (job.held & state.lent).bit_count(),
         )
         for job in state.holding
     )
@@ -164,7 +167,7 @@ class Outlook:
             for gang in ending:
                 free |= gang.hosts
                 if gang.held and not is_open:
-                    book.take(gang.tenant, -gang.held)
+                    book.take(gang.tenant, -gang.held, -gang.borrowed)
             yield end_ns, free, book
 
     def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:

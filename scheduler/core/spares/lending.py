@@ -27,8 +27,9 @@ from scheduler.core.state import State
 from scheduler.core.words import hosts_text
 
 
-def lenders(state: State) -> Mapping[int, Job]:
-    """Hosts that may be lent now, and whose spares they are. Cost: O(gangs)."""
+def lenders(state: State, gone: Collection[str] = ()) -> Mapping[int, Job]:
+    """Hosts that may be lent now, and whose spares they are, once some are `gone`.
+    Cost: O(gangs)."""
     policy, fabric = state.tenants.spares, state.loaded_fabric
     if not policy.lend or not state.tenants.preemption.is_on:
         return {}
@@ -36,7 +37,7 @@ def lenders(state: State) -> Mapping[int, Job]:
     found = {
         host: job
         for job in gangs
-        if job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY
+        if job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY and job.name not in gone
         for host in idle(state, job)
     }
     kept = [policy.keep_idle] * fabric.zone_count

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placement import hostset
 from scheduler.core.apply import replay
-from scheduler.core.events import Event, JobPreempted, JobRequeued
+from scheduler.core.events import Event, GangResized, JobPreempted, JobRequeued
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Action, Recall, Resize, Start, Swap, taken
 from scheduler.core.spares.lending import back, lends
@@ -57,5 +57,6 @@ def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resize
     if job.state is JobState.INTERRUPTED:
         return JobRequeued(now_ns, job.name, recall.reason)
     if recall.resize is not None:
-        return resized(state, recall.resize)
+        event = resized(state, recall.resize)
+        return replace(event, preempted_by=whose) if isinstance(event, GangResized) else event
     return JobPreempted(now_ns, job.name, whose, recall.reason)

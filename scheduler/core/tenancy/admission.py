@@ -6,9 +6,9 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from placement import hostset
 from placement.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
@@ -59,10 +59,10 @@ class Quotas:
         for name, account in state.accounts.items():
             if account.held:
                 self.book.take(name, account.held)
-        for job in _lending(state):  # what a tenant has lent it still holds
-            self.book.take(job.tenant, len(job.lent))
+        for job in state.holding if state.lent else ():
+            self._borrow(job, state.lent)
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
-        self._unhealthy = state.unhealthy | state.lent
+        self._unhealthy, self._spares = state.unhealthy | state.lent, state.lent
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
@@ -103,18 +103,26 @@ class Quotas:
             self._kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
         return self._kept
 
-    def took(self, job: Job, hosts: HostSet) -> None:
-        """`job` starts on these hosts."""
-        self.book.take(job.tenant, hosts.bit_count())
-        self._lend(job, hosts.bit_count())
+    def _borrow(self, job: Job, lent: HostSet) -> None:
+        """What a tenant has lent it still holds, and what it borrowed is not its own."""
+        borrowed = (job.held & lent).bit_count()
+        self.book.take(job.tenant, len(job.lent))
+        self.book.take(job.tenant, 0, borrowed)
+
+    def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
+        """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
+        own = hosts & ~borrowed
+        self.book.take(job.tenant, hosts.bit_count(), borrowed.bit_count())
+        self._lend(job, own.bit_count())
         if self._tenants.has_cells:
-            self._held[job.tenant] = self._held.get(job.tenant, 0) | hosts
+            self._held[job.tenant] = self._held.get(job.tenant, 0) | own
         self._kept = None
         self._memo.clear()
 
     def left(self, job: Job, hosts: HostSet) -> None:
         """`job`, which ran, gives up these hosts."""
-        self.book.take(job.tenant, -hosts.bit_count())
+        borrowed = (hosts & job.held & self._spares).bit_count()
+        self.book.take(job.tenant, -hosts.bit_count(), -borrowed)
         self._lend(job, -(hosts & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] &= ~hosts
@@ -130,7 +138,7 @@ class Quotas:
         other: Quotas = Quotas.__new__(Quotas)
         other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
         other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
-        other._unhealthy = self._unhealthy
+        other._unhealthy, other._spares = self._unhealthy, self._spares
         other._lent = None if self._lent is None else self._lent.copy()
         other._kept, other._memo = None, {}
         return other
@@ -164,14 +172,9 @@ def _preemptible_by_leaf(state: State) -> dict[str, int]:
     return found
 
 
-def _lending(state: State) -> Iterator[Job]:
-    """Gangs of which others have spares."""
-    gangs = state.holding if state.lent else iter(())
-    return (job for job in gangs if job.lent)
-
-
 def _held_by_leaf(state: State) -> dict[str, HostSet]:
     held: dict[str, HostSet] = {}
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
-        held[job.tenant] = held.get(job.tenant, 0) | job.held
+        own = job.held & ~state.lent | hostset.of(job.lent)
+        held[job.tenant] = held.get(job.tenant, 0) | own
     return held

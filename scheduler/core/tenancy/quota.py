@@ -4,6 +4,9 @@ The *promise* of a tenant is what must still be obtainable for it: its guarantee
 what it holds, or what its sub-tenants are promised where that is more. A job draws on
 the promises of its own path first; hosts beyond them are borrowed. Jobs that cannot be
 preempted borrow only what is promised to nobody.
+
+A spare that is lent is held by two tenants. Limits count it for both. Guarantees count it for
+the one that lends it, who has it back at any moment, and not for the other.
 """
 
 from __future__ import annotations
@@ -119,13 +122,15 @@ def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
 class Book:
     """Who holds how many hosts. Mutable: a decision writes its own starts into a copy.
 
-    `is_open`: nobody is promised or denied anything.
+    `is_open`: nobody is promised or denied anything. `held`: what limits count; guarantees
+    count those alone that are not others' spares.
     """
 
     def __init__(self, by_name: Mapping[str, Node], held_by_leaf: Mapping[str, int]) -> None:
         self._nodes = by_name
         self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in by_name.values())
         self.held = dict.fromkeys(by_name, 0)
+        self._own = dict.fromkeys(by_name, 0)
         self._promise = dict.fromkeys(by_name, 0)
         self.promised = 0  # to all tenants together
         self._below = dict.fromkeys(by_name, 0)  # promised to a tenant's children
@@ -137,22 +142,24 @@ class Book:
     def copy(self) -> Book:
         other: Book = Book.__new__(Book)
         other._nodes, other.is_open = self._nodes, self.is_open
-        other.held = self.held.copy()
+        other.held, other._own = self.held.copy(), self._own.copy()
         other._promise = self._promise.copy()
         other._below = self._below.copy()
         other.promised = self.promised
         return other
 
-    def take(self, leaf: str, hosts: int) -> None:
-        """`leaf` takes hosts, or gives them back when negative. Cost: O(depth)."""
+    def take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
+        """`leaf` takes hosts, or gives them back when negative; so many of them are spares
+        of others. Cost: O(depth)."""
         for name in self._nodes[leaf].path:
             self.held[name] += hosts
+            self._own[name] += hosts - borrowed
             self._settle(name)
 
     def _settle(self, name: str) -> None:
         """Bring the promise of `name` up to date, and what those above count of it."""
         node = self._nodes[name]
-        promise = max(node.guaranteed - self.held[name], self._below[name])
+        promise = max(node.guaranteed - self._own[name], self._below[name])
         change = promise - self._promise[name]
         self._promise[name] = promise
         if len(node.path) > 1:
@@ -181,7 +188,7 @@ class Book:
         drop = 0
         for name in self._nodes[leaf].path:
             node = self._nodes[name]
-            after = max(node.guaranteed - self.held[name] - hosts, self._below[name] - drop)
+            after = max(node.guaranteed - self._own[name] - hosts, self._below[name] - drop)
             drop = self._promise[name] - after
         return drop
 
@@ -192,14 +199,14 @@ class Book:
         for name, node in reversed(list(self._nodes.items())) if preemptible_by_leaf else ():
             hosts = lent[name] + preemptible_by_leaf.get(name, 0)
             above = node.path[1] if len(node.path) > 1 else ""
-            lent[above] += max(0, min(hosts, self.held[name] - node.guaranteed))
+            lent[above] += max(0, min(hosts, self._own[name] - node.guaranteed))
         return lent[""]
 
     def is_within_guarantee(self, name: str) -> bool:
-        return self.held[name] < self._nodes[name].guaranteed
+        return self._own[name] < self._nodes[name].guaranteed
 
     def is_beyond_guarantee(self, name: str) -> bool:
-        return self.held[name] > self._nodes[name].guaranteed
+        return self._own[name] > self._nodes[name].guaranteed
 
     def leaves_promises(self, leaf: str, hosts: int, free: int) -> bool:
         """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""

@@ -1,0 +1,137 @@
+"""Spares that are lent: whose they are in the books, and whom a loan must not delay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core import Limits, State, decide
+from scheduler.core.commands import LoadTenants
+from scheduler.core.costs import Costs
+from scheduler.core.events import GangResized
+from scheduler.core.job import SECOND_NS
+from scheduler.core.spares.lending import lenders
+from scheduler.core.spares.policy import SparePolicy
+from scheduler.core.tenancy.tenants import Preemption, PriorityClass, Tenant, Tenants
+from tests.build import (
+    HOUR_NS,
+    committed,
+    end,
+    exactly,
+    fabric,
+    fail,
+    hosts_of,
+    loaded,
+    run,
+    running,
+    settled,
+    submit,
+)
+
+CLASSES = (
+    PriorityClass("spot", -5, is_preemptible=True),
+    PriorityClass("urgent", 5),
+)
+
+
+def cluster(hosts: int, *tenants: Tenant, keep_idle: int = 0) -> State:
+    """One zone of `hosts` hosts, spares of which are lent."""
+    terms = Tenants(
+        (*tenants, Tenant("default")),
+        classes=CLASSES,
+        preemption=Preemption(min_run_s=0, costs=Costs(0, 1)),
+        spares=replace(SparePolicy(), keep_idle=keep_idle),
+    )
+    return run(loaded(fabric(1, 1, hosts)), LoadTenants(terms))
+
+
+def test_what_a_tenant_borrowed_is_not_what_it_is_guaranteed() -> None:
+    """b's only job is on a spare of a: the host that b is guaranteed is still to be had."""
+    state = cluster(4, Tenant("a"), Tenant("b", guaranteed_gpus=8))
+    for job in (
+        submit("gang", 1, tenant="a", spares=exactly(1)),
+        submit("filler", 2, priority_class="spot"),
+        submit("loan", 1, tenant="b", priority_class="spot"),
+    ):
+        state = settled(run(state, job))
+    assert len(state.jobs["gang"].lent) == 1
+    state = settled(run(state, end("filler"), submit("greedy", 2), submit("modest", 1)))
+    assert running(state) == {"gang", "loan", "modest"}
+    state = settled(run(state, submit("due", 1, tenant="b")))
+    assert "due" in running(state)
+
+
+def test_what_a_tenant_lent_is_what_it_is_guaranteed() -> None:
+    """a is guaranteed two hosts, and has them: one it runs on, one it has lent."""
+    state = cluster(3, Tenant("a", guaranteed_gpus=16))
+    state = settled(run(state, submit("gang", 1, tenant="a", spares=exactly(1))))
+    state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
+    assert len(state.jobs["gang"].lent) == 1
+    state = settled(run(state, end("filler"), submit("other", 1)))
+    assert "other" in running(state)
+
+
+@pytest.mark.parametrize(("hosts", "min_dp"), [(2, 0), (3, 2)])
+def test_who_borrows_takes_no_free_host_from_the_first_that_waits(hosts: int, min_dp: int) -> None:
+    """When short ends, three hosts are free, for first; loan would hold one of them longer."""
+    state = cluster(5)
+    state = settled(
+        run(
+            state,
+            submit("gang", 1, spares=exactly(1)),
+            submit("short", 2, limit_s=60, priority_class="urgent"),
+        )
+    )
+    loan = submit("loan", hosts, min_dp=min_dp, priority_class="spot")
+    state = run(state, submit("first", 3, limit_s=60), loan)
+    plan = decide(state, 0, Limits())
+    assert not plan.actions
+    assert [(r.name, r.start_ns) for r in plan.reservations] == [("first", 60 * SECOND_NS)]
+
+
+def test_who_borrows_may_take_a_free_host_until_the_first_starts() -> None:
+    state = cluster(5)
+    state = settled(
+        run(
+            state,
+            submit("gang", 1, spares=exactly(1)),
+            submit("short", 2, limit_s=60, priority_class="urgent"),
+        )
+    )
+    brief = submit("loan", 2, priority_class="spot", limit_s=60)
+    state = settled(run(state, submit("first", 3, limit_s=60), brief))
+    assert running(state) == {"gang", "short", "loan"}
+
+
+def test_a_spare_stands_idle_though_the_one_that_did_is_taken() -> None:
+    """Of two spares one is lendable, the other kept idle. Its gang is sent away, so the first
+    is kept instead, and what is decided on a state commits on it."""
+    state = cluster(5, keep_idle=1)
+    state = settled(
+        run(
+            state,
+            submit("dear", 1, spares=exactly(1), priority_class="spot"),
+            submit("low", 1, spares=exactly(1), priority_class="spot"),
+            submit("rest", 1, priority_class="spot"),
+        )
+    )
+    (lender,) = {job.name for job in lenders(state).values()}
+    (kept,) = {"dear", "low"} - {lender}
+    gone = lenders(state, gone=(kept,))
+    assert gone == {}
+
+
+def test_an_elastic_borrower_says_for_whom_it_drops_replicas() -> None:
+    state = cluster(5)
+    state = settled(run(state, submit("gang", 2, spares=exactly(1), priority_class="urgent")))
+    state = settled(run(state, submit("other", 2)))
+    state = settled(run(state, submit("loan", 3, min_dp=1, priority_class="spot")))
+    state = settled(run(state, end("other"), now_ns=HOUR_NS), HOUR_NS)
+    assert (len(state.jobs["gang"].lent), state.jobs["loan"].dp) == (1, 3)
+    state = run(state, fail(hosts_of(state, "gang")[0]), now_ns=HOUR_NS)
+    events = committed(state, decide(state, HOUR_NS, Limits()), HOUR_NS)
+    resized = [event for event in events if isinstance(event, GangResized)]
+    assert [(event.name, event.dp, event.preempted_by) for event in resized] == [
+        ("loan", 2, "gang")
+    ]
