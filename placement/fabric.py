@@ -26,6 +26,7 @@ Ints = npt.NDArray[np.int64]
 KINDS = ("roce", "infiniband")
 _KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains", "labels")
 MOST_HOSTS = 200_000
+MOST_GPUS_PER_HOST = 65_536
 SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -156,6 +157,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     if kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
     gpus = _count(spec.get("gpus_per_host"), "gpus_per_host")
+    if gpus > MOST_GPUS_PER_HOST:
+        raise BadInput("gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}")
     gbps = _positive(spec.get("nic_gbps", 400), "nic_gbps")
     scale_up = _positive(spec.get("scale_up_gbps", SCALE_UP_GBPS), "scale_up_gbps")
     tiers = _tier_entries(spec.get("tiers"))

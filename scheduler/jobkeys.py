@@ -335,8 +335,10 @@ def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = 
             return "is required"
         case "extra_forbidden":
             return _unknown(error, sections or _SECTIONS)
-        case "model_type":
+        case "model_type" | "dict_type":
             return f"must be a mapping of keys to values, not {short(error['input'])}"
+        case "list_type":
+            return f"must be a list, not {short(error['input'])}"
         case "enum":
             return f"must be {error['ctx']['expected']}, not {short(error['input'])}"
     return error["msg"]

@@ -127,7 +127,8 @@ def replay_command(
         typer.Option(help="Leave out earlier jobs: YYYY-MM-DD or seconds after the first submit."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Replay so many jobs at most.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=2**31 - 1, help="Replay so many jobs at most.", show_default=False),
     ] = None,
     checkpoint_s: Annotated[
         int | None,

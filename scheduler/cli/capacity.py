@@ -96,6 +96,8 @@ def defrag(
 
     if (hosts is None) == (job is None):
         raise typer.BadParameter("give one of the two", param_hint="--for-hosts or --for")
+    if etag and not apply:
+        raise typer.BadParameter("goes with --apply", param_hint="--etag")
     with connected(address) as client:
         answer = client.defragment(
             hosts=hosts or 0,

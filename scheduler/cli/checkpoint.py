@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scheduler.core.checkpoint.sizes import Sizes
 
 
+MOST_S = 1e9  # some thirty years: more is a slip of the hand
+
+
 class Format(StrEnum):
     """What the advice is written as."""
 
@@ -42,9 +45,14 @@ def checkpoint_command(
         typer.Option(help="GB/s of the storage, for the whole gang.  [default: 2,000]"),
     ] = None,
     restart_s: Annotated[
-        float, typer.Option(min=0, help="From the swap to the first new step, loading included.")
+        float,
+        typer.Option(
+            min=0, max=MOST_S, help="From the swap to the first new step, loading included."
+        ),
     ] = 300.0,
-    down_s: Annotated[float, typer.Option(min=0, help="From the failure to the swap.")] = 60.0,
+    down_s: Annotated[
+        float, typer.Option(min=0, max=MOST_S, help="From the failure to the swap.")
+    ] = 60.0,
     output: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
 ) -> None:
     """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.

@@ -68,8 +68,11 @@ def place_command(
         typer.Option(help="A windows file: no host of a window that the job would reach into."),
     ] = None,
     at: Annotated[
-        str, typer.Option(help="When it would start, for --windows: 2026-11-21T06:00Z or +2h.")
-    ] = "+0s",
+        str | None,
+        typer.Option(
+            help="When it would start, for --windows: 2026-11-21T06:00Z or +2h.  [default: now]"
+        ),
+    ] = None,
     spares: Annotated[
         str | None,
         typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
@@ -86,9 +89,14 @@ def place_command(
         typer.Option(help="Where the gang was (JSON answer or hostfile): few blocks move."),
     ] = None,
     near_slack: Annotated[
-        float,
-        typer.Option(help="Share by which the cut may be larger if fewer blocks move.", min=0),
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="For --near: share by which the cut may be larger if fewer blocks move."
+            "  [default: 0]",
+            min=0,
+            max=1_000,
+        ),
+    ] = None,
     output: Annotated[
         Format, typer.Option("--format", help="How the answer is written.")
     ] = Format.TABLE,
@@ -106,6 +114,8 @@ def place_command(
     from scheduler.cli.answers import Question
     from scheduler.oldplacement import load_hint
 
+    _refuse_alone("--at", at, "--windows", windows)
+    _refuse_alone("--near-slack", near_slack, "--near", near)
     network = specs.load_fabric(fabric)
     changes = {
         "spares": spares,
@@ -116,14 +126,20 @@ def place_command(
     request = file.spec.request
     free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
     if windows:
-        free &= ~_spoken_for(str(windows), at, file, network)
+        free &= ~_spoken_for(str(windows), at or "+0s", file, network)
     free = _left_alone(file, network, free)
-    hint = load_hint(str(near), network, request, near_slack) if near else None
+    hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
     draw = drawer(picture, picture_by)
     peers = file.spec.checkpoint.peers
     asked = Question(file.spec.name, network, request, free, hint, peers=peers)
     code = _answer(file, asked, output, draw)
     raise typer.Exit(code)
+
+
+def _refuse_alone(option: str, given: object, other: str, beside: object) -> None:
+    """An option that only says more about another one is not passed over in silence."""
+    if given is not None and beside is None:
+        raise typer.BadParameter(f"goes with {other}", param_hint=option)
 
 
 def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:

@@ -38,7 +38,8 @@ def new(
         typer.Option(help="Of viewers and submitters: whose jobs; `*` for those of all tenants."),
     ] = "",
     days: Annotated[
-        int | None, typer.Option(min=1, help="Days until it expires; without it, never.")
+        int | None,
+        typer.Option(min=1, max=36_500, help="Days until it expires; without it, never."),
     ] = None,
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:

@@ -13,8 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from scheduler.store.base import StoreError
-from scheduler.store.schema import schema_of
-from scheduler.store.sqlite import check_whole, connect, lock_on, path_of
+from scheduler.store.sqlite import check_whole, connect, lock_on, path_of, schema_at
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -69,9 +68,8 @@ def check_target(target: Path, is_forced: bool) -> None:
 
 
 def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
+    schema_at(source)
     with closing(connect(source)) as old, written(target, keep) as new:
-        if not schema_of(str(source), old):
-            raise StoreError(f"{source} is empty")
         old.backup(new)
         (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()
     return int(last)

@@ -220,6 +220,16 @@ def look_at(url: str) -> SqliteCopy:
     path = path_of(url)
     if not path.exists():
         raise StoreError(f"there is no store {path}")
+    schema = schema_at(path)
+    if schema < SCHEMA:
+        raise StoreError(f"{path} has schema {schema}, not {SCHEMA}: a server start migrates it")
+    return SqliteCopy(path)
+
+
+def schema_at(path: Path) -> int:
+    """The schema of the store in a file. Raises: StoreError when it is none, or empty."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a store")
     try:
         with closing(connect(path)) as connection:
             schema = schema_of(str(path), connection)
@@ -227,9 +237,7 @@ def look_at(url: str) -> SqliteCopy:
         raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None
     if schema == 0:
         raise StoreError(f"{path} is empty")
-    if schema < SCHEMA:
-        raise StoreError(f"{path} has schema {schema}, not {SCHEMA}: a server start migrates it")
-    return SqliteCopy(path)
+    return schema
 
 
 def open_sqlite(url: str) -> SqliteStore:

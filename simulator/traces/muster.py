@@ -101,14 +101,14 @@ def _gpus(mapping: dict[str, Any]) -> int | None:
 def _text(mapping: dict[str, Any], key: str) -> str:
     value = mapping.pop(key, "")
     if not isinstance(value, str):
-        raise FieldError(key, "must be a text", repr(value)[:40])
+        raise FieldError(key, "must be a text", str(value)[:40])
     return value
 
 
 def _outcome(mapping: dict[str, Any]) -> Outcome:
     value = mapping.pop("outcome", "")
     if value not in list(Outcome):
-        raise FieldError("outcome", "must be completed, cancelled or failed", repr(value)[:40])
+        raise FieldError("outcome", "must be completed, cancelled or failed", str(value)[:40])
     return Outcome(value)
 
 
@@ -116,7 +116,7 @@ def _seconds_ns(mapping: dict[str, Any], key: str) -> int:
     """Take a time out of the mapping; what is left is a job file."""
     value = mapping.pop(key, None)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FieldError(key, "must be a number of seconds", repr(value))
+        raise FieldError(key, "must be a number of seconds", str(value)[:40])
     return round(number(str(value), key) * SECOND_NS)
 
 

@@ -83,7 +83,10 @@ class FieldError(ValueError):
     @property
     def told(self) -> str:
         """The message with what stood there."""
-        return f"{self.message}, not {self.value!r}" if self.value else self.message
+        if not self.value:
+            return self.message
+        joint = ", not" if self.message.startswith("must be ") else ":"
+        return f"{self.message}{joint} {self.value!r}"
 
     def at(self, line: int) -> BadRecord:
         return BadRecord(line, self.field, self.message, self.told, self.is_fault)

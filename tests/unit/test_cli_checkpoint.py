@@ -106,6 +106,14 @@ def test_bad_options_are_named(options: tuple[str, ...], message: str) -> None:
     assert message in refusal("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options)
 
 
+@pytest.mark.parametrize("option", ["--restart-s", "--down-s"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1"])
+def test_times_are_finite(option: str, value: str) -> None:
+    result = muster("checkpoint", "job.yaml", "--fabric", "roce-24k", option, value)
+    assert result.exit_code == 2
+    assert option in result.output
+
+
 def test_place_says_where_the_copies_are() -> None:
     Path("job.yaml").write_text(JOB + "checkpoint: {peers: 2}\n")
     body = json.loads(

@@ -294,6 +294,22 @@ def test_files_that_are_not_there(place: Muster) -> None:
         assert message in result.err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--at", "+2h"), "--at: goes with --windows"),
+        (("--near-slack", "0.1"), "--near-slack: goes with --near"),
+        (("--near", "x", "--near-slack", "inf"), "--near-slack"),
+    ],
+)
+def test_an_option_without_the_one_it_belongs_to(
+    place: Muster, options: tuple[str, ...], message: str
+) -> None:
+    result = place(*options)
+    assert result.code == 2
+    assert message in result.err
+
+
 def test_a_bad_busy_list(place: Muster) -> None:
     write("z0-r0-h0\nz7-r0-h0\n", "busy")
     result = place("--busy", "busy")

@@ -198,6 +198,7 @@ TIER = {"name": "host", "count": 2}
         (listed(zone({**RACK, "gpus": 8})), "domains.0.domains.0.gpus", "unknown key"),
         (listed(zone({"hosts": 2})), "domains.0.domains.0.name", "non-empty"),
         (listed({"name": "z0", "hosts": 2}), "domains.0", "the next tier is rack"),
+        ({**listed(zone(RACK)), "gpus_per_host": 10**30}, "gpus_per_host", "at most 65,536"),
         (listed(zone(zone(RACK))), "domains.0.domains.0.domains", "deeper than the 3 tiers"),
         (listed(zone(RACK), tiers=("host",)), "domains", "deeper than the 1 tiers"),
         (listed({**zone(RACK), "hosts": 1}), "domains.0.hosts", "give one of them"),

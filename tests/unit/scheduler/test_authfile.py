@@ -48,6 +48,7 @@ def refusal(path: Path, text: str) -> str:
         ("certificates:\n  - {san: a, role: admin, tenant: x}", "role admin is not of one tenant"),
         ("certificates:\n  - {role: admin}", "needs either san or common_name"),
         ("certificates: [{san: a, role: admin}, {san: a, role: admin}]", "a is given twice"),
+        ("tokens: x", "auth.yaml:1: tokens: must be a list, not 'x'"),
         ("certificate: []", "unknown key 'certificate', did you mean certificates?"),
         (
             f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}", expires: soon}}]',
@@ -117,6 +118,13 @@ def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
     add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
     with pytest.raises(InputError, match="has no token 'eve'"):
         revoke(str(path), "eve")
+
+
+def test_a_folder_is_no_auth_file(tmp_path: Path) -> None:
+    for path, message in ((str(tmp_path), "is a directory"), ("", "is no file name")):
+        with pytest.raises(InputError, match=message):
+            add_token(path, "ada", Role.ADMIN, "", NOW, None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_caller_sees_its_tenant_and_those_below_it() -> None:

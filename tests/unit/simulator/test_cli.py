@@ -126,7 +126,7 @@ class TestMessages:
     def test_bad_records_are_told_by_line_and_field(self) -> None:
         errors = replay().stderr.splitlines()
 
-        assert "t.swf:4: run: must not be negative, not '-1'; skipped" in errors
+        assert "t.swf:4: run: must not be negative: '-1'; skipped" in errors
         assert any(line.startswith("t.swf:5: job: needs 50 hosts") for line in errors)
 
     def test_only_the_first_are_told(self, folder: Path) -> None:
@@ -137,7 +137,7 @@ class TestMessages:
         assert errors[-1] == "... and 5 more"
 
     def test_strict_refuses_the_first_bad_record(self) -> None:
-        assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative, not '-1'"
+        assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative: '-1'"
 
     def test_an_unknown_format_names_those_there_are(self) -> None:
         told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))

@@ -54,7 +54,7 @@ class TestShow:
         assert found["by_gpus"]["9-63"]["gpu_hours_share"] == pytest.approx(0.998, abs=0.001)
         assert found["submits_by_hour"][6:8] == [1, 1]
         assert found["skipped_by_reason"] == {"duration must not be negative": 1}
-        assert "p.csv:4: duration: must not be negative, not '-1'; skipped" in result.stderr
+        assert "p.csv:4: duration: must not be negative: '-1'; skipped" in result.stderr
 
     def test_a_table_for_people(self) -> None:
         text = show("p.csv", "--trace-format", "philly-csv").stdout

@@ -87,7 +87,7 @@ def test_swf_decimals_extra_fields_and_empty_lines_are_read(tmp_path: Path) -> N
     [
         (
             "1 0 -1 -1 4 -1 -1 4 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: run: must not be negative, not '-1'",
+            "5: run: must not be negative: '-1'",
         ),
         (
             "1 0 -1 9 -1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
@@ -95,7 +95,7 @@ def test_swf_decimals_extra_fields_and_empty_lines_are_read(tmp_path: Path) -> N
         ),
         (
             "1 -3 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: submit: must not be negative, not '-3'",
+            "5: submit: must not be negative: '-3'",
         ),
         ("1 0 -1 9 4", "5: fields: must be 18 numbers, not '5'"),
         (
@@ -174,7 +174,7 @@ def test_philly_columns_are_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ("2017-10-09 07:01:55,-1,1,0,a", "2: duration: must not be negative, not '-1'"),
+        ("2017-10-09 07:01:55,-1,1,0,a", "2: duration: must not be negative: '-1'"),
         ("2017-10-09 07:01:55,5,0,0,a", "2: num_gpus: must be more than 0, not '0'"),
         ("2017-10-09 07:01:55,5,1.5,0,a", "2: num_gpus: must be a whole number, not '1.5'"),
         ("2017-10-09,5,1,0,a", "2: timestamp: must be YYYY-MM-DD HH:MM:SS, not '2017-10-09'"),

@@ -167,7 +167,7 @@ def test_further_copies_of_a_fleet_fail_at_other_times() -> None:
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([fault(1, "end")], ":1: event_type: ends what did not start, not 'fault_end'"),
+        ([fault(1, "end")], ":1: event_type: ends what did not start: 'fault_end'"),
         ([fault(-1, "start")], ":1: event_time: must not be negative"),
         ([{"node_id": "a"}], ":1: event_time: is required"),
         ([fault(1, "start") | {"fault_type": 3}], ":1: fault_type.Class: must be a text"),
@@ -203,7 +203,7 @@ def test_lanl_takes_one_system_and_counts_from_its_first_outage(tmp_path: Path) 
     [
         ("8,10,x,5/1/2001 11:30,,60,,,,,,", ":2: nodenumz: must be a whole number, not 'x'"),
         ("8,10,3,2001-05-01,,60,,,,,,", ":2: Prob Started: must be M/D/YYYY H:MM"),
-        ("8,10,3,5/1/2001 11:30,,-6,,,,,,", ":2: Down Time: must not be negative, not '-6'"),
+        ("8,10,3,5/1/2001 11:30,,-6,,,,,,", ":2: Down Time: must not be negative: '-6'"),
         ("9,10,3,5/1/2001 11:30,,6,,,,,,", "System: no outage of system '8'"),
     ],
 )

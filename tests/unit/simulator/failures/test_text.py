@@ -103,7 +103,7 @@ def test_a_file_is_read_in_time_order(tmp_path: Path) -> None:
     ("row", "told"),
     [
         ("soon,z0-h1,down,x", "time_s: must be a number, not 'soon'"),
-        ("-1,z0-h1,down,x", "time_s: must not be negative, not '-1'"),
+        ("-1,z0-h1,down,x", "time_s: must not be negative: '-1'"),
         ("1,z9,down,x", "host: must be a host of this fabric, not 'z9'"),
         ("1,z0-h1,broken,x", "state: must be down or up, not 'broken'"),
         ("1,z0-h1,down", "columns: must be 4, not '3'"),

@@ -39,7 +39,7 @@ def test_shockwave_says_how_long_a_job_runs(tmp_path: Path) -> None:
         ({0: "GPT-9"}, "1: job_type: must be one whose rate is known, not 'GPT-9'"),
         ({4: "-5"}, "1: total_steps: must not be negative"),
         ({4: "x"}, "1: total_steps: must be a number, not 'x'"),
-        ({5: "-1"}, "1: arrival_time: must not be negative, not '-1'"),
+        ({5: "-1"}, "1: arrival_time: must not be negative: '-1'"),
         ({6: "0"}, "1: GPUs: must be more than 0, not '0'"),
     ],
 )

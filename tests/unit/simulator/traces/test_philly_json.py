@@ -94,7 +94,7 @@ def test_attempts_that_never_started_do_not_count(tmp_path: Path, missing: str |
         ),
         (
             [attempt("2017-10-09 08:00:00", "2017-10-09 07:00:00", 1)],
-            "2: attempts: an end is before its start, not '2017-10-09 07:00:00'",
+            "2: attempts: an end is before its start: '2017-10-09 07:00:00'",
         ),
         ([attempt("yesterday", None, 1)], "2: attempts.0.start_time: must be YYYY-MM-DD HH:MM:SS"),
         ([{**HOUR, "detail": 7}], "2: attempts.0.detail: must be a JSON array, not '7'"),

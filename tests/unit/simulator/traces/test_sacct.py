@@ -112,7 +112,7 @@ def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: Outcome)
         ({"ElapsedRaw": "", "End": "Unknown"}, "left out 2: End: is unknown"),
         ({"JobID": ""}, "2: JobID: is empty"),
         ({"Submit": "Sunday"}, "2: Submit: must be YYYY-MM-DD HH:MM:SS, not 'Sunday'"),
-        ({"ElapsedRaw": "-1"}, "2: Elapsed: must not be negative, not '-1'"),
+        ({"ElapsedRaw": "-1"}, "2: Elapsed: must not be negative: '-1'"),
         ({"Timelimit": "2 hours"}, "2: Timelimit: must be [D-]HH:MM:SS, not '2 hours'"),
         ({"User": "a|b"}, "2: columns: must be as many as in the header, not '13'"),
     ],

@@ -69,7 +69,7 @@ def test_helios_states(tmp_path: Path, state: str, outcome: Outcome) -> None:
     ("row", "told"),
     [
         (helios_row(gpus="0"), "left out 2: gpu_num: is 0: a job of CPUs"),
-        (helios_row(gpus="-1"), "2: gpu_num: must not be negative, not '-1'"),
+        (helios_row(gpus="-1"), "2: gpu_num: must not be negative: '-1'"),
         (helios_row(gpus="many"), "2: gpu_num: must be a whole number, not 'many'"),
         (
             helios_row(times="2020-04-01 10:00:00,,2020-04-01 11:00:00"),
@@ -81,7 +81,7 @@ def test_helios_states(tmp_path: Path, state: str, outcome: Outcome) -> None:
         ),
         (
             helios_row(times="2020-04-01 10:00:00,2020-04-01 11:00:00,2020-04-01 10:59:59"),
-            "2: end_time: is before start_time, not '2020-04-01 10:59:59'",
+            "2: end_time: is before start_time: '2020-04-01 10:59:59'",
         ),
         (
             helios_row(times="soon,2020-04-01 11:00:00,2020-04-01 12:00:00"),
@@ -155,10 +155,10 @@ def test_pai_rounds_a_share_of_a_gpu_up_for_each_instance(tmp_path: Path) -> Non
     ("row", "told"),
     [
         (PAI.format(""), "left out 1: plan_gpu: is 0: a task of CPUs"),
-        (PAI.format("-25"), "1: plan_gpu: must not be negative, not '-25'"),
+        (PAI.format("-25"), "1: plan_gpu: must not be negative: '-25'"),
         (PAI.format("25").replace("160.5", ""), "left out 1: end_time: is empty: it had not"),
-        (PAI.format("25").replace("160.5", "90"), "1: end_time: is before start_time, not '90'"),
-        (PAI.format("25").replace("100.0", "-1"), "1: start_time: must not be negative, not '-1'"),
+        (PAI.format("25").replace("160.5", "90"), "1: end_time: is before start_time: '90'"),
+        (PAI.format("25").replace("100.0", "-1"), "1: start_time: must not be negative: '-1'"),
         (PAI.format("25").replace(",4,", ",0,"), "1: inst_num: must be more than 0, not '0'"),
         ("a,b", "1: columns: must be as many as in the header, not '2'"),
     ],
