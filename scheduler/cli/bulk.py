@@ -1,7 +1,8 @@
 """`muster report --import`: what files of other programs say, sent to the server.
 
-A host that Slurm drains is drained here, one that is down has failed; what was done for
-Slurm's sake is undone when Slurm has the node back, and nothing else.
+A host that Slurm drains is drained here, one that is down has failed, one that does not
+respond has missed a heartbeat; what was done for Slurm's sake is undone when Slurm has the
+node back, and nothing else.
 """
 
 from __future__ import annotations
@@ -74,11 +75,13 @@ def _word(one: Found, host: host_pb2.Host) -> str:
     has_failed = host.state == v1.HOST_STATE_FAILED
     if one.standing is None:
         return one.signal
-    is_ours = host.reason.startswith(f"host-down: {SLURM}")
+    is_ours = host.reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
     if one.standing is Standing.DOWN:
         return "" if has_failed else "host-down"
     if one.standing is Standing.FAILING:
         return "predicted-failure" if host.state in serving else ""
+    if one.standing is Standing.SILENT:
+        return "heartbeat-missed" if host.state in serving else ""
     if one.standing is Standing.DRAIN:
         return "" if host.cordoned or has_failed else "drain"
     if is_ours and has_failed:

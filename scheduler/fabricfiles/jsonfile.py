@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,3 +38,10 @@ class JsonFile:
         except InputError:
             line = 0
         return refusal(message, self.source, line, field)
+
+    def lines(self) -> Mapping[str, int]:
+        """The line of every field; none where the YAML reader refuses the text."""
+        try:
+            return strictyaml.parse(self.text).lines
+        except InputError:
+            return {}

@@ -5,19 +5,24 @@
      "z0-r001-h0": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": 79}}}}
 
 DCGM itself knows one host, so that whoever collects its answers puts the name before each.
-Of a diagnosis every failed test is a failed stress test, and one without failures a passed
-one. Of fields those are read that say by themselves that something is wrong.
+Of a diagnosis every failed test is a failed stress test; it is a passed one when nothing
+failed and a test of its category "Stress" passed (`-r 3` and up), not where they were left
+out. Of fields those are read that say by themselves that something is wrong.
+
+Sources: NVIDIA/DCGM, dcgmi/Health.cpp and DcgmiOutput.h (groups, entities and systems are
+`children`; a system has its verdict as `value` and its words as `overflow`); dcgmi/Diag.cpp
+of DCGM 2 to 4 (results by `gpu_id` or `gpu_ids`, by `entity_id` and `test_summary` since 4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from scheduler import strictyaml
 from scheduler.fabricfiles.jsonfile import JsonFile
 from scheduler.healthfiles.found import Found
-from scheduler.problems import InputError, line_of
+from scheduler.problems import line_of
 
 # System of `dcgmi health` -> signal of a failure, and of a warning.
 SYSTEMS: Final[dict[str, tuple[str, str]]] = {
@@ -26,6 +31,7 @@ SYSTEMS: Final[dict[str, tuple[str, str]]] = {
     "pcie": ("pcie-degraded", "pcie-degraded"),
     "nvlink": ("nvlink-down", "nvlink-errors"),
     "nvswitch": ("nvlink-down", "nvlink-errors"),
+    "connectx": ("nic-down", "predicted-failure"),
     "thermal": ("thermal", "thermal"),
     "power": ("predicted-failure", "thermal"),
     "inforom": ("predicted-failure", "predicted-failure"),
@@ -40,6 +46,7 @@ FIELDS: Final = {
 }
 XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
 _FINE, _WARNING, _FAILURE = "healthy", "warning", "failure"
+_GPU, _OVERALL, _STRESS = "GPU", "Overall Health", "stress"
 _DIAGNOSES: Final = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 
 
@@ -49,18 +56,8 @@ def load_dcgm(path: str) -> list[Found]:
     if not isinstance(file.value, dict) or not file.value:
         raise file.error("", "must be an object with a report for each host name")
     found = [one for host, report in file.value.items() for one in _report(file, host, report)]
-    lines = _lines(file.text) if found else {}
-    return [
-        Found(f.host, line_of(lines, f.field), f.field, f.signal, f.detail, f.gpu, f.xid)
-        for f in found
-    ]
-
-
-def _lines(text: str) -> Mapping[str, int]:
-    try:
-        return strictyaml.parse(text).lines
-    except InputError:
-        return {}
+    lines = file.lines() if found else {}
+    return [replace(f, line=line_of(lines, f.field)) for f in found]
 
 
 def _report(file: JsonFile, host: str, report: Any) -> Iterator[Found]:
@@ -91,15 +88,21 @@ def _gpu(file: JsonFile, text: str, field: str) -> int:
 
 
 def _health(file: JsonFile, host: str, body: Any) -> Iterator[Found]:
-    """`body` -> GPU -> number -> system -> Health, each below `children`."""
-    gpus = _children(file, _mapping(file, body, f"{host}.body").get("GPU", {}), f"{host}.body.GPU")
-    for number, node in gpus.items():
-        gpu = _gpu(file, number, f"{host}.body.GPU.children.{number}")
-        here = f"{host}.body.GPU.children.{number}"
-        for system, entry in _children(file, node, here).items():
-            if system.lower().endswith("health"):
-                continue
-            yield from _system(file, host, f"{here}.children.{system}", system, entry, gpu)
+    """`body` -> group -> number of the entity -> "Errors" -> system, each below `children`."""
+    groups = _mapping(file, body, f"{host}.body")
+    if _OVERALL not in groups:
+        raise file.error(f"{host}.body.{_OVERALL}", "is missing: this is no dcgmi health -c -j")
+    for group, entities in groups.items():
+        if group == _OVERALL:
+            continue
+        field = f"{host}.body.{group}"
+        for number, node in _children(file, entities, field).items():
+            here = f"{field}.children.{number}"
+            gpu = _gpu(file, number, here) if group == _GPU else None
+            errors = _children(file, node, here).get("Errors", {})
+            there = f"{here}.children.Errors"
+            for system, entry in _children(file, errors, there).items():
+                yield from _system(file, host, f"{there}.children.{system}", system, entry, gpu)
 
 
 def _children(file: JsonFile, node: Any, field: str) -> dict[str, Any]:
@@ -108,43 +111,55 @@ def _children(file: JsonFile, node: Any, field: str) -> dict[str, Any]:
 
 
 def _system(
-    file: JsonFile, host: str, field: str, system: str, node: Any, gpu: int
+    file: JsonFile, host: str, field: str, system: str, node: Any, gpu: int | None
 ) -> Iterator[Found]:
     words = system.lower().split()
     signals = SYSTEMS.get(words[0] if words else "")
     if signals is None:
         raise file.error(field, f"unknown system; known are {', '.join(SYSTEMS)}")
-    children = _children(file, node, field)
-    told = {key: _value(value) for key, value in children.items()}
-    status = (_value(node) or told.pop("Health", "")).lower()
+    told = _mapping(file, node, field)
+    status = str(told.get("value", "")).lower()
     if status not in (_FINE, _WARNING, _FAILURE):
         raise file.error(field, f"must be healthy, warning or failure, not {status!r}")
     if status != _FINE:
-        detail = "; ".join(filter(None, told.values())) or f"dcgm: {system} {status}"
+        detail = _joined(told.get("overflow"), " ") or f"dcgm: {system} {status}"
         yield Found(host, 0, field, signals[status == _WARNING], detail, gpu)
 
 
-def _value(node: Any) -> str:
-    value = node.get("value", "") if isinstance(node, dict) else node
-    return value if isinstance(value, str) else ""
+def _joined(words: Any, glue: str) -> str:
+    """Words that DCGM gives as text, as a list, or as a list of objects with a `warning`."""
+    found = words if isinstance(words, list) else [words or ""]
+    texts = (word.get("warning", "") if isinstance(word, dict) else word for word in found)
+    return glue.join(str(text) for text in texts if text)
 
 
 def _diagnosis(file: JsonFile, host: str, field: str, diagnosis: Any) -> Iterator[Found]:
     categories = _mapping(file, diagnosis, field).get("test_categories")
     if not isinstance(categories, list):
         raise file.error(f"{field}.test_categories", "must be a list")
-    statuses = []
+    statuses, is_stressed = [], False
     for i, category in enumerate(categories):
         here = f"{field}.test_categories.{i}"
+        name = str(_mapping(file, category, here).get("category", "")).lower()
         for j, test in enumerate(_list(file, category, "tests", here)):
-            there = f"{here}.tests.{j}"
-            for k, result in enumerate(_list(file, test, "results", there)):
-                where = f"{there}.results.{k}"
+            for where, result in _results(file, test, f"{here}.tests.{j}"):
                 statuses.append(status := _status(file, result, where))
+                is_stressed |= status == "pass" and name == _STRESS
                 if status == "fail":
                     yield _failed(file, host, where, str(test.get("name", "a test")), result)
-    if "pass" in statuses and "fail" not in statuses:
+    if is_stressed and "fail" not in statuses:
         yield Found(host, 0, field, "stress-test-passed", "dcgmi diag")
+
+
+def _results(file: JsonFile, test: Any, field: str) -> list[tuple[str, Any]]:
+    """Each result with its place. A summary says something new only when no result failed."""
+    told = _mapping(file, test, field)
+    results = _list(file, test, "results", field) if "results" in told else []
+    found = [(f"{field}.results.{k}", result) for k, result in enumerate(results)]
+    has_failed = any(_status(file, result, where) == "fail" for where, result in found)
+    if "test_summary" in told and not has_failed:
+        found.append((f"{field}.test_summary", told["test_summary"]))
+    return found
 
 
 def _list(file: JsonFile, value: Any, key: str, field: str) -> list[Any]:
@@ -156,17 +171,20 @@ def _list(file: JsonFile, value: Any, key: str, field: str) -> list[Any]:
 
 def _status(file: JsonFile, result: Any, field: str) -> str:
     status = str(_mapping(file, result, field).get("status", "")).lower()
-    if status not in ("pass", "fail", "warn", "skip"):
-        raise file.error(f"{field}.status", f"must be Pass, Fail, Warn or Skip, not {status!r}")
+    if status not in ("pass", "fail", "warn", "skip", "not run"):
+        known = "Pass, Fail, Warn, Skip or Not Run"
+        raise file.error(f"{field}.status", f"must be {known}, not {status!r}")
     return status
 
 
 def _failed(file: JsonFile, host: str, field: str, test: str, result: Mapping[str, Any]) -> Found:
-    text = str(result.get("gpu_id", result.get("gpu_ids", "")))
-    gpu = _gpu(file, text, f"{field}.gpu_id") if text and "," not in text else None
-    warnings = result.get("warnings") or [{"warning": result.get("warning", "")}]
-    words = [str(w.get("warning", "")) if isinstance(w, dict) else str(w) for w in warnings]
-    detail = "; ".join([f"dcgmi diag {test}", *filter(None, words)])
+    """A result names one GPU, several, or since DCGM 4 an entity, which may be another thing."""
+    is_gpu = result.get("entity_group", _GPU) == _GPU
+    keys = [key for key in ("gpu_id", "gpu_ids", "entity_id") if key in result] if is_gpu else []
+    text = str(result[keys[0]]) if keys else ""
+    gpu = _gpu(file, text, f"{field}.{keys[0]}") if keys and "," not in text else None
+    told = _joined(result.get("warnings"), "; ")
+    detail = "; ".join(filter(None, (f"dcgmi diag {test}", told)))
     return Found(host, 0, field, "stress-test-failed", detail, gpu)
 
 

@@ -13,11 +13,13 @@ class Standing(StrEnum):
     DOWN = "down"
     DRAIN = "drain"
     FAILING = "failing"
+    SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A signal, or how the host stands with another scheduler. `field`: where it is said."""
+    """A signal, or how the host stands with another scheduler; neither: nothing is known.
+    `field`: where it is said."""
 
     host: str
     line: int

@@ -4,77 +4,68 @@ scontrol show nodes -o          NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk
 sinfo                           a header with STATE and NODELIST
 scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}
 sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
+
+Sources: sinfo(1), "Node state codes", for the words, their short forms and marks; the data
+parsers of Slurm 23.02 to 25.05 for JSON, where a reason is text or {"description": ...}.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from placement import hostlist
 from placement.errors import BadInput
 from scheduler import strictyaml
 from scheduler.fabricfiles.jsonfile import JsonFile
+from scheduler.fabricfiles.network import MOST_BYTES
 from scheduler.healthfiles.found import Found, Standing
-from scheduler.problems import InputError, Problem
+from scheduler.problems import InputError, Problem, line_of
 
-_DOWN: Final = frozenset(
-    [
-        "down",
-        "fail",
-        "error",
-        "not_responding",
-        "unknown",
-        "powered_down",
-        "powering_down",
-        "future",
-    ]
+
+def _group(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_DOWN: Final = _group("down fail error err")
+# Nothing may run there now, and nothing has failed: no fault of the host's is counted.
+_DRAIN: Final = _group(
+    "drain drained draining drng maint maintenance reboot_issued boot"
+    " powered_down powering_down power_down pow_dn power_drain"
+    " powering_up power_up pow_up future futr inval invalid invalid_reg"
 )
-_DRAIN: Final = frozenset(["drain", "drained", "draining"])
-_FAILING: Final = frozenset(["failing"])
-_UP: Final = frozenset(
-    [
-        "idle",
-        "allocated",
-        "alloc",
-        "mixed",
-        "mix",
-        "completing",
-        "comp",
-        "reserved",
-        "resv",
-        "planned",
-        "plnd",
-        "maint",
-        "maintenance",
-        "blocked",
-        "perfctrs",
-        "npc",
-        "inval",
-        "reboot",
-        "reboot_requested",
-        "reboot_issued",
-        "powering_up",
-        "power_up",
-        "powered_up",
-        "cloud",
-        "dynamic_norm",
-        "dynamic_future",
-        "resume",
-        "undrain",
-    ]
+_FAILING: Final = _group("failing failg")
+_SILENT: Final = _group("not_responding")
+_UNKNOWN: Final = _group("unknown unk")  # the controller has just started
+_UP: Final = _group(
+    "idle allocated alloc mixed mix completing comp reserved resv planned plnd blocked"
+    " perfctrs npc reboot reboot_requested reboot_canceled canc_r powered_up cloud external"
+    " dynamic_norm dynamic_future resume undrain"
 )
-_MARKS: Final = {"*": "not_responding", "!": "powering_down", "%": "powering_down", "~": ""}
-_IGNORED_MARKS: Final = "#$@^-+"
+_MARKS: Final = {
+    "*": "not_responding",
+    "~": "powered_down",
+    "#": "powering_up",
+    "!": "power_down",
+    "%": "powering_down",
+    "$": "maintenance",
+    "^": "reboot_issued",
+}
+_IGNORED_MARKS: Final = "@-+"  # a reboot is asked for; planned for a job; completing
 _KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
 
 
 def load_slurm(path: str) -> list[Found]:
     """Raises: InputError naming line and field."""
-    text = strictyaml.read_text(path)
+    text = strictyaml.read_text(path, MOST_BYTES)
     if text.lstrip().startswith("{"):
-        return list(_json(JsonFile.load(path)))
+        file = JsonFile.load(path)
+        found = list(_json(file))
+        lines = file.lines()
+        return [replace(f, line=line_of(lines, f.field)) for f in found]
     rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
     if not rows:
         raise InputError(Problem("", "holds no node", path))
@@ -91,9 +82,8 @@ def _node(path: str, line: int, row: str) -> Iterator[Found]:
             raise InputError(Problem(key, "is missing", path, line))
     name, state = found["NodeName"].split()[0], found["State"].split()[0]
     reason = found.get("Reason", "").strip()
-    yield Found(
-        name, line, "State", standing=_standing(path, line, "State", [state]), detail=reason
-    )
+    standing = _standing([state], partial(_refused, path, line, "State"))
+    yield Found(name, line, "State", standing=standing, detail=reason)
 
 
 def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[Found]:
@@ -110,9 +100,13 @@ def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[Found]:
             raise InputError(Problem("columns", told, path, number))
         state = cells[columns.index("STATE")]
         reason = cells[columns.index("REASON")] if has_reason else ""
-        standing = _standing(path, number, "STATE", [state])
+        standing = _standing([state], partial(_refused, path, number, "STATE"))
         for name in _names(path, number, cells[columns.index("NODELIST")]):
             yield Found(name, number, "STATE", standing=standing, detail=reason)
+
+
+def _refused(path: str, line: int, field: str, message: str) -> InputError:
+    return InputError(Problem(field, message, path, line))
 
 
 def _names(path: str, line: int, text: str) -> list[str]:
@@ -122,21 +116,25 @@ def _names(path: str, line: int, text: str) -> list[str]:
         raise InputError(Problem("NODELIST", error.message, path, line)) from None
 
 
-def _standing(path: str, line: int, field: str, states: Iterable[str]) -> Standing:
+def _standing(states: Iterable[str], refused: Callable[[str], InputError]) -> Standing | None:
+    """None: Slurm does not know itself."""
     words: set[str] = set()
     for state in states:
         parts = state.lower().split("+")
         for part in parts:
             plain = part.rstrip("".join(_MARKS) + _IGNORED_MARKS)
             words |= {plain} | {_MARKS[c] for c in part[len(plain) :] if _MARKS.get(c)}
-    if strange := sorted(words - _DOWN - _DRAIN - _FAILING - _UP):
-        raise InputError(Problem(field, f"unknown state {strange[0]!r}", path, line))
-    for known, standing in (
+    known = _DOWN | _DRAIN | _FAILING | _SILENT | _UNKNOWN | _UP
+    if strange := sorted(words - known):
+        raise refused(f"unknown state {strange[0]!r}")
+    for group, standing in (
         (_DOWN, Standing.DOWN),
         (_DRAIN, Standing.DRAIN),
         (_FAILING, Standing.FAILING),
+        (_SILENT, Standing.SILENT),
+        (_UNKNOWN, None),
     ):
-        if words & known:
+        if words & group:
             return standing
     return Standing.UP
 
@@ -178,6 +176,5 @@ def _of_json(file: JsonFile, name: str, field: str, node: Any) -> Found:
         raise file.error(f"{field}.state", "must be a list of states")
     reason = node.get("reason") or ""
     text = reason.get("description", "") if isinstance(reason, dict) else str(reason)
-    line = file.error(f"{field}.state", "").found[0].line
-    standing = _standing(file.source, line, f"{field}.state", states)
-    return Found(name, line, f"{field}.state", standing=standing, detail=str(text))
+    standing = _standing(states, partial(file.error, f"{field}.state"))
+    return Found(name, 0, f"{field}.state", standing=standing, detail=str(text))

@@ -25,14 +25,26 @@ def wrong(tmp_path: Path, value: Any) -> tuple[str, int]:
     return caught.value.found[0].field, caught.value.found[0].line
 
 
-def health(system: str, status: str, gpu: str = "3") -> dict[str, Any]:
-    node = {"children": {"Health": {"value": status}, "Errors": {"value": "words"}}}
-    return {"body": {"GPU": {"children": {gpu: {"children": {system: node}}}}}}
+def health(
+    system: str, status: str, number: str = "3", group: str = "GPU", words: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """As dcgmi builds it: every box has a value, words that overflow it, and boxes within."""
+    told = {"value": status} | ({"overflow": list(words)} if words else {})
+    entity = {"value": status, "children": {"Errors": {"children": {system: told}}}}
+    body = {"Overall Health": {"value": status}, group: {"children": {number: entity}}}
+    return {"body": body, "header": ["Health Monitor Report"]}
 
 
-def diagnosis(*results: dict[str, Any]) -> dict[str, Any]:
-    tests = [{"name": "GPU Memory", "results": list(results)}]
-    return {"DCGM GPU Diagnostic": {"test_categories": [{"category": "HW", "tests": tests}]}}
+def diagnosis(*results: dict[str, Any], category: str = "Stress", **test: Any) -> dict[str, Any]:
+    """DCGM 2 and 3; `test`: what a test has beside."""
+    tests = [{"name": "Targeted Power", "results": list(results), **test}]
+    return {"DCGM GPU Diagnostic": {"test_categories": [{"category": category, "tests": tests}]}}
+
+
+def diagnosis_4(test: dict[str, Any]) -> dict[str, Any]:
+    groups = [{"entity_group": "GPU", "entity_group_id": 1, "entities": [{"entity_id": 0}]}]
+    tests = {"test_categories": [{"category": "Stress", "tests": [{"name": "memtest", **test}]}]}
+    return {"DCGM Diagnostic": tests, "entity_groups": groups, "metadata": {"version": "4.2.0"}}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -40,20 +52,57 @@ def test_each_system_has_a_signal_for_failures_and_for_warnings(
     tmp_path: Path, system: str
 ) -> None:
     for status, signal in zip(("Failure", "Warning"), SYSTEMS[system], strict=True):
-        (found,) = read(tmp_path, {"n1": health(f"{system.upper()} system", status)})
-        assert (found.host, found.signal, found.gpu, found.detail) == ("n1", signal, 3, "words")
+        report = health(f"{system.upper()} system", status, words=("a few", "words"))
+        (found,) = read(tmp_path, {"n1": report})
+        assert (found.host, found.signal, found.gpu) == ("n1", signal, 3)
+        assert found.detail == "a few words"
         assert found.line > 1
     assert read(tmp_path, {"n1": health(system, "Healthy")}) == []
 
 
-def test_a_diagnosis_fails_or_passes(tmp_path: Path) -> None:
-    fail = {"gpu_id": "1", "status": "Fail", "warnings": [{"warning": "DBE found"}]}
+def test_a_host_without_incidents_has_nothing_to_tell(tmp_path: Path) -> None:
+    body = {"Overall Health": {"value": "Healthy"}}
+    assert read(tmp_path, {"n1": {"body": body, "header": ["Health Monitor Report"]}}) == []
+
+
+def test_what_is_no_gpu_has_no_number_of_one(tmp_path: Path) -> None:
+    (found,) = read(tmp_path, {"n1": health("ConnectX system", "Failure", "0", "ConnectX")})
+    assert (found.signal, found.gpu) == ("nic-down", None)
+
+
+@pytest.mark.parametrize(
+    "warnings", ["DBE found", ["DBE found"], [{"warning": "DBE found", "error_id": 2}]]
+)
+def test_a_diagnosis_fails_or_passes(tmp_path: Path, warnings: Any) -> None:
+    fail = {"gpu_id": "1", "status": "Fail", "warnings": warnings}
     (found,) = read(tmp_path, {"n1": diagnosis({"gpu_id": "0", "status": "Pass"}, fail)})
     assert (found.signal, found.gpu) == ("stress-test-failed", 1)
-    assert found.detail == "dcgmi diag GPU Memory; DBE found"
+    assert found.detail == "dcgmi diag Targeted Power; DBE found"
     (found,) = read(tmp_path, {"n1": diagnosis({"gpu_ids": "0,1", "status": "Pass"})})
     assert (found.signal, found.gpu) == ("stress-test-passed", None)
     assert read(tmp_path, {"n1": diagnosis({"status": "Skip"})}) == []
+
+
+def test_a_diagnosis_without_stress_tests_passes_none(tmp_path: Path) -> None:
+    quick = diagnosis({"gpu_id": "0", "status": "Pass"}, category="Deployment")
+    assert read(tmp_path, {"n1": quick}) == []
+    quick = diagnosis({"status": "Fail"}, category="Deployment")
+    assert [found.signal for found in read(tmp_path, {"n1": quick})] == ["stress-test-failed"]
+
+
+def test_results_of_dcgm_4_name_entities_and_have_a_summary(tmp_path: Path) -> None:
+    gpu = {"entity_group": "GPU", "entity_group_id": 1, "entity_id": 5}
+    failed = {"results": [{**gpu, "status": "Fail"}], "test_summary": {"status": "Fail"}}
+    (found,) = read(tmp_path, {"n1": diagnosis_4(failed)})
+    assert (found.signal, found.gpu) == ("stress-test-failed", 5)
+    cpu = {"entity_group": "CPU", "entity_group_id": 7, "entity_id": 0, "status": "Fail"}
+    (found,) = read(tmp_path, {"n1": diagnosis_4({"results": [cpu]})})
+    assert (found.signal, found.gpu) == ("stress-test-failed", None)
+    (found,) = read(tmp_path, {"n1": diagnosis_4({"test_summary": {"status": "Fail"}})})
+    assert (found.signal, found.gpu) == ("stress-test-failed", None)
+    assert read(tmp_path, {"n1": diagnosis_4({})}) == []  # it was not run
+    passed = {"results": [{**gpu, "status": "Pass"}], "test_summary": {"status": "Pass"}}
+    assert [f.signal for f in read(tmp_path, {"n1": diagnosis_4(passed)})] == ["stress-test-passed"]
 
 
 def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
@@ -67,9 +116,10 @@ def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
     [
         ([], ""),
         ({"n1": 3}, "n1"),
-        ({"n1": health("Quantum system", "Failure")}, "n1.body.GPU.children.3.children"),
-        ({"n1": health("Memory", "Odd")}, "n1.body.GPU.children.3.children.Memory"),
+        ({"n1": health("Quantum system", "Failure")}, "n1.body.GPU.children.3.children.Errors"),
+        ({"n1": health("Memory", "Odd")}, "n1.body.GPU.children.3.children.Errors.children.Memory"),
         ({"n1": health("Memory", "Failure", "x")}, "n1.body.GPU.children.x"),
+        ({"n1": {"body": {"PCIe": {"value": "On"}}}}, "n1.body.Overall Health"),
         ({"n1": diagnosis({"status": "Maybe"})}, "n1.DCGM GPU Diagnostic.test_categories.0"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_GPU_TEMP": 3}}}}, "n1.fields.0.DCGM"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": -1}}}}, "n1.fields.0.DCGM"),

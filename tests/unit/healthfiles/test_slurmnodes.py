@@ -12,6 +12,7 @@ from scheduler.healthfiles.slurmnodes import load_slurm
 from scheduler.problems import InputError
 
 UP, DOWN, DRAIN, FAILING = Standing.UP, Standing.DOWN, Standing.DRAIN, Standing.FAILING
+SILENT = Standing.SILENT
 
 
 def read(tmp_path: Path, text: str) -> dict[str, tuple[Standing | None, str, int]]:
@@ -24,13 +25,31 @@ def read(tmp_path: Path, text: str) -> dict[str, tuple[Standing | None, str, int
     ("state", "standing"),
     [
         ("IDLE", UP), ("ALLOCATED", UP), ("MIXED+PLANNED", UP), ("IDLE+DRAIN", DRAIN),
-        ("DRAINING", DRAIN), ("DOWN*", DOWN), ("IDLE*", DOWN), ("DOWN+DRAIN", DOWN),
-        ("FAILING", FAILING), ("idle~", UP), ("mix-", UP), ("drained$", DRAIN),
+        ("DRAINING", DRAIN), ("DOWN*", DOWN), ("IDLE*", SILENT), ("DOWN+DRAIN", DOWN),
+        ("FAILING", FAILING), ("idle~", DRAIN), ("mix-", UP), ("drained$", DRAIN),
+        ("IDLE+CLOUD+POWERED_DOWN", DRAIN), ("DOWN+DRAIN+NOT_RESPONDING", DOWN),
+        ("IDLE+DRAIN+NOT_RESPONDING", DRAIN), ("IDLE+NOT_RESPONDING", SILENT),
+        ("IDLE+DRAIN+INVALID_REG", DRAIN), ("UNKNOWN*", SILENT), ("UNKNOWN", None),
     ],
 )  # fmt: skip
-def test_states_of_scontrol(tmp_path: Path, state: str, standing: Standing) -> None:
+def test_states_of_scontrol(tmp_path: Path, state: str, standing: Standing | None) -> None:
     line = f"NodeName=n1 Arch=x86_64 State={state} Weight=1 Reason=disk is full [root@x]\n"
     assert read(tmp_path, line) == {"n1": (standing, "disk is full [root@x]", 1)}
+
+
+@pytest.mark.parametrize(
+    ("state", "standing"),
+    [
+        ("alloc", UP), ("mix@", UP), ("comp", UP), ("resv", UP), ("plnd", UP), ("npc", UP),
+        ("drng", DRAIN), ("drng*", DRAIN), ("drain#", DRAIN), ("maint*", DRAIN), ("boot", DRAIN),
+        ("idle^", DRAIN), ("pow_dn", DRAIN), ("pow_up", DRAIN), ("futr", DRAIN), ("inval", DRAIN),
+        ("idle!", DRAIN), ("idle%", DRAIN), ("failg", FAILING), ("fail*", DOWN), ("err", DOWN),
+        ("alloc*", SILENT), ("unk", None),
+    ],
+)  # fmt: skip
+def test_short_states_of_sinfo(tmp_path: Path, state: str, standing: Standing | None) -> None:
+    text = f"PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up infinite 1 {state} n1\n"
+    assert read(tmp_path, text) == {"n1": (standing, "", 2)}
 
 
 def test_a_table_of_sinfo(tmp_path: Path) -> None:
