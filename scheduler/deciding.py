@@ -136,11 +136,15 @@ class Deciding:
     async def _carry_out(self, plan: Plan) -> None:
         if not plan.actions:
             return
-        answer, _ = await self._enter(
+        answer, after = await self._enter(
             Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
         )
         if isinstance(answer, Conflict):
             self._conflicted(plan, answer)
+        elif isinstance(answer, tuple) and plan.is_last:
+            before = after.version - len(answer)
+            if plan.settles(before, after.version) and self._state().version == after.version:
+                self._moved.clear()  # it was this plan that moved it, and nothing is left to do
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
         self._instruments.conflicted()

@@ -32,10 +32,11 @@ class Engine:
     """One scheduler, its log going to `sink`. Raises: BadInput on tenants that `fabric`
     cannot have.
 
-    A decision is due when the log has grown since the last one, or when the last one
-    asked for it, and takes `decision_ns`, or as long as it does take when that is None;
-    commands that arrive meanwhile are admitted at once, and the commit re-checks the plan
-    against them, as in the live service. `state`: where a log goes on that has begun.
+    A decision is due when the log has grown since the last one, by more than what a last
+    plan says, or when the last one asked for it, and takes `decision_ns`, or as long as it
+    does take when that is None; commands that arrive meanwhile are admitted at once, and the
+    commit re-checks the plan against them, as in the live service. `state`: where a log goes
+    on that has begun.
     """
 
     def __init__(
@@ -96,12 +97,12 @@ class Engine:
         self.kernel.at(at_ns, PlanIsReady(plan), COMMIT)
 
     def _commit(self, due: PlanIsReady) -> None:
-        plan = due.plan
+        plan, before = due.plan, self.state.version
         self.is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
             self._record(answer)
-        if self.state.version != plan.version:
+        if not plan.settles(before, self.state.version):
             self._wake()
         elif plan.look_again_ns is not None:
             self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), LookAgain())

@@ -29,6 +29,7 @@ from scheduler.core.health.leaving import due_ns
 from scheduler.core.plan import Action, Plan, Requeue
 from scheduler.core.policy import Limits
 from scheduler.core.queue.desk import Desk
+from scheduler.core.queue.last import is_last
 from scheduler.core.spares.refill import refills
 from scheduler.core.state import State
 from scheduler.core.tidy.tidying import tidied
@@ -86,7 +87,8 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         *due_ns(moved, now_ns, limits),
         *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
-    return Plan(state.version, actions, desk.rule.reservations, _first(moments))
+    is_over = bool(starts) and not first and is_last(state, limits, desk, starts)
+    return Plan(state.version, actions, desk.rule.reservations, _first(moments), is_over)
 
 
 def _first(moments: Iterable[int | None]) -> int | None:

@@ -204,10 +204,18 @@ class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 
     `look_again_ns`: a decision is due then even if nothing happens until then.
-    `reservations` say what the starts left room for; nothing is done for them.
+    `reservations` say what the starts left room for; nothing is done for them. `is_last`:
+    once all of it is done, another decision finds nothing until something happens.
     """
 
     version: int
     actions: tuple[Action, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     look_again_ns: int | None = None
+    is_last: bool = False
+
+    def settles(self, before: int, after: int) -> bool:
+        """Whether nothing is left to decide at version `after`, if the plan was committed at
+        version `before` and nothing else has happened since."""
+        is_whole = self.version == before and after == before + len(self.actions)
+        return after == self.version or (self.is_last and is_whole)

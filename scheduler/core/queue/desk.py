@@ -68,6 +68,7 @@ class Desk:
         self._line = Line(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._started_hosts = 0
+        self.is_through = False  # nobody is left in the queue who was not asked, and might start
         self._room = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
@@ -79,8 +80,10 @@ class Desk:
             outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
-            if self._started_hosts >= self._limits.batch_hosts or self._is_done(job):
-                break
+            self.is_through = self._is_done(job)
+            if self._started_hosts >= self._limits.batch_hosts or self.is_through:
+                return
+        self.is_through = True
 
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""

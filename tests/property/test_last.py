@@ -1,0 +1,69 @@
+"""A plan that says it is the last leaves nothing to start to the next decision."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.request import ANYWHERE, Constraints
+from scheduler.core import Limits, Policy, State, decide, replay
+from scheduler.core.job import SECOND_NS
+from scheduler.core.plan import Start
+from tests.build import committed, end, fabric, loaded, run, submit
+
+EMPTY = loaded(fabric(2, 2, 4))
+
+# (hosts, limit in s, priority, the tier that it must lie inside)
+JOB = st.tuples(
+    st.integers(1, 12),
+    st.integers(1, 60),
+    st.integers(0, 2),
+    st.sampled_from([None, None, None, "zone", "rack"]),
+)
+BATCH = st.lists(JOB, min_size=1, max_size=12)
+
+
+def arrived(state: State, batch: list[tuple[int, int, int, str | None]], now_s: int) -> State:
+    for at, (hosts, limit_s, priority, tier) in enumerate(batch):
+        where = Constraints(same=tier or "") if hosts <= (4 if tier == "rack" else 8) else ANYWHERE
+        name = f"j{now_s}-{at}"
+        asked = submit(name, hosts, limit_s=limit_s, priority=priority, where=where)
+        state = run(state, asked, now_ns=now_s * SECOND_NS)
+    return state
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(BATCH, st.integers(0, 5)), min_size=1, max_size=5),
+    st.sampled_from([Policy.PRODUCTION, Policy.EASY, Policy.FIFO]),
+    st.sampled_from([4, 128]),
+)
+def test_after_a_last_plan_nothing_starts(
+    rounds: list[tuple[list[tuple[int, int, int, str | None]], int]], policy: Policy, batch: int
+) -> None:
+    limits, state = Limits(policy=policy, batch_hosts=batch), EMPTY
+    for now_s, (jobs, ending) in enumerate(rounds):
+        now_ns = now_s * 10 * SECOND_NS
+        for name in state.running[:ending]:
+            state = run(state, end(name), now_ns=now_ns)
+        state, plan = arrived(state, jobs, now_s * 10), None
+        while plan is None or plan.actions:
+            plan = decide(state, now_ns, limits)
+            before, state = state, replay(committed(state, plan, now_ns), state)
+            if plan.is_last and plan.settles(before.version, state.version):
+                assert decide(state, now_ns, limits).actions == ()
+
+
+def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
+    state = arrived(EMPTY, [(10, 60, 0, None), (10, 60, 0, None), (2, 60, 0, None)], 0)
+    plan = decide(state, 0, Limits(policy=Policy.EASY))
+    assert [action.name for action in plan.actions if isinstance(action, Start)] == ["j0-0", "j0-2"]
+    assert plan.is_last
+    assert plan.settles(plan.version, plan.version + 2)
+    assert not plan.settles(plan.version, plan.version + 1)  # one of them fell
+    assert not plan.settles(plan.version + 1, plan.version + 3)  # something came between
+
+
+def test_a_plan_that_stopped_early_is_not_the_last() -> None:
+    state = arrived(EMPTY, [(2, 60, 0, None)] * 3, 0)
+    assert not decide(state, 0, Limits(batch_hosts=2)).is_last
