@@ -227,13 +227,13 @@ class Decisions:
     """Stands where the writer calls decide, to know when there is nothing left to decide."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settled = 0  # the newest version on which the plan was to do nothing
+        self.settled = 0  # the newest version on which there is nothing to do
         monkeypatch.setattr(writer, "decide", self)
 
     def __call__(self, state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
         plan = decide(state, now_ns, limits, find)
-        if not plan.actions:
-            self.settled = state.version
+        if not plan.actions or plan.is_last:
+            self.settled = state.version + len(plan.actions)
         return plan
 
     async def settle(self, served: Served) -> None:
