@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
 
@@ -26,8 +28,7 @@ SWAP, TURN, LEAN, REGROW = range(4)
 MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, REGROW)  # tuned on ragged zones
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A leaf holds one zone. An inner node cuts what it gets in two along one axis.
 
     `axis`: on a grid, 0 cuts across slots and 1 across rows.
@@ -42,6 +43,14 @@ class Tree:
     lean: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Cells of a region by number: in reading order, and group of slots by group of slots."""
+
+    by_row: Ints
+    by_slot: Ints
+
+
 class Slicer:
     """Builds layouts of a region of the grid from trees over zones of given capacities.
 
@@ -54,63 +63,82 @@ class Slicer:
         # Slots that belong together: whole groups of the first axes, the most first.
         sizes = [axis.size for axis in grid.slice_axes[:-1]]
         self._grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
-        self._region = region
-        self._layout: Layout = np.empty(region.shape, dtype=np.int64)
+        rows, width = region.shape
+        grain = self._grains[0]
+        number = np.arange(rows * width).reshape(rows, width // grain, grain)
+        order = number.transpose(1, 0, 2).ravel()
+        inside = region.ravel()
+        self._region = _Part(np.flatnonzero(inside), order[inside[order]])
+        self._shape = region.shape
+        self._row_ends = np.arange(1, rows + 1) * width
+        self._slot = np.tile(np.arange(width), rows)
+        self._in_first = np.zeros(rows * width, dtype=np.bool_)
+        self._layout: Layout = np.empty(rows * width, dtype=np.int64)
 
     def layout(self, tree: Tree) -> Layout:
         """The zone of each block of the region, -1 elsewhere."""
-        self._layout = np.full(self._region.shape, -1, dtype=np.int64)
+        self._layout = np.full(len(self._in_first), -1, dtype=np.int64)
+        self._held: dict[int, int] = {}  # capacity by the identity of the node
+        self._capacity(tree)
         self._fill(tree, self._region)
-        return self._layout
+        return self._layout.reshape(self._shape)
 
-    def capacity(self, tree: Tree) -> int:
+    def _capacity(self, tree: Tree) -> int:
         if tree.first is None or tree.second is None:
-            return self._capacities[tree.zone]
-        return self.capacity(tree.first) + self.capacity(tree.second)
+            held = self._capacities[tree.zone]
+        else:
+            held = self._capacity(tree.first) + self._capacity(tree.second)
+        self._held[id(tree)] = held
+        return held
 
-    def _fill(self, tree: Tree, region: Region) -> None:
+    def _fill(self, tree: Tree, part: _Part) -> None:
         if tree.first is None or tree.second is None:
-            self._layout[region] = tree.zone
+            self._layout[part.by_row] = tree.zone
             return
-        cells = int(np.count_nonzero(region))
-        capacity_1, capacity_2 = self.capacity(tree.first), self.capacity(tree.second)
+        cells = len(part.by_row)
+        capacity_1, capacity_2 = self._held[id(tree.first)], self._held[id(tree.second)]
         least, most = max(0, cells - capacity_2), min(capacity_1, cells)
         wish = (least, cells * capacity_1 // (capacity_1 + capacity_2), most)[tree.lean]
-        part = self._part(region, tree.axis == 1, least, most, wish)
-        if part.any():
+        is_across_rows = tree.axis == 1
+        size = self._size(part, is_across_rows, least, most, wish)
+        if size == 0:
+            self._fill(tree.second, part)
+        elif size == cells:
             self._fill(tree.first, part)
-        rest = region & ~part
-        if rest.any():
-            self._fill(tree.second, rest)
+        else:
+            first, second = self._parted(part, is_across_rows, size)
+            self._fill(tree.first, first)
+            self._fill(tree.second, second)
 
-    def _part(
-        self, region: Region, is_across_rows: bool, least: int, most: int, wish: int
-    ) -> Region:
-        """The first `least` to `most` cells: whole groups if that goes, and ended by a
-        straight line if one is in reach."""
-        lines = np.cumsum(region.sum(axis=1 if is_across_rows else 0))
+    def _size(self, part: _Part, is_across_rows: bool, least: int, most: int, wish: int) -> int:
+        """How many cells to cut off, `least` to `most`: whole groups if that goes, and
+        ended by a straight line if one is in reach."""
+        if is_across_rows:
+            lines = np.searchsorted(part.by_row, self._row_ends)
+        else:
+            lines = np.bincount(self._slot[part.by_row], minlength=self._shape[1]).cumsum()
         for grain in self._grains:
             straight = lines if is_across_rows else lines[grain - 1 :: grain]
             size = _nearest(straight, least, most, wish)
             if size is None:
                 size = _multiple(grain, least, most, wish)
             if size is not None:
-                return self._first_cells(region, is_across_rows, size)
+                return size
         raise AssertionError("a grain of 1 always fits")
 
-    def _first_cells(self, region: Region, is_across_rows: bool, size: int) -> Region:
-        """`size` cells in reading order, or group of slots by group of slots."""
-        rows, width = region.shape
+    def _parted(self, part: _Part, is_across_rows: bool, size: int) -> tuple[_Part, _Part]:
+        """The first `size` cells in one order or the other, and the rest."""
+        mine, other = part.by_row, part.by_slot
+        if not is_across_rows:
+            mine, other = other, mine
+        first, second = mine[:size], mine[size:]
+        self._in_first[first] = True
+        is_first = self._in_first[other]
+        self._in_first[first] = False
+        other_first, other_second = other[is_first], other[~is_first]
         if is_across_rows:
-            cells = np.flatnonzero(region)
-        else:
-            grain = self._grains[0]
-            number = np.arange(rows * width).reshape(rows, width // grain, grain)
-            order = number.transpose(1, 0, 2).ravel()
-            cells = order[region.ravel()[order]]
-        part = np.zeros(rows * width, dtype=np.bool_)
-        part[cells[:size]] = True
-        return part.reshape(rows, width)
+            return _Part(first, other_first), _Part(second, other_second)
+        return _Part(other_first, first), _Part(other_second, second)
 
 
 def _multiple(grain: int, least: int, most: int, wish: int) -> int | None:
@@ -119,14 +147,19 @@ def _multiple(grain: int, least: int, most: int, wish: int) -> int | None:
     return min(max(wish // grain * grain, low), high) if low <= high else None
 
 
-def _nearest(sizes: npt.NDArray[np.int64], least: int, most: int, wish: int) -> int | None:
-    """The size in [least, most] closest to `wish`, 0 included; None when there is none."""
-    choices = sizes[(sizes >= least) & (sizes <= most)]
-    if least == 0:
-        choices = np.append(choices, 0)
-    if not len(choices):
-        return None
-    return int(choices[np.argmin(np.abs(choices - wish))])
+def _nearest(sizes: Ints, least: int, most: int, wish: int) -> int | None:
+    """The size in [least, most] closest to `wish`, 0 included; None when there is none.
+
+    `sizes` ascend, and least <= wish <= most.
+    """
+    at = int(sizes.searchsorted(wish, side="right"))
+    lower = int(sizes[at - 1]) if at else -1
+    upper = int(sizes[at]) if at < len(sizes) else most + 1
+    if lower < least:
+        if upper > most:
+            return None if least else 0
+        return 0 if not least and wish < upper - wish else upper
+    return lower if upper > most or wish - lower <= upper - wish else upper
 
 
 def random_tree(zones: Sequence[int], rng: random.Random, axes: int = 2) -> Tree:
@@ -162,7 +195,8 @@ def mutate(tree: Tree, rng: random.Random, axes: int = 2) -> Tree:
 def _relabel(tree: Tree, names: dict[int, int]) -> Tree:
     if tree.first is None or tree.second is None:
         return Tree(zone=names.get(tree.zone, tree.zone))
-    return replace(tree, first=_relabel(tree.first, names), second=_relabel(tree.second, names))
+    first, second = _relabel(tree.first, names), _relabel(tree.second, names)
+    return Tree(-1, first, second, tree.axis, tree.lean)
 
 
 def _change(tree: Tree, index: int, kind: int, rng: random.Random, axes: int) -> tuple[Tree, int]:
@@ -173,15 +207,15 @@ def _change(tree: Tree, index: int, kind: int, rng: random.Random, axes: int) ->
         return _changed(tree, kind, rng, axes), -1
     first, left = _change(tree.first, index - 1, kind, rng, axes)
     second, left = (tree.second, left) if left < 0 else _change(tree.second, left, kind, rng, axes)
-    return replace(tree, first=first, second=second), left
+    return tree._replace(first=first, second=second), left
 
 
 def _changed(tree: Tree, kind: int, rng: random.Random, axes: int) -> Tree:
     if kind == TURN:
         further = 1 if axes <= 2 else rng.randrange(1, axes)
-        return replace(tree, axis=(tree.axis + further) % axes)
+        return tree._replace(axis=(tree.axis + further) % axes)
     if kind == LEAN:
-        return replace(tree, lean=(tree.lean + rng.randrange(1, 3)) % 3)
+        return tree._replace(lean=(tree.lean + rng.randrange(1, 3)) % 3)
     zones = leaves(tree)
     rng.shuffle(zones)
     return random_tree(zones, rng, axes)
@@ -226,14 +260,17 @@ def best_of_trees(
     first = int(np.argmin(costs))
     now, cost = starts[first], costs[first]
     best, best_cost = layouts[first], cost
+    known = dict(zip(starts, costs, strict=True))
     for step in range(tries):
         if best_cost <= target:
             break
         other = mutate(now, rng, axes)
-        layout = build(other)
-        other_cost = value(layout)
+        other_cost = known.get(other)
+        if other_cost is None:
+            layout = build(other)
+            known[other] = other_cost = value(layout)
+            if other_cost < best_cost:
+                best, best_cost = layout, other_cost
         if other_cost <= cost * (1 + slack * (1 - step / tries) ** 2):
             now, cost = other, other_cost
-        if other_cost < best_cost:
-            best, best_cost = layout, other_cost
     return best
