@@ -99,7 +99,7 @@ class Packer:
             if self.is_done:
                 return
             largest, seed = LARGEST[k % len(LARGEST)], f"{k} {self._seed}"
-            at = multilevel(self._graph, self._room, per_block, largest, seed)
+            at = multilevel(self._graph, self._room, per_block, largest, seed, self.least)
             self.offer(at)
             if self._graph.cost(at) <= PROMISING * self.cost:
                 self._polish(at, per_block, str(k))
@@ -107,7 +107,7 @@ class Packer:
     def _polish(self, at: Sequence[int], per_block: int, seed: str) -> None:
         if not self.is_done:
             proposals, seed = per_block * self._graph.order, f"{seed} {self._seed}"
-            self.offer(polished(self._graph, self._all_room, at, proposals, seed))
+            self.offer(polished(self._graph, self._all_room, at, proposals, seed, self.least))
 
 
 def _enough(room: Sequence[int], blocks: int) -> list[int]:

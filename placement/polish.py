@@ -30,15 +30,26 @@ DRAWS = tuple(round(-log((i + 0.5) / 1024), 6) for i in range(1024))
 
 
 def polished(
-    graph: PieceGraph, capacities: Sequence[int], start: Sequence[int], proposals: int, seed: str
+    graph: PieceGraph,
+    capacities: Sequence[int],
+    start: Sequence[int],
+    proposals: int,
+    seed: str,
+    target: int,
 ) -> list[int]:
-    """The best assignment met from `start`, which respects the capacities."""
+    """The best assignment met from `start`, which respects the capacities; the search ends
+    at the cost `target`."""
     rng = random.Random(f"polish {seed}")
-    return _annealed(graph, capacities, start, proposals, rng, is_hot=False)
+    return _annealed(graph, capacities, start, proposals, rng, target, is_hot=False)
 
 
 def multilevel(
-    graph: PieceGraph, capacities: Sequence[int], per_piece: int, largest: int, seed: str
+    graph: PieceGraph,
+    capacities: Sequence[int],
+    per_piece: int,
+    largest: int,
+    seed: str,
+    target: int,
 ) -> list[int]:
     """A domain for each vertex, found without a start.
 
@@ -48,10 +59,10 @@ def multilevel(
     rng = random.Random(f"multilevel {seed}")
     levels = _levels(graph, largest)
     at, pieces = _fitted(levels, capacities)
-    at = _on_level(graph, capacities, at, pieces, per_piece, rng, is_hot=True)
+    at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, is_hot=True)
     for level in reversed(levels[:-1]):
         pieces = _numbered(list(zip(level, at, strict=True)))
-        at = _on_level(graph, capacities, at, pieces, per_piece, rng, is_hot=False)
+        at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, is_hot=False)
     return at
 
 
@@ -120,6 +131,7 @@ def _on_level(
     pieces: Sequence[int],
     per_piece: int,
     rng: random.Random,
+    target: int,
     *,
     is_hot: bool,
 ) -> list[int]:
@@ -129,7 +141,7 @@ def _on_level(
     for block, piece in enumerate(pieces):
         start[piece] = at[block]
     proposals = per_piece * coarse.order
-    found = _annealed(coarse, capacities, start, proposals, rng, is_hot=is_hot)
+    found = _annealed(coarse, capacities, start, proposals, rng, target, is_hot=is_hot)
     return [found[piece] for piece in pieces]
 
 
@@ -139,6 +151,7 @@ def _annealed(
     start: Sequence[int],
     proposals: int,
     rng: random.Random,
+    target: int,
     *,
     is_hot: bool,
 ) -> list[int]:
@@ -148,7 +161,10 @@ def _annealed(
     first = HOT * weights[-1] if is_hot else WARM * weights[len(weights) // 2]
     last = min(first, COLD * weights[0])
     run = _Run(graph, capacities, start, rng)
+    excess = graph.cost(start) - target
     for stage in range(STAGES):
+        if run.most_saved >= excess:
+            break
         temperature = first * (last / first) ** (stage / (STAGES - 1))
         run.stage(round(temperature, 3), proposals // STAGES + 1)
     return run.best_at
@@ -171,7 +187,7 @@ class _Run:
         self._links = [list(links.items()) for links in graph.links]
         self._at = list(start)
         self.best_at = list(start)
-        self._saved = self._most_saved = 0
+        self._saved = self.most_saved = 0
         self._slack = list(capacities)
         self._open = [z for z, capacity in enumerate(capacities) if capacity]
         self._members: list[list[int]] = [[] for _ in capacities]
@@ -185,6 +201,7 @@ class _Run:
     def _count(self, graph: PieceGraph) -> None:
         """Members by domain of every group, listed by vertex: hierarchical ones as (count,
         weight), cliques as (count of blocks, twice the weight of all my blocks, my blocks)."""
+        self._has_groups = bool(graph.groups)
         self._spans: list[list[tuple[list[int], int]]] = [[] for _ in self._at]
         self._cliques: list[list[tuple[list[int], int, int]]] = [[] for _ in self._at]
         for group in graph.groups:
@@ -200,6 +217,7 @@ class _Run:
     def stage(self, temperature: float, proposals: int) -> None:
         """So many proposals at one temperature."""
         draw, at, near, movable = self._rng.random, self._at, self._near, self._movable
+        slack, sizes, dearer = self._slack, self._sizes, self._dearer
         count, domains = len(movable), self._open
         for _ in range(proposals):
             vertex = movable[int(draw() * count)]
@@ -211,38 +229,42 @@ class _Run:
                 there = domains[int(draw() * len(domains))]
                 if here == there:
                     continue
-            self._propose(vertex, there, temperature * DRAWS[int(draw() * 1024)])
+            most = temperature * DRAWS[int(draw() * 1024)]
+            more = dearer(vertex, here, there)
+            if slack[there] < sizes[vertex]:
+                self._exchange(vertex, there, more, most)
+            elif more <= most:
+                self._shift(vertex, here, there)
+                self._reseat(vertex, here, there)
+                self._settle(here, there, sizes[vertex], more)
 
-    def _propose(self, vertex: int, there: int, most: float) -> None:
-        """Move `vertex`, by exchange where `there` is full, if it costs at most `most`."""
-        here, size = self._at[vertex], self._sizes[vertex]
-        more = self._dearer(vertex, here, there)
-        if self._slack[there] >= size:
-            if more > most:
-                return
-            self._shift(vertex, here, there)
-            self._reseat(vertex, here, there)
-        else:
-            members = self._members[there]
-            if not members:
-                return
-            other = members[int(self._rng.random() * len(members))]
-            extra = size - self._sizes[other]
-            if self._slack[there] < extra or self._slack[here] < -extra:
-                return
-            self._shift(vertex, here, there)
-            more += self._dearer(other, there, here)
-            if more > most:
-                self._shift(vertex, there, here)
-                return
-            self._shift(other, there, here)
-            self._trade(vertex, other, here, there)
-            size = extra
+    def _exchange(self, vertex: int, there: int, more: int, most: float) -> None:
+        """Trade places with a piece of the full domain `there`, if that costs at most `most`.
+        `more`: what the move of `vertex` alone costs."""
+        members = self._members[there]
+        if not members:
+            return
+        here, sizes = self._at[vertex], self._sizes
+        other = members[int(self._rng.random() * len(members))]
+        extra = sizes[vertex] - sizes[other]
+        if self._slack[there] < extra or self._slack[here] < -extra:
+            return
+        self._shift(vertex, here, there)
+        more += self._dearer(other, there, here)
+        if more > most:
+            self._shift(vertex, there, here)
+            return
+        self._shift(other, there, here)
+        self._trade(vertex, other, here, there)
+        self._settle(here, there, extra, more)
+
+    def _settle(self, here: int, there: int, size: int, more: int) -> None:
+        """Book a move of `size` blocks that costs `more`."""
         self._slack[here] += size
         self._slack[there] -= size
         self._saved -= more
-        if self._saved > self._most_saved:
-            self._most_saved = self._saved
+        if self._saved > self.most_saved:
+            self.most_saved = self._saved
             self.best_at = self._at.copy()
 
     def _dearer(self, vertex: int, here: int, there: int) -> int:
@@ -255,17 +277,20 @@ class _Run:
                 more += weight
             elif where == there:
                 more -= weight
-        for count, weight in self._spans[vertex]:
-            if count[here] > 1:
-                more += weight
-            if count[there]:
-                more -= weight
-        for count, weight, blocks in self._cliques[vertex]:
-            more += weight * (count[here] - blocks - count[there])
+        if self._has_groups:
+            for count, weight in self._spans[vertex]:
+                if count[here] > 1:
+                    more += weight
+                if count[there]:
+                    more -= weight
+            for count, weight, blocks in self._cliques[vertex]:
+                more += weight * (count[here] - blocks - count[there])
         return more
 
     def _shift(self, vertex: int, here: int, there: int) -> None:
         self._at[vertex] = there
+        if not self._has_groups:
+            return
         for count, _ in self._spans[vertex]:
             count[here] -= 1
             count[there] += 1

@@ -38,12 +38,14 @@ def refined(
             best, cost = at, found
         return found
 
-    offer(polished(graph, capacities, best, each, seed))
+    offer(polished(graph, capacities, best, each, seed, target))
     least, most = PASSES
     for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
         if cost <= target:
             break
-        at = multilevel(graph, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}")
+        at = multilevel(
+            graph, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}", target
+        )
         if offer(at) <= PROMISING * cost:
-            offer(polished(graph, capacities, at, each, f"{k} {seed}"))
+            offer(polished(graph, capacities, at, each, f"{k} {seed}", target))
     return best

@@ -149,12 +149,12 @@ def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: 
     graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
     room = enough(room, graph.order)
     largest = data.draw(st.integers(1, 4))
-    found = multilevel(graph, room, 10, largest, "a")
+    found = multilevel(graph, room, 10, largest, "a", 0)
     assert np.all(np.bincount(found, minlength=len(room)) <= room)
-    better = polished(graph, room, found, 100, "a")
+    better = polished(graph, room, found, 100, "a", 0)
     assert np.all(np.bincount(better, minlength=len(room)) <= room)
     assert graph.cost(better) <= graph.cost(found)
-    assert better == polished(graph, room, found, 100, "a")
+    assert better == polished(graph, room, found, 100, "a", 0)
 
 
 RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2)
