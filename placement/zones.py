@@ -26,6 +26,7 @@ from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
 PROPOSALS = 400  # of single moves, for each tree
+SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
@@ -71,10 +72,15 @@ def solve_zones(
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
     bound = by_sizes(grid, capacities) if limits.rounds else 0
-    best = _search(grid, capacities, limits.trees // 4, bound)
+    is_small = grid.size <= SMALL and limits.rounds > 0
+    best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
     if best.cost > bound and limits.rounds:
         prover = Prover(grid, capacities, _patterns(best.layout, capacities))
         bound = max(bound, prover.prove(best.cost, 1))
+        if is_small and bound < best.cost:
+            best = _better(best, _refined(grid, capacities, best, 0, bound))
+        if is_small and bound < best.cost:
+            best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best, bound = _proved(grid, capacities, prover, best, limits)
@@ -94,7 +100,7 @@ def _proved(
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
         best = _better(best, _covered(grid, capacities, prover, best))
-        best = _better(best, _refined(grid, capacities, best, limits, bound))
+        best = _better(best, _refined(grid, capacities, best, PROPOSALS * limits.trees, bound))
         bound = prover.prove(best.cost, limits.rounds - part)
     if bound < best.cost:
         best = _better(best, _covered(grid, capacities, prover, best))
@@ -102,11 +108,11 @@ def _proved(
 
 
 def _refined(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, limits: Limits, bound: int
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, proposals: int, bound: int
 ) -> ZoneStep:
     graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
     start = best.layout.ravel().tolist()
-    at = refined(graph, capacities, start, PROPOSALS * limits.trees, bound // 2)
+    at = refined(graph, capacities, start, proposals, bound // 2)
     layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
     return ZoneStep(layout, layout_cost(grid, layout), bound)
 
