@@ -152,16 +152,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_lent_is_on_the_books_once(self) -> None:
-        state = getattr(self, "state", State.empty())
-        lent = Counter(host for job in gangs_of(state) for host in job.lent)
-        assert all(count == 1 for count in lent.values()), lent
-        assert hostset.of(lent) == state.lent
-        for job in gangs_of(state):
-            assert not {*job.lent} & {*job.hosts, *job.spares}
-            borrowed = hostset.of((*job.hosts, *job.spares)) & state.lent
-            assert job.is_preemptible or not borrowed, job.name
-        if state.fabric is not None:
-            assert not state.free & (state.lent | state.held)
+        check_books(getattr(self, "state", State.empty()))
 
     @invariant()
     def accounts_are_of_the_hosts_that_are_held(self) -> None:
@@ -182,6 +173,18 @@ def gangs_of(state: State) -> list[Job]:
     return [state.jobs[name] for name in state.running]
 
 
+def check_books(state: State) -> None:
+    lent = Counter(host for job in gangs_of(state) for host in job.lent)
+    assert all(count == 1 for count in lent.values()), lent
+    assert hostset.of(lent) == state.lent
+    for job in gangs_of(state):
+        assert not {*job.lent} & {*job.hosts, *job.spares}
+        borrowed = hostset.of((*job.hosts, *job.spares)) & state.lent
+        assert job.is_preemptible or not borrowed, job.name
+    if state.fabric is not None:
+        assert not state.free & (state.lent | state.held)
+
+
 def kept(before: State, event: Event, after: State) -> None:
     """A spare leaves the books of its job when it fails or joins the gang, when the job gives up
     its hosts, or when the log says that it was given away."""
@@ -192,7 +195,7 @@ def kept(before: State, event: Event, after: State) -> None:
             continue
         if isinstance(event, HostMoved):
             assert event.move is HostMove.FAIL
-            assert lost == {FABRIC.index_by_name[event.host]}
+            assert lost == {before.loaded_fabric.index_by_name[event.host]}
             continue
         assert event.name == job.name  # type: ignore[union-attr]
         if isinstance(event, GangSwapped):

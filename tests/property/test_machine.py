@@ -276,6 +276,9 @@ def check_resize(state: State, event: GangResized) -> None:
     elif event.preempted_by:
         assert event.dp < job.dp
         assert not hostset.of(placement.hosts + placement.spares) & ~job.held
+    elif event.dp < job.dp:  # a window opened
+        left = job.held & ~hostset.of(placement.hosts)
+        assert any(left & booking.hosts for booking in state.windows.values())
     else:
         assert event.dp > job.dp
         assert not job.held & state.unhealthy

@@ -71,7 +71,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Board:
     """What there is at the turn of a job. `running`: gangs that may be hit; those that are
-    ripe by `until_ns` are. `free`: without `shut`, hosts that the job may not use."""
+    ripe by `until_ns` are. `shut`: hosts that the job may not use, some of them `free`."""
 
     running: Gone
     free: HostSet
@@ -101,11 +101,11 @@ class Aim:
         self.is_hopeful = bool(self.victims) and self._fits(self.victims)
 
     def _fits(self, gone: Gone) -> bool:
-        return fits(self._job, self._with(gone), without(self._quotas, gone))
+        return fits(self._job, self._with(gone), without(self._quotas, gone), self._shut)
 
     def _with(self, gone: Iterable[Victim]) -> HostSet:
-        """What is free for the job once these make room."""
-        return self._free | (freed(tuple(gone)) & ~self._shut)
+        """What is free once these make room."""
+        return self._free | freed(tuple(gone))
 
     def _is_lent(self, v: Victim) -> bool:
         return v.job.is_preemptible and is_taken_back(self._job, v, self._quotas)
@@ -135,11 +135,11 @@ class Aim:
     def _targets(self) -> Iterator[HostSet]:
         """Hosts of domains that could hold the job, those that need least emptying first,
         and in the end all hosts."""
-        needed, reach = self._job.needed, self._with(self.victims)
+        needed, reach = self._job.needed, self._with(self.victims) & ~self._shut
         for number, tier in enumerate(self._fabric.tiers):
             masks = domain_masks(self._fabric, tier.name)
             whole = [m for m in masks if (m & reach).bit_count() >= needed]
-            whole.sort(key=lambda m: -(m & self._free).bit_count())
+            whole.sort(key=lambda m: -(m & self._free & ~self._shut).bit_count())
             yield from whole[:AIMED]
             if not whole and not number:
                 yield self._fewest(masks, reach)
@@ -215,7 +215,7 @@ class Aim:
         if free.bit_count() < self._job.needed:
             return False
         after = after or without(self._quotas, gone)
-        if not fits(self._job, free, after):
+        if not fits(self._job, free, after, self._shut):
             return False
         if not self._trial.keeps_promises(free, after, gone):
             return False
@@ -223,7 +223,7 @@ class Aim:
 
     def _promise(self, gone: Gone) -> tuple[int, Loss, Key]:
         """Sorts sets before they are placed: by the outermost domains that they need."""
-        return self._domains(self._with(gone)), self._loss(gone), _key(gone)
+        return self._domains(self._with(gone) & ~self._shut), self._loss(gone), _key(gone)
 
     def _domains(self, free: HostSet) -> int:
         if not self._fabric.tiers:

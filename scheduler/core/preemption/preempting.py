@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 from placement import hostset
@@ -115,9 +115,9 @@ class Preempting:
     def _aim(
         self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: Reservation | None
     ) -> Aim:
-        fabric, trial = self._state.loaded_fabric, _Trial(self, job, end_ns, first)
-        shut = self._shut(job, end_ns)
-        board = Board(self._running, free & ~shut, shut, self._quotas, self._forms, until_ns)
+        fabric, shut = self._state.loaded_fabric, self._shut(job, end_ns)
+        trial = _Trial(self, job, end_ns, first, shut)
+        board = Board(self._running, free, shut, self._quotas, self._forms, until_ns)
         return Aim(fabric, job, board, trial, self._is_anywhere(job))
 
     def _shut(self, job: Job, end_ns: int) -> HostSet:
@@ -147,16 +147,23 @@ class Preempting:
                 self._outlook.took(gang.smaller.job, gang.smaller.hosts, gang.end_ns)
                 self._company.took(gang.job, gang.smaller.hosts)
 
+    def lend(self, names: Collection[str]) -> None:
+        """Others start on spares of these gangs, which stay for this decision."""
+        self._running = tuple(v for v in self._running if v.name not in names)
+
     def took(self) -> None:
         """A job starts: what was in vain may no longer be."""
         self._in_vain.clear()
 
-    def place(self, job: Job, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
-        """Where `job` starts in what is free: in its tenant's cells if they hold it."""
+    def place(
+        self, job: Job, free: HostSet, shut: HostSet, quotas: Quotas, gone: Gone
+    ) -> Placement | None:
+        """Where `job` starts in what is free, off the `shut`: in its tenant's cells if they
+        hold it."""
         allowed = quotas.allowance(job, free)
         company = alone(self._company, gone)
         for hosts in (allowed.own, allowed.reach):
-            room = company.room(job, hosts)
+            room = company.room(job, hosts & ~shut)
             if room.bit_count() >= job.needed:
                 return self._place(job, room, job.needed)
         return None
@@ -190,14 +197,22 @@ class Preempting:
 class _Trial:
     """What becomes of one job when others are gone. A `preempt.Trial`."""
 
-    def __init__(self, stage: Preempting, job: Job, end_ns: int, first: Reservation | None) -> None:
+    def __init__(
+        self,
+        stage: Preempting,
+        job: Job,
+        end_ns: int,
+        first: Reservation | None,
+        shut: HostSet,
+    ) -> None:
         self._stage, self._job, self._end_ns, self._first = stage, job, end_ns, first
+        self._shut = shut
 
     def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
-        return self._keeps(highest(free, self._job.needed), free, quotas, gone)
+        return self._keeps(highest(free & ~self._shut, self._job.needed), free, quotas, gone)
 
     def placed(self, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
-        found = self._stage.place(self._job, free, quotas, gone)
+        found = self._stage.place(self._job, free, self._shut, quotas, gone)
         if found is None:
             return None
         hosts = hostset.of(found.hosts + found.spares)

@@ -125,9 +125,10 @@ def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
     return not quotas.is_open and quotas.uncovered(job, needed) == 0
 
 
-def fits(job: Job, free: HostSet, quotas: Quotas) -> bool:
-    """Whether hosts, limits and promises leave room for `job`, wherever it lies."""
+def fits(job: Job, free: HostSet, quotas: Quotas, shut: HostSet = 0) -> bool:
+    """Whether hosts, limits and promises leave room for `job`, wherever it lies off the `shut`."""
     allowed = quotas.allowance(job, free)
+    allowed = allowed.on(allowed.reach & ~shut)
     return job.needed <= min(allowed.limit, allowed.pool)
 
 

@@ -313,6 +313,7 @@ class Desk:
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
             self._take(job, hostset.of(placement.hosts), end_ns)
+            self.preempting.lend(self._loans.by_name[job.name])
         else:
             self._loans.failed(job, kind)
         return placement
@@ -372,8 +373,9 @@ class Desk:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""
         self.rule.took(job, hosts & self.free, end_ns)
         self.caps.took(job, hosts, end_ns)
-        self._outlook.took(job, hosts & self.free, end_ns)
-        self.quotas.took(job, hosts, hosts & ~self.free)
+        borrowed = hosts & ~self.free
+        self._outlook.took(job, hosts, end_ns, borrowed)
+        self.quotas.took(job, hosts, borrowed)
         self.preempting.took()
         self.company.took(job, hosts)
         self._line.took(job, hosts.bit_count())

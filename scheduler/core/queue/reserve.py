@@ -46,7 +46,7 @@ class Release(NamedTuple):
 def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
     """One for each gang that holds hosts, first end first. Cost: O(hosts held)."""
     healthy = ~state.unhealthy
-    found = sorted(
+    return sorted(
         Release(
             expected_end_ns(job, now_ns, limits),
             job.spec.name,
@@ -57,16 +57,15 @@ def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
         )
         for job in state.holding
     )
-    return _kept_lent(found, state.lent) if state.lent else found
 
 
 def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
     """A spare that is lent is free when both are gone, its holder and who is on it."""
     seen, kept = 0, list[Release]()
     for release in reversed(found):
-        kept.insert(0, release._replace(hosts=release.hosts & ~(lent & seen)))
+        kept.append(release._replace(hosts=release.hosts & ~(lent & seen)))
         seen |= release.hosts
-    return kept
+    return kept[::-1]
 
 
 class Outlook:
@@ -79,13 +78,18 @@ class Outlook:
         self._company = Company(state)
         self.calendar = Calendar(state)
         self._started: list[Release] = []
+        self._lent = state.lent
         self._running: list[Release] | None = None
         self._hopeless: dict[tuple[str, bool], int] = {}
         self._bound_in_vain: set[tuple[object, ...]] = set()
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
-        """`job` starts on these hosts, and ends then."""
-        self._started.append(Release(end_ns, job.name, job.tenant, hosts.bit_count(), hosts))
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
+        then."""
+        self._lent |= borrowed
+        on_loan, well = (hosts & self._lent).bit_count(), hosts & ~self._state.unhealthy
+        held = hosts.bit_count()
+        self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
         self._company.took(job, hosts)
 
     def left(self, names: set[str]) -> None:
@@ -109,7 +113,8 @@ class Outlook:
 
     def ends(self) -> list[Release]:
         """First end first."""
-        return sorted([*self._still_running(), *self._started])
+        found = sorted([*self._still_running(), *self._started])
+        return _kept_lent(found, self._lent) if self._lent else found
 
     def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out

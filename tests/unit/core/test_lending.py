@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import Limits, State, decide
+from scheduler.core import Limits, State, decide, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs
 from scheduler.core.events import GangResized
@@ -135,3 +135,18 @@ def test_an_elastic_borrower_says_for_whom_it_drops_replicas() -> None:
     assert [(event.name, event.dp, event.preempted_by) for event in resized] == [
         ("loan", 2, "gang")
     ]
+
+
+def test_a_spare_lent_in_this_decision_is_promised_to_nobody() -> None:
+    """gang ends first, but loan stays on its spare: last counts on it only then."""
+    state = cluster(3)
+    gang = submit("gang", 1, spares=exactly(1), limit_s=60, priority_class="urgent")
+    state = settled(run(state, gang, submit("filler", 1, priority_class="urgent")))
+    loan = submit("loan", 1, limit_s=600, priority_class="spot")
+    state = run(state, loan, submit("last", 2, limit_s=60, priority=-6))
+    plan = decide(state, 0, Limits())
+    assert [action.name for action in plan.actions] == ["loan"]  # type: ignore[union-attr]
+    after = replay(committed(state, plan), state)
+    (first,) = plan.reservations
+    assert (first.name, first.start_ns) == ("last", 600 * SECOND_NS)
+    assert decide(after, 0, Limits()).reservations[0].start_ns == first.start_ns

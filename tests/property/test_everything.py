@@ -1,0 +1,288 @@
+"""Long days of one cluster on which all that muster can do happens at once.
+
+Quotas and cells, classes, elastic gangs, spares that are lent, maintenance and reservations,
+failures and repairs, cancels and updates, defragmentation by policy, constraints and
+neighbours: what each of the other machines promises of its own holds where they meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from placement.request import ANYWHERE, AUTO, Constraints
+from scheduler import snapshot
+from scheduler.core import (
+    Conflict,
+    Job,
+    JobState,
+    Limits,
+    Plan,
+    State,
+    apply,
+    commit,
+    decide,
+    replay,
+)
+from scheduler.core import explain as explained
+from scheduler.core.commands import Command, UpdateJob
+from scheduler.core.events import (
+    Event,
+    FabricLoaded,
+    GangResized,
+    GangSwapped,
+    JobPreempted,
+    JobStarted,
+    SparesChanged,
+    TenantsLoaded,
+)
+from scheduler.core.job import SECOND_NS
+from scheduler.core.neighbours import ANYBODY, Neighbours
+from scheduler.core.plan import Refill, Start, Swap, Tidy
+from scheduler.core.spares.policy import SparePolicy
+from scheduler.core.tenancy.tenants import Defragmentation, Tenants
+from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
+from tests.property import test_constraints as constraints
+from tests.property import test_lending as lending
+from tests.property import test_machine as machine
+from tests.property import test_preemption as preemption
+from tests.property import test_quotas as quotas
+from tests.property import test_windows as windows
+
+NAMES = "abcdefghijkl"
+HOSTS = machine.FABRIC.hosts
+SIZES = ((0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 4, 1), (1, 8, 1), (1, 4, 2), (2, 3, 1))
+CALM = (JobPreempted, GangResized, GangSwapped, SparesChanged, JobStarted)
+
+
+class World(preemption.Machine):
+    """`ends`: when the plan at hand takes gangs to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: dict[str, int] = {}
+        self.promised: tuple[int, str, int] | None = None
+
+    def load(self, tenants: Tenants) -> None:
+        self.limits, self.now_ns = Limits(resize_every_s=preemption.GUARD_S, assumed_limit_s=300), 0
+        self.log, self.state = list[Event](), State.empty()
+        self.stale, self.made_room = list[Plan](), 0
+        fabric = FabricLoaded(0, machine.FABRIC.spec)
+        self.record((fabric, TenantsLoaded(0, tenants.digest, tenants)))
+
+    def record(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            machine.check_event(self.state, event)
+            windows.check_joins(self.state, event, self.ends)
+            before, self.state = self.state, apply(self.state, event)
+            lending.kept(before, event, self.state)
+            self.log.append(event)
+            if isinstance(event, JobStarted):
+                quotas.check_start(before, self.state, self.state.jobs[event.name])
+        machine.check_state(self.state)
+        quotas.check_state(self.state)
+        windows.check_closed(self.state)
+        lending.check_books(self.state)
+        constraints.check(self.state)
+
+    def decided(self) -> Plan:
+        plan = decide(self.state, self.now_ns, self.limits)
+        assert plan.version == self.state.version
+        return plan
+
+    def committed(self, plan: Plan) -> tuple[Event, ...] | Conflict:
+        tidy = [
+            swap for action in plan.actions if isinstance(action, Tidy) for swap in action.swaps
+        ]
+        some = [a for a in (*plan.actions, *tidy) if isinstance(a, Start | Swap)]
+        self.ends = {action.name: action.end_ns for action in some}
+        answer = commit(self.state, plan, self.now_ns)
+        if not isinstance(answer, Conflict):
+            self.check_preemptions(answer, list(self.state.queue))
+            self.record(answer)
+        return answer
+
+    def schedule(self) -> Plan:
+        """A plan on its own version commits whole."""
+        plan = self.decided()
+        answer = self.committed(plan)
+        assert not isinstance(answer, Conflict), answer
+        started = [action.name for action in plan.actions if isinstance(action, Start)]
+        assert started == [event.name for event in answer if isinstance(event, JobStarted)]
+        if plan.look_again_ns is not None:
+            assert plan.look_again_ns > self.now_ns
+        self.check_promised(plan)
+        return plan
+
+    def check_promised(self, plan: Plan) -> None:
+        """At one moment nobody's reservation moves back as others start. Who is sent away may
+        come before it."""
+        mild = all(
+            isinstance(action, Refill) or (isinstance(action, Start) and not action.victims)
+            for action in plan.actions
+        )
+        first = next(iter(plan.reservations), None)
+        if self.promised and first and self.promised[:2] == (self.now_ns, first.name):
+            assert first.start_ns <= self.promised[2], f"{first.name} is put off"
+        self.promised = (self.now_ns, first.name, first.start_ns) if first and mild else None
+
+    def settle(self) -> Plan:
+        """Decisions come to an end, and then nothing is left to decide."""
+        self.promised = None
+        for _ in range(60):
+            plan = self.schedule()
+            if not plan.actions:
+                assert decide(self.state, self.now_ns, self.limits) == plan
+                windows.check_left(self.state, self.now_ns)
+                windows.check_counts(self.state)
+                return plan
+        raise AssertionError("decisions go on for ever")
+
+    def commit_stale(self) -> None:
+        if self.stale:
+            self.committed(self.stale.pop())
+
+    def explain(self) -> None:
+        for name in self.state.queue:
+            reason = explained(self.state, name, self.now_ns, self.limits)
+            assert reason.sentence
+            assert reason.start_ns is None or reason.start_ns >= self.now_ns
+
+    def check_worth(
+        self,
+        start: State,
+        event: JobStarted | GangSwapped,
+        gone: list[preemption.MadeRoom],
+        waiting: list[str],
+    ) -> None:
+        """Counts say whether somebody was needed where any host would do."""
+        if is_plain(start.jobs[event.name]) and not start.windows:
+            super().check_worth(start, event, gone, waiting)
+
+    def check_replay(self) -> None:
+        assert replay(self.log) == self.state
+        middle = len(self.log) // 2
+        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+
+    def calm_down(self) -> None:
+        """Without anything from outside it comes to rest, whatever there is to look at again."""
+        busy = 0
+        for _ in range(80):
+            plan, before = self.settle(), len(self.log)
+            if plan.look_again_ns is None:
+                return
+            self.now_ns = plan.look_again_ns
+            self.settle()
+            busy += any(isinstance(event, CALM) for event in self.log[before:])
+        assert busy < 40, "no rest"
+
+    def empty(self) -> None:
+        """Hosts are well, gangs end one after the other: whoever fits has a turn."""
+        for name in list(self.state.windows):
+            self.ask(windows.remove_window(name))
+        for host in HOSTS:
+            self.ask(repair(host))
+            self.ask(uncordon(host))
+        self.now_ns += 7_200 * SECOND_NS
+        for _ in range(200):
+            self.settle()
+            running = [j for j in self.state.holding if j.state is JobState.RUNNING]
+            if not running:
+                break
+            self.now_ns += 60 * SECOND_NS
+            self.ask(end(min(running, key=lambda j: (j.start_ns, j.name)).name))
+        for job in list(self.state.in_state(JobState.QUEUED)):
+            assert not self.could_start(job), f"{job.name} starves"
+
+    def could_start(self, job: Job) -> bool:
+        alone = self.state
+        for name in list(self.state.queue):
+            if name != job.name:
+                answer = preemption.admit(alone, cancel(name), self.now_ns)
+                assert isinstance(answer, tuple)
+                alone = replay(answer, alone)
+        plan = decide(alone, self.now_ns, self.limits)
+        return any(isinstance(action, Start) for action in plan.actions)
+
+
+def is_plain(job: Job) -> bool:
+    return job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY and not job.strikes
+
+
+def tenants_of(random: Random) -> Tenants:
+    base = random.choice((preemption.ALONE, preemption.PLAIN, preemption.SHAPED))
+    spares = SparePolicy(
+        random.choice((0.01, 0.2)), prior_host_days=0, keep_idle=random.choice((0, 1))
+    )
+    tidy = random.choice((None, Defragmentation(every_s=60, hosts=3)))
+    return replace(base, spares=spares, defragmentation=tidy)
+
+
+def any_command(random: Random, world: World) -> Command:
+    name, host = random.choice(NAMES), random.choice(HOSTS)
+    if random.random() < 0.5:
+        return any_job(random, world.state, name)
+    if random.random() < 0.1:
+        return windows.any_window(random, world.now_ns)
+    if random.random() < 0.1:
+        fields = random.choice((("time_limit_s",), ("priority_class",)))
+        level = random.choice(("", "spot", "dear", "urgent"))
+        limit_s = random.choice((None, 10, 600))
+        return UpdateJob(name, fields, priority_class=level, time_limit_s=limit_s)
+    ill = [end(name)] * 6 + [cancel(name), fail(host), fail(host), cordon(host), drain(host)]
+    well = [move(random.choice(HOSTS)) for move in (repair, uncordon) for _ in range(4)]
+    return random.choice([*ill, *well])
+
+
+def any_job(random: Random, state: State, name: str) -> Command:
+    leaves = [t.name for t in state.tenants.tenants if t.name not in state.tenants.inner]
+    least, full, pp = random.choice(SIZES)
+    where, beside = ANYWHERE, ANYBODY
+    if random.random() < 0.2:
+        where = Constraints(random.choice((0, 1)), random.choice(("", "zone", "rack")))
+    if random.random() < 0.2:
+        avoid = random.choice(((), (("zone", ("a*",)),), (("rack", ("b", "c")),)))
+        beside = Neighbours(random.choice(("", "rack")), avoid, random.choice(("", "a", "b")))
+    return submit(
+        name,
+        full * pp,
+        dp=full,
+        pp=pp,
+        min_dp=least,
+        limit_s=random.choice((None, 60, 600)),
+        spares=random.choice((exactly(0), exactly(0), exactly(1), AUTO)),
+        tenant=random.choice(leaves),
+        priority_class=random.choice(("", "spot", "spot", "dear", "urgent")),
+        where=where,
+        neighbours=beside,
+    )
+
+
+def a_day(seed: int, rounds: int = 150) -> World:
+    random, world = Random(seed), World()
+    world.load(tenants_of(random))
+    for _ in range(rounds):
+        for _ in range(random.randint(0, 2)):
+            world.ask(any_command(random, world))
+        world.now_ns += random.choice((0, 5, 40)) * SECOND_NS
+        if random.random() < 0.2:
+            world.plan()
+        if random.random() < 0.2:
+            world.commit_stale()
+        if random.random() < 0.6:
+            world.settle()
+        if random.random() < 0.1:
+            world.explain()
+    world.check_replay()
+    return world
+
+
+@pytest.mark.parametrize("seed", [*range(6), 35, 53])
+def test_a_long_day_of_everything(seed: int) -> None:
+    world = a_day(seed)
+    world.calm_down()
+    world.empty()
+    world.check_replay()
