@@ -56,7 +56,7 @@ class Hint:
         """Raises: BadInput when this is no placement of `gang` blocks."""
         if len(self.hosts) != gang:
             raise BadInput(
-                "near", f"the old placement has {len(self.hosts):,} hosts, the job {gang:,}"
+                "near", f"the old placement is of {len(self.hosts):,}, the job of {gang:,} hosts"
             )
         known = [host for host in self.hosts if host >= 0]
         if len(set(known)) != len(known):

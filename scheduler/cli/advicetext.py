@@ -71,7 +71,7 @@ def _tables(reason: advice_pb2.Reason) -> list[str]:
         shown = [_obstacle_row(obstacle) for obstacle in reason.obstacles[:MOST_OBSTACLES]]
         tables.append(columns([("IN THE WAY", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
         if (more := len(reason.obstacles) - MOST_OBSTACLES) > 0:
-            tables[-1] += f"\nand {more} more"
+            tables[-1] += f"\nand {more:,} more"
     if reason.rooms:
         rooms = [(r.domain, str(r.free_hosts), str(r.usable_hosts)) for r in reason.rooms]
         tables.append(columns([("DOMAIN", "FREE", "USABLE"), *rooms], right={1, 2}))
@@ -123,4 +123,4 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
 def _blocks(move: advice_pb2.Relocation) -> str:
     shown = [f"{one.block}: {one.left} -> {one.joined}" for one in move.blocks[:MOST_BLOCKS]]
     more = len(move.blocks) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")

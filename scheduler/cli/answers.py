@@ -258,7 +258,9 @@ def _alternatives_text(asked: Question, answer: Placement) -> str:
 
 
 def _certificate(cut: TierCut, bound: int) -> str:
-    return "proved optimal" if bound == cut.bytes_per_step else f"gap {_gap(cut, bound):.2%}"
+    return (
+        "proved optimal" if bound == cut.bytes_per_step else f"gap {100 * _gap(cut, bound):.2f} %"
+    )
 
 
 def _insufficient_text(asked: Question, answer: Insufficient) -> str:

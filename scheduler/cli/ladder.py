@@ -23,7 +23,7 @@ def _step_row(step: spares_pb2.RestartStep) -> tuple[str, ...]:
         f"{'>' if step.taken else ' '} {name}",
         f"{step.gpu_hours:,.1f}",
         f"{'-' if rise < 0 else '+'}{bytes_text(abs(rise))}" if rise else "same",
-        f"+{step.slower:.2%}" if step.HasField("slower") else "?",
+        f"+{100 * step.slower:.2f} %" if step.HasField("slower") else "?",
         f"{step.moved_blocks:,}",
         step.note,
     )

@@ -55,8 +55,8 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
             job.tenant,
             job_state(job),
             str(job.priority),
-            str(job.placement.host_count or "-"),
-            str(job.placement.spare_count or "-"),
+            _number(job.placement.host_count),
+            _number(job.placement.spare_count),
             str(job.attempt),
             time_text(job.create_time),
             job.reason,
@@ -64,6 +64,10 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
         for job in jobs
     ]
     return columns([head, *rows], right={3, 4, 5, 6}) if rows else "no jobs"
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else "-"
 
 
 def job_text(job: job_pb2.Job) -> str:
@@ -122,7 +126,7 @@ def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
                 f"{tenant.held_gpus:,}",
                 f"{tenant.queued_gpus:,}",
                 f"{tenant.used_gpu_hours:,.1f}",
-                f"{tenant.share:.0%}",
+                f"{100 * tenant.share:.0f} %",
                 str(tenant.weight),
                 _cells(tenant),
             )
@@ -212,9 +216,13 @@ def lemons_text(hosts: Sequence[host_pb2.Host]) -> str:
 
 def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
-        ("hosts", f"{placement.host_count}: {_some(placement.hosts)}"),
-        ("spares", f"{placement.spare_count}: {_some(placement.spares)}"),
-        *([("lent", f"{len(placement.lent)}: {_some(placement.lent)}")] if placement.lent else []),
+        ("hosts", f"{placement.host_count:,}: {_some(placement.hosts)}"),
+        ("spares", f"{placement.spare_count:,}: {_some(placement.spares)}"),
+        *(
+            [("lent", f"{len(placement.lent):,}: {_some(placement.lent)}")]
+            if placement.lent
+            else []
+        ),
     ]
     for depth, cut in enumerate(placement.cuts):
         axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))
@@ -228,14 +236,14 @@ def _certificate(placement: placement_pb2.Placement) -> str:
     if placement.optimal:
         return ", proved optimal"
     bound = placement.lower_bound_bytes_per_step
-    return f", lower bound {bytes_text(bound)}, gap {placement.gap:.2%}" if bound else ""
+    return f", lower bound {bytes_text(bound)}, gap {100 * placement.gap:.2f} %" if bound else ""
 
 
 def _some(names: Iterable[str]) -> str:
     shown = list(names)
     more = len(shown) - _SHOWN_HOSTS
     text = ", ".join(shown[:_SHOWN_HOSTS])
-    return (text + (f" and {more} more" if more > 0 else "")) or "-"
+    return (text + (f" and {more:,} more" if more > 0 else "")) or "-"
 
 
 def time_text(moment: Timestamp) -> str:

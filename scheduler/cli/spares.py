@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
-from scheduler.cli.text import columns
+from scheduler.cli.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
 MOST_HOLDERS = 3
@@ -32,7 +32,7 @@ def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) ->
 
 def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     head = (
-        *("ZONE", "GANGS", "SPARES", "WISHED", "OWN", "LENT", "FREE", "DOWN", "RACKS"),
+        *("ZONE", "IN GANGS", "SPARES", "WISHED", "OWN", "LENT", "FREE", "DOWN", "RACKS"),
         *("SHORT", "WITH 1 MORE", "SAVED GPU-H/Y", "HELD BY", "LENT TO"),
     )
     rows = [_row(zone) for zone in answer.zones]
@@ -40,8 +40,8 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
     told = (
         f"sized by {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
-        f" ({answer.failures:,} failures and {answer.repairs:,} repairs seen), short"
-        f" {answer.epsilon:.2%} of the time at most: {wished:,} by zone,"
+        f" ({counted(answer.failures, 'failure')} and {counted(answer.repairs, 'repair')} seen),"
+        f" short {100 * answer.epsilon:.2f} % of the time at most: {wished:,} by zone,"
         f" {answer.pooled:,} in one pool"
     )
     return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{told}"
@@ -52,8 +52,8 @@ def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:
         zone.domain,
         *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.wished, zone.own, zone.lent)),
         *(f"{n:,}" for n in (zone.free, zone.down, zone.whole_racks)),
-        f"{zone.short_share:.3%}",
-        f"{zone.short_share_next:.3%}",
+        f"{100 * zone.short_share:.3f} %",
+        f"{100 * zone.short_share_next:.3f} %",
         f"{zone.saved_gpu_hours_per_year:,.0f}",
         _named(zone.holders),
         _named(zone.borrowers),

@@ -37,7 +37,7 @@ def window_text(window: window_pb2.Window) -> str:
         ("state", _state(window)),
         ("start", time_text(window.start_time)),
         ("end", time_text(window.end_time)),
-        ("hosts", f"{len(window.chosen_hosts)}: {_some(window.chosen_hosts)}"),
+        ("hosts", f"{len(window.chosen_hosts):,}: {_some(window.chosen_hosts)}"),
         ("for", _whom(window)),
         ("leave", plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")),
     ]
@@ -65,5 +65,5 @@ def _whom(window: window_pb2.Window) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return " ".join(names[:_SHOWN]) + more

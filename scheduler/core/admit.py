@@ -158,7 +158,7 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     if before is not None and before.window == found:
         return ()
     if before is not None and not command.is_change:
-        message = f"a window {window.name} is {before.state} already, and another"
+        message = f"a window {window.name} is {before.state} already, and says other things"
         return Rejected(Code.ALREADY_EXISTS, message)
     if before is not None and (refusal := _stale_window(command.etag, before)):
         return refusal

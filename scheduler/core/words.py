@@ -13,7 +13,7 @@ def jobs_text(count: int) -> str:
 
 def listed(names: tuple[str, ...]) -> str:
     """`a, b, c and 2 more`."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def ending(names: tuple[str, ...]) -> str:

@@ -95,7 +95,7 @@ def _head(made: Figure, picture: Picture, height: float) -> None:
     ]
     if placement.cuts:
         tier = fabric.tiers[0].name
-        proof = "proved optimal" if placement.is_optimal else f"gap {placement.gap:.2%}"
+        proof = "proved optimal" if placement.is_optimal else f"gap {100 * placement.gap:.2f} %"
         parts.append(f"{bytes_text(placement.cut)} a step between {tier}s, {proof}")
     left = MARGIN / INCHES
     made.text(left, 1 - 0.27 / height, title, fontsize=13, weight="bold", color=INK, va="center")

@@ -140,7 +140,7 @@ def waterfall(story: Story) -> Chart:
     rows.append((PARTS[0][1], 0.0, story["host_s"]["kept"] / total, PARTS[0][2]))
     for at, (_, start, share, colour) in enumerate(rows):
         axes.barh(at, share, left=start, color=light(colour), height=0.72)
-        text = f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+        text = f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
         beside = start + share + 0.01
         side = ("left", beside) if beside < 0.9 else ("right", start - 0.01)
         inside = ("right", 0.985) if start + share > 0.9 and start < 0.1 else side

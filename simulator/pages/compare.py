@@ -77,7 +77,7 @@ def _range(variant: Values, figure: Figure) -> Range:
 
 def _cell(found: Range, first: Range, figure: Figure) -> html.Cell:
     change = found.mean - first.mean
-    notes = [f"{change / abs(first.mean):+.1%}"] if change and first.mean else []
+    notes = [f"{100 * change / abs(first.mean):+.1f} %"] if change and first.mean else []
     if spread := found.spread(figure):
         notes.append(spread)
     is_better = change * figure.better > 0

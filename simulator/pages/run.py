@@ -68,7 +68,11 @@ def _sizes(story: Values) -> str:
 def _parts(story: Values) -> str:
     total = sum(story["host_s"].values()) or 1.0
     rows = [
-        [words, f"{story['host_s'][key] / 3600:,.1f}", f"{story['host_s'][key] / total:.3%}"]
+        [
+            words,
+            f"{story['host_s'][key] / 3600:,.1f}",
+            f"{100 * story['host_s'][key] / total:.3f} %",
+        ]
         for key, words, _ in PARTS
     ]
     return html.table(["host-time", "host-hours", "share"], rows)

@@ -18,10 +18,10 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
         ("wait, mean", duration(wait["mean"])),
         *((f"wait, {p}", duration(wait[p])) for p in ("p50", "p95", "p99")),
         ("bounded slowdown, mean", f"{totals['bounded_slowdown']['mean']:,.2f}"),
-        ("utilization", f"{totals['utilization']:.1%}"),
-        ("goodput", f"{totals['goodput']:.2%}"),
+        ("utilization", f"{100 * totals['utilization']:.1f} %"),
+        ("goodput", f"{100 * totals['goodput']:.2f} %"),
         ("held host time", _parts(totals["host_s"])),
-        ("ettr", f"{totals['ettr']:.2%}"),
+        ("ettr", f"{100 * totals['ettr']:.2f} %"),
         ("host failures", f"{totals['host_failures']:,}"),
         ("restarts", f"{totals['restarts']:,}"),
         ("events", f"{totals['events']:,} in {totals['seconds']:.1f} s, {speed:,.0f} a second"),
@@ -74,7 +74,7 @@ def _parts(host_s: dict[str, float]) -> str:
     spent = [(seconds, part) for part, seconds in host_s.items() if seconds and part != "queueing"]
     held_s = sum(seconds for seconds, _ in spent)
     spent.sort(reverse=True)
-    return ", ".join(f"{part} {seconds / held_s:.2%}" for seconds, part in spent) or "none"
+    return ", ".join(f"{part} {100 * seconds / held_s:.2f} %" for seconds, part in spent) or "none"
 
 
 def _counted(count: int, by_reason: dict[str, int]) -> str:

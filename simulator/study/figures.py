@@ -32,7 +32,7 @@ def _count(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{value:.2%}"
+    return f"{100 * value:.2f} %"
 
 
 FIGURES = (

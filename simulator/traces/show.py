@@ -56,9 +56,9 @@ def _cells(part: Mapping[str, Any]) -> Sequence[str]:
     run = part["run_s"]
     return (
         f"{part['jobs']:,}",
-        f"{part['share']:.1%}",
+        f"{100 * part['share']:.1f} %",
         f"{part['gpu_hours']:,.0f}",
-        f"{part['gpu_hours_share']:.1%}",
+        f"{100 * part['gpu_hours_share']:.1f} %",
         *(duration(run[key]) for key in ("p50", "mean", "p99", "max")),
     )
 
@@ -73,4 +73,4 @@ def _hours(counts: Sequence[int]) -> Iterator[str]:
     bars = "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
     hour = counts.index(most)
     share = most / sum(counts)
-    yield f"submits by hour  0 {bars} 23  most at {hour}:00, {share:.1%}"
+    yield f"submits by hour  0 {bars} 23  most at {hour}:00, {100 * share:.1f} %"

@@ -473,7 +473,7 @@ def test_an_old_placement_of_another_size_is_bad_input(place: Muster) -> None:
     write("z0-r0-h0\n", "old.txt")
     result = place("--near", "old.txt")
     assert result.code == 2
-    assert result.err == "old.txt: the old placement has 1 hosts, the job 10\n"
+    assert result.err == "old.txt: the old placement is of 1, the job of 10 hosts\n"
 
 
 def test_what_is_left_free(place: Muster) -> None:

@@ -62,5 +62,5 @@ def test_what_is_no_placement_is_named(tmp_path: Path, text: str, message: str) 
 def test_another_number_of_blocks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_text("z0-r0-h0\n")
-    with pytest.raises(InputError, match="the old placement has 1 hosts, the job 4"):
+    with pytest.raises(InputError, match="the old placement is of 1, the job of 4 hosts"):
         load_hint(str(path), FABRIC, request(tp=8, dp=4), 0.0)

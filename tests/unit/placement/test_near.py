@@ -144,7 +144,7 @@ def test_a_fabric_without_tiers() -> None:
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
-        (Hint((0, 1, 2)), "the old placement has 3 hosts, the job 4"),
+        (Hint((0, 1, 2)), "the old placement is of 3, the job of 4 hosts"),
         (Hint((0, 1, 1, 2)), "names a host twice"),
         (Hint((0, 1, 2, 3), slack=-0.5), "slack must not be negative"),
     ],
