@@ -30,6 +30,8 @@ __all__ = ["app", "load_commands", "main"]
 BAD_INPUT = 2
 BROKEN = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # as shells report SIGINT
+# What a name given on the command line, of a file to write say, may run into.
+_WRONG_PATHS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 app = typer.Typer(
     name="muster",
@@ -110,8 +112,9 @@ def _give_up(error: OSError) -> int:
     # What is left in the buffer must not fail once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        typer.echo(f"muster: {error}", err=True)
-    return 1
+        told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        typer.echo(f"muster: {told}", err=True)
+    return BAD_INPUT if isinstance(error, _WRONG_PATHS) else 1
 
 
 def _run() -> int:

@@ -86,6 +86,10 @@ def import_command(
     """
     from scheduler import fabricfiles
 
+    if topology and not form.startswith("slurm-yaml"):
+        raise typer.BadParameter(f"{form} files have only one", param_hint="--topology")
+    if label_keys and form is not FileFormat.KUBERNETES:
+        raise typer.BadParameter(f"{form} files have no labels", param_hint="--label-keys")
     keys = tuple(key.strip() for key in label_keys.split(",")) if label_keys else ()
     choices = fabricfiles.Choices(topology, keys, _pattern(hosts))
     source = "/dev/stdin" if file == "-" else file

@@ -24,9 +24,11 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_path(path: Path) -> None:
-    """Raises: BadInput unless the name says how to draw."""
+    """Raises: BadInput unless the name says how to draw, and lies in a folder that is there."""
     if path.suffix.lower() not in SUFFIXES:
         raise BadInput("--plot", f"{path} must end in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise BadInput("--plot", f"{path}: there is no folder {path.parent}")
 
 
 def draw(

@@ -46,7 +46,8 @@ class Growing:
             self._event_table = self._table("events", EVENTS)
         except OSError as error:
             self._stack.close()
-            raise InputError(Problem("--report", f"cannot be written: {error}")) from None
+            told = f"cannot be written: {error.strerror or error}"
+            raise InputError(Problem("--report", told, str(folder))) from None
 
     def _open(self, name: str) -> TextIO:
         path = self._folder / name

@@ -29,8 +29,8 @@ class Store:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"cannot be written: {error}"
-            raise InputError(Problem("--out", message)) from None
+            message = f"cannot be written: {error.strerror or error}"
+            raise InputError(Problem("--out", message, str(folder))) from None
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The point, or None when it is not there or is not whole."""

@@ -58,7 +58,8 @@ def opened(path: Path) -> Iterator[TextIO]:
                 raw = cast(IO[bytes], stack.enter_context(packed))
             yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
     except OSError as error:
-        raise InputError(Problem("--out", f"cannot be written: {error}", str(path))) from None
+        message = f"cannot be written: {error.strerror or error}"
+        raise InputError(Problem("--out", message, str(path))) from None
 
 
 def write(lines: Iterable[str], path: Path) -> int:

@@ -410,6 +410,24 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert "rror" not in done.stderr.replace("does not load", "")
 
 
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "f.yaml"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            MAIN,
+            *f"fabric export --fabric roce-24k --to slurm -o {gone}".split(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"muster: {gone}: No such file or directory"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
@@ -423,7 +441,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
             timeout=60,
         )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("muster: [Errno 28] No space left")
+    assert done.stderr.splitlines()[-1].startswith("muster: No space left")
 
 
 def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:

@@ -97,6 +97,10 @@ def test_errors_name_the_place(muster: Muster) -> None:
     assert muster("import", "gone", "--from", "slurm")[0::2] == (2, "gone: no such file\n")
     assert muster("import", "t.conf", "--from", "slurm", "--hosts", "[")[0] == 2
     assert muster("import", "t.conf", "--from", "toml")[0] == 2
+    for option in ("--topology", "--label-keys"):
+        code, out, err = muster("import", "t.conf", "--from", "slurm", option, "x")
+        assert (code, out) == (2, "")
+        assert option in err
     assert muster("export", "--fabric", "roce-23k", "--to", "slurm")[0] == 2
 
 

@@ -168,7 +168,9 @@ class TestMessages:
     def test_a_report_that_cannot_be_written_is_named(self, folder: Path) -> None:
         (folder / "taken").write_text("a file")
 
-        assert refusal(replay("--report", "taken")).startswith("--report: cannot be written: ")
+        assert refusal(replay("--report", "taken")).startswith(
+            "taken: --report: cannot be written: "
+        )
 
 
 class TestReport:
