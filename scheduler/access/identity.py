@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -16,6 +17,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Identify = Callable[[Context], Caller]
 
 _BEARER = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Alternative names and common name of a client certificate."""
+
+    sans: tuple[str, ...] = ()
+    common_name: str = ""
 
 
 def anybody(_: Context) -> Caller:
@@ -33,20 +42,21 @@ def by_file(file: Watched[AuthFile], clock: Callable[[], int]) -> Identify:
             if found is None:  # a certificate must not make up for a revoked token
                 raise unauthenticated("the token is not known, was revoked or has expired")
             return found
-        sans, common_name = _certificate(context)
-        found = file.current().by_certificate(sans, common_name)
+        names = _certificate(context)
+        found = file.current().by_certificate(names.sans, names.common_name)
         if found is None:
-            raise unauthenticated(_unknown(sans, common_name))
+            raise unauthenticated(unknown(names, "calls"))
         return found
 
     return identify
 
 
-def _unknown(sans: list[str], common_name: str) -> str:
-    if not sans and not common_name:
-        return "this server asks who calls: give a token or a client certificate"
-    names = ", ".join(filter(None, (*sans, common_name)))
-    return f"the auth file does not know this certificate ({names})"
+def unknown(names: Names, does: str) -> str:
+    """Why a certificate with these names, or none, lets nobody in."""
+    if not names.sans and not names.common_name:
+        return f"this server asks who {does}: give a token or a client certificate"
+    shown = ", ".join(filter(None, (*names.sans, names.common_name)))
+    return f"the auth file does not know this certificate ({shown})"
 
 
 def _token(context: Context) -> str | None:
@@ -63,11 +73,11 @@ def bearer(text: str) -> str:
     return text[len(_BEARER) :].strip() if is_bearer else ""
 
 
-def _certificate(context: Context) -> tuple[list[str], str]:
-    """Alternative names and common name of a certificate that the handshake has verified."""
+def _certificate(context: Context) -> Names:
+    """Those of a certificate that the handshake has verified."""
     shown = context.auth_context()
-    sans = [_text(name) for name in shown.get("x509_subject_alternative_name", ())]
-    return sans, next((_text(name) for name in shown.get("x509_common_name", ())), "")
+    sans = tuple(_text(name) for name in shown.get("x509_subject_alternative_name", ()))
+    return Names(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))
 
 
 def _text(name: Any) -> str:

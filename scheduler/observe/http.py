@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -14,8 +15,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from scheduler.access.scrape import Turnstile
+from scheduler.access.scrape import Turnstile, certificate_names
 
+_NAMES = "muster.certificate"  # in a request's environment
 PATIENCE_S = 10.0  # for a scraper to say what it wants
 
 log = logging.getLogger("muster.access")
@@ -26,6 +28,12 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not worth a line each."""
+
+    def get_environ(self) -> dict[str, Any]:
+        environ = super().get_environ()
+        if isinstance(self.connection, ssl.SSLSocket):
+            environ[_NAMES] = certificate_names(self.connection.getpeercert())
+        return environ
 
 
 class _Server(ThreadingWSGIServer):
@@ -71,7 +79,7 @@ def served(
 
 def _guarded(app: Any, turnstile: Turnstile) -> Any:
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
-        refusal = turnstile.refusal(environ.get("HTTP_AUTHORIZATION"))
+        refusal = turnstile.refusal(environ.get("HTTP_AUTHORIZATION"), environ.get(_NAMES))
         if refusal is None:
             return app(environ, start_response)
         status, message = refusal

@@ -11,6 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+import trustme
 
 from scheduler.access.door import CannotListen
 from scheduler.observe.exposition import Exposure
@@ -25,11 +26,19 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def get(served: Served, house: House, token: str | None, scheme: str = "Bearer") -> tuple[int, str]:
-    """Status and text, as a scraper on this machine is answered."""
+def get(
+    served: Served,
+    house: House,
+    token: str | None,
+    scheme: str = "Bearer",
+    shown: trustme.LeafCert | None = None,
+) -> tuple[int, str]:
+    """Status and text, as a scraper on this machine is answered. `shown`: its certificate."""
     url = served.ready.metrics.replace("0.0.0.0", "127.0.0.1")
     headers = {} if token is None else {"Authorization": f"{scheme} {token}"}
     trusted = ssl.create_default_context(cadata=house.ca.cert_pem.bytes().decode())
+    if shown is not None:
+        shown.configure_cert(trusted)
     over = trusted if url.startswith("https") else None
     try:
         with urlopen(Request(url, headers=headers), timeout=5, context=over) as answer:
@@ -50,7 +59,7 @@ async def test_a_token_of_a_viewer_of_all_reads_metrics(tmp_path: Path, house: H
 @pytest.mark.parametrize(
     ("whose", "status", "said"),
     [
-        ("nobody", 401, "give a bearer token"),
+        ("nobody", 401, "give a token or a client cert"),
         ("somebody", 401, "not known"),
         ("expired", 401, "expired"),
         ("basic", 401, "not known"),
@@ -96,6 +105,34 @@ async def test_where_clients_need_a_certificate_a_scraper_does_as_well(
     async with serving(tmp_path, metrics=EVERYWHERE, access=house.access(mtls=True)) as served:
         with pytest.raises((URLError, ConnectionError, ssl.SSLError)):
             await asyncio.to_thread(get, served, house, token)
+
+
+@pytest.mark.parametrize(
+    ("entry", "status", "said"),
+    [
+        ("{san: prometheus.example, name: prometheus, role: viewer, tenant: '*'}", 200, "ready 1"),
+        ("{common_name: scraper, name: prometheus, role: operator}", 200, "ready 1"),
+        ("{san: prometheus.example, name: ada, role: viewer, tenant: vision}", 403, "vision"),
+        ("{san: other.example, name: other, role: operator}", 401, "(prometheus.example, scraper)"),
+    ],
+)
+async def test_a_certificate_that_the_auth_file_knows_needs_no_token(
+    tmp_path: Path, house: House, entry: str, status: int, said: str
+) -> None:
+    house.admit(entry)
+    shown = house.client_ca.issue_cert("prometheus.example", common_name="scraper")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access(mtls=True)) as served:
+        found = await asyncio.to_thread(get, served, house, None, shown=shown)
+    assert found[0] == status
+    assert said in found[1]
+
+
+async def test_a_certificate_does_not_make_up_for_a_bad_token(tmp_path: Path, house: House) -> None:
+    house.admit("{san: prometheus.example, name: prometheus, role: operator}")
+    shown = house.client_ca.issue_cert("prometheus.example")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access(mtls=True)) as served:
+        found = await asyncio.to_thread(get, served, house, "revoked", shown=shown)
+    assert (found[0], "not known" in found[1]) == (401, True)
 
 
 async def test_one_who_says_nothing_holds_up_nobody(tmp_path: Path, house: House) -> None:
