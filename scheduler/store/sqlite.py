@@ -20,6 +20,7 @@ from typing import Any
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core.events import Event
 from scheduler.store.base import Asked, Compacted, NotWritten, StoreError, VersionMismatch
+from scheduler.store.folding import MOST_PAGES, Folding
 from scheduler.store.schema import SCHEMA, migrate, schema_of
 
 PREFIX = "sqlite:///"
@@ -52,6 +53,7 @@ class SqliteStore:
         self.path = path
         self._connection = connection
         self._lock = lock
+        self._folding = Folding(lambda: connect(path))
 
     @property
     def name(self) -> str:
@@ -78,6 +80,7 @@ class SqliteStore:
         with self._transaction() if len(parts) > 1 else self._refusals() as connection:
             for part in parts:
                 self._add(connection, part)
+        self._folding.wrote(len(rows))
         return expected_version + len(rows)
 
     def _add(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
@@ -166,6 +169,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Fold the WAL into the file and let another server have it."""
+        self._folding.close()
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
@@ -296,6 +300,7 @@ def _checked(path: Path) -> sqlite3.Connection:
             migrate(connection, schema)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint={MOST_PAGES}")
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from scheduler import store as stores
 from scheduler.core.events import Event, HostSignalled
-from scheduler.store import Compacted, StoreError, VersionMismatch
+from scheduler.store import Compacted, StoreError, VersionMismatch, folding, sqlite
 from scheduler.store.schema import SCHEMA
 from scheduler.store.sqlite import SqliteStore as Store
+from scheduler.store.sqlite import connect
 from scheduler.store.sqlite import open_sqlite as open_store
 
 
@@ -55,6 +57,56 @@ def test_events_come_back_with_their_versions(store: Store) -> None:
     assert store.append(2, [note(3)]) == 3
     assert list(store.read()) == [(n, note(n)) for n in (1, 2, 3)]
     assert list(store.read(2)) == [(3, note(3))]
+
+
+def wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def test_events_move_from_the_wal_into_the_file_while_appends_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folds: list[str] = []
+
+    def opened() -> sqlite3.Connection:
+        folds.append(threading.current_thread().name)
+        return connect(path)
+
+    monkeypatch.setattr(folding, "_PAGES", 100)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store._folding = folding.Folding(opened)
+        for n in range(400):
+            store.append(n, [note(n + 1)])
+        store._folding.close()
+        assert path.stat().st_size > 5 * 4096
+        assert wal(path).stat().st_size < (folding.MOST_PAGES + 100) * 4_200
+        assert [version for version, _ in store.read()] == list(range(1, 401))
+    assert folds
+    assert all(name.startswith("muster-fold") for name in folds)
+
+
+def test_the_wal_is_bounded_without_folding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding.Folding, "wrote", lambda *_: None)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 50)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        for n in range(200):
+            store.append(n, [note(n + 1)])
+        assert wal(path).stat().st_size < 100 * 4_200
+
+
+def test_a_wal_that_cannot_be_folded_costs_no_append(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(folding, "_PAGES", 1)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store._folding = folding.Folding(fails)
+        store.append(0, [note(1)])
+        store._folding.close()
+        assert list(store.read()) == [(1, note(1))]
+    assert "the WAL is not folded into the file: disk I/O error" in caplog.text
 
 
 def test_an_append_on_a_stale_version_writes_nothing(store: Store) -> None:
