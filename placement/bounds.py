@@ -200,8 +200,7 @@ class Prover:
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
         master = Master(self.grid, {**node.ranges, **self.cuts}, self.norm)
-        for pattern in self.pool.cheapest(node.slot_price, node.price, SMALL, np.inf):
-            master.add(pattern)
+        master.add(self.pool.cheapest(node.slot_price, node.price, SMALL, np.inf))
         proved = known
         solution = self._solved(master)
         for _ in range(self.rounds_a_node):
@@ -212,7 +211,7 @@ class Prover:
             proved = max(proved, attainable(self.grid, value))
             if proved >= self.incumbent:
                 return proved, []
-            fresh = [pattern for pattern in found if master.add(pattern)]
+            fresh = master.add(found)
             self.pool.add(fresh)
             is_settled = not fresh or proved >= self._ceiling(solution)
             if is_settled and not self._cut(master, solution):
@@ -228,9 +227,7 @@ class Prover:
             if solution is None:
                 break
             self.last_prices = master.prices(solution)
-            paying = self.pool.cheapest(*self.last_prices, HANDFUL, -1e-7)
-            fresh = [pattern for pattern in paying if master.add(pattern)]
-            if not fresh:
+            if not master.add(self.pool.cheapest(*self.last_prices, HANDFUL, -1e-7)):
                 break
             solution = self._solve(master)
         return solution

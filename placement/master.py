@@ -11,7 +11,6 @@ import numpy.typing as npt
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid
 from placement.milp import ColumnLp, LpSolution
-from placement.pricing import pattern_cost
 
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
@@ -67,7 +66,6 @@ class Master:
         self.ranges: dict[Counter, Range] = {}
         self._norm = norm
         self._patterns: dict[Pattern, None] = {}
-        self._values: list[list[float]] = []  # f(n) of each counter
         self._lp = ColumnLp([float(grid.width)] * grid.rows)
         for counter, bounds in ranges.items():
             self.open(counter, bounds)
@@ -75,23 +73,20 @@ class Master:
     def open(self, counter: Counter, bounds: Range) -> None:
         """Give `counter` a row."""
         self.ranges[counter] = bounds
-        table = counter.values(self.grid.size + 1, self.grid.width)
-        self._values.append(table.astype(float).tolist())
         patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
         self._lp.add_row(*bounds, counter.of(patterns, self.grid.width).tolist())
 
-    def add(self, pattern: Pattern) -> bool:
-        """Make `pattern` a column; False when it is one already."""
-        if pattern in self._patterns:
-            return False
-        self._patterns[pattern] = None
-        held = [*pattern, sum(pattern)]  # WHOLE_GANG = -1 finds the sum
-        entries = [float(n) for n in pattern]
-        for counter, table in zip(self.ranges, self._values, strict=True):
-            is_broken = counter.is_link and not pattern[counter.row + 1]
-            entries.append(0.0 if is_broken else table[held[counter.row]])
-        self._lp.add_column(pattern_cost(self.grid, pattern) / self._norm, entries)
-        return True
+    def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
+        """Make each pattern a column; those that were none yet."""
+        fresh = [p for p in dict.fromkeys(patterns) if p not in self._patterns]
+        if not fresh:
+            return []
+        self._patterns.update(dict.fromkeys(fresh))
+        held = np.array(fresh, dtype=np.int64)
+        cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
+        counted = [counter.of(held, self.grid.width) for counter in self.ranges]
+        self._lp.add_columns(cost / self._norm, np.column_stack([held, *counted]))
+        return fresh
 
     @property
     def entries(self) -> int:

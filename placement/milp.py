@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from ortools.graph.python import linear_sum_assignment
 from ortools.linear_solver import pywraplp
 
 from placement.fabric import Ints
 
+Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
@@ -48,14 +50,17 @@ class ColumnLp:
         for low in least:
             self._new_row(low, INFINITY)
 
-    def add_column(self, cost: float, entries: Sequence[float]) -> None:
-        """One column: its cost and its entry in each row."""
-        column = self._solver.NumVar(0.0, INFINITY, "")
-        self._objective.SetCoefficient(column, cost)
-        for row, value in zip(self._rows, entries, strict=True):
-            if value:
-                row.SetCoefficient(column, value)
-        self._columns.append(column)
+    def add_columns(self, costs: Floats, entries: Ints) -> None:
+        """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
+        set_cost, new_column = self._objective.SetCoefficient, self._solver.NumVar
+        set_entry = [row.SetCoefficient for row in self._rows]
+        for cost, values in zip(costs.tolist(), entries.tolist(), strict=True):
+            column = new_column(0.0, INFINITY, "")
+            set_cost(column, cost)
+            for setter, value in zip(set_entry, values, strict=True):
+                if value:
+                    setter(column, value)
+            self._columns.append(column)
 
     def add_row(self, low: float, high: float, entries: Sequence[float]) -> None:
         """One row with its entry in each column."""

@@ -184,6 +184,7 @@ class _Run:
         self._sizes = graph.sizes
         self._near = graph.near()
         self._movable = [vertex for vertex, near in enumerate(self._near) if near]
+        self._weight = graph.links
         self._links = [list(links.items()) for links in graph.links]
         self._at = list(start)
         self.best_at = list(start)
@@ -249,14 +250,23 @@ class _Run:
         extra = sizes[vertex] - sizes[other]
         if self._slack[there] < extra or self._slack[here] < -extra:
             return
-        self._shift(vertex, here, there)
-        more += self._dearer(other, there, here)
+        more += self._dearer_back(vertex, other, here, there)
         if more > most:
-            self._shift(vertex, there, here)
             return
+        self._shift(vertex, here, there)
         self._shift(other, there, here)
         self._trade(vertex, other, here, there)
         self._settle(here, there, extra, more)
+
+    def _dearer_back(self, vertex: int, other: int, here: int, there: int) -> int:
+        """What the cut grows by when `other` comes `here` once `vertex` has gone `there`."""
+        if not self._has_groups:
+            together = 2 * self._weight[vertex].get(other, 0)
+            return together + self._dearer(other, there, here)
+        self._shift(vertex, here, there)
+        more = self._dearer(other, there, here)
+        self._shift(vertex, there, here)
+        return more
 
     def _settle(self, here: int, there: int, size: int, more: int) -> None:
         """Book a move of `size` blocks that costs `more`."""

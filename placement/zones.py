@@ -78,7 +78,7 @@ def solve_zones(
         prover = Prover(grid, capacities, _patterns(best.layout, capacities))
         bound = max(bound, prover.prove(best.cost, 1))
         if is_small and bound < best.cost:
-            best = _better(best, _refined(grid, capacities, best, 0, bound))
+            best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
         if is_small and bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
         if bound < best.cost:
@@ -100,7 +100,7 @@ def _proved(
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
         best = _better(best, _covered(grid, capacities, prover, best))
-        best = _better(best, _refined(grid, capacities, best, PROPOSALS * limits.trees, bound))
+        best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
         bound = prover.prove(best.cost, limits.rounds - part)
     if bound < best.cost:
         best = _better(best, _covered(grid, capacities, prover, best))
@@ -108,11 +108,11 @@ def _proved(
 
 
 def _refined(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, proposals: int, bound: int
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
     graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
     start = best.layout.ravel().tolist()
-    at = refined(graph, capacities, start, proposals, bound // 2)
+    at = refined(graph, capacities, start, PROPOSALS * trees, bound // 2)
     layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
     return ZoneStep(layout, layout_cost(grid, layout), bound)
 
