@@ -89,5 +89,14 @@ def given_up(job: Job, terms: Restarts) -> str:
     return f"{fruitless_text(job)}; {job.reason}"
 
 
+def resting_text(job: Job, terms: Restarts, now_ns: int) -> str:
+    """`; 4 attempts in a row ...: tries again in 10 s, of 10 at most`; empty: nothing holds it."""
+    left_ns = retry_ns(job, terms) - now_ns
+    if left_ns <= 0:
+        return ""
+    wait = duration(-(-left_ns // SECOND_NS))
+    return f"; {fruitless_text(job)}: tries again in {wait}, gives up after {terms.attempts}"
+
+
 def fruitless_text(job: Job) -> str:
     return f"{job.fruitless} attempts in a row failed before anything was saved"

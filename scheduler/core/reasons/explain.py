@@ -12,7 +12,7 @@ from placement.replicas import legal_sizes, place_largest
 from placement.request import Answer, Insufficient, Placement
 from scheduler.core.company import Company
 from scheduler.core.elastic.grow import dp_text, is_smaller, size_text
-from scheduler.core.failures.storm import avoided_text
+from scheduler.core.failures.storm import avoided_text, resting_text
 from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS, Job, JobSpec
 from scheduler.core.lifecycle import JobState
@@ -80,7 +80,7 @@ class Reasons:
     """
 
     def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
-        self._state, self._limits = state, limits
+        self._state, self._now_ns, self._limits = state, now_ns, limits
         self._told = _Told(state, now_ns, limits)
         aim = placing(state, limits)
         self._walk = Desk(state, now_ns, limits, state.free, _counted, aim).verdicts()
@@ -100,6 +100,7 @@ class Reasons:
         if job.state is not JobState.QUEUED:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
             told = f" {size_text(job, self._limits)}" if smaller else ""
+            told += resting_text(job, self._state.tenants.restarts, self._now_ns)
             return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}{told}")
         while name not in self._turns:
             turn = self._told.turn(next(self._walk))

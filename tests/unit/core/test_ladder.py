@@ -8,7 +8,7 @@ import pytest
 
 from placement.request import AUTO
 from placement.spares import Sizing, size_spares, standby_pool
-from scheduler.core import JobState, Limits, State, decide
+from scheduler.core import JobState, Limits, State, decide, explain
 from scheduler.core.commands import LoadTenants
 from scheduler.core.failures.prospect import prospect
 from scheduler.core.failures.rungs import Rung, taken
@@ -185,6 +185,8 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
         host = hosts_of(state, "a")[0]
         state = run(state, fail(host), now_ns=now_ns)
         waits.append(max(0, retry_ns(state.jobs["a"], terms) - now_ns) // SECOND_NS)
+        told = explain(state, "a", now_ns, Limits()).sentence
+        assert ("tries again in" in told) is (waits[-1] > 0)
         if state.jobs["a"].fruitless == terms.attempts:
             (action,) = decide(state, now_ns, Limits()).actions
             assert isinstance(action, GiveUp)
