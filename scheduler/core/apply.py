@@ -202,8 +202,10 @@ def _swapped(state: State, event: GangSwapped) -> State:
     for block, host in joined.items():
         after_swap[block] = host
     hosts = tuple(after_swap)
-    # The bound holds for the hosts that were free at the start: its spares were.
+    # The bound holds for the hosts that were free at the start: its spares were, but for
+    # those that it holds since.
     is_bounded = set(joined.values()) <= set(job.spares)
+    is_bounded &= job.lower_bound <= sum(tier.bytes_per_step for tier in event.cuts[:1])
     running = remade(
         job,
         state=now,

@@ -14,7 +14,7 @@ from placement.hostset import HostSet
 from scheduler.core.apply import replay
 from scheduler.core.checkpoint import peers
 from scheduler.core.company import Company
-from scheduler.core.elastic.resized import misfit, resized
+from scheduler.core.elastic.resized import is_needless, misfit, resized
 from scheduler.core.events import (
     Defragmented,
     Event,
@@ -153,6 +153,8 @@ def _check(
                 return wrong
             return _swap(state, action, free, now_ns)
         case Resize():
+            if is_needless(state, action):
+                return f"job {action.name}: runs on, its hosts need not be left any more"
             return _resize(state, action, free, quotas, now_ns)
         case Tidy():
             return _tidied(state, action, now_ns)
@@ -359,6 +361,8 @@ def _resize(
         return wrong
     more = taken(action) & ~job.held
     if action.dp > job.dp:
+        if job.held & state.out_of_service:
+            return f"job {action.name}: has to leave a host meanwhile"
         allowed = quotas.allowance(job, free)
         count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
         if count > allowed.limit:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
+from placement import hostset
 from placement.constraints import around, room_text, tier_of, usable, wish_text
 from placement.fabric import Fabric
 from placement.hostset import HostSet
@@ -68,7 +69,7 @@ class Company:
         """Who holds which hosts, in order of start."""
         if self._found is None:
             jobs = self._state.holding
-            self._found = {j.name: Party(j.name, j.spec.neighbours, j.held) for j in jobs}
+            self._found = {j.name: _party(j) for j in jobs}
             changes, self._since = self._since, []
             for change in changes:
                 self._change(change)
@@ -175,6 +176,11 @@ class Company:
         else:
             note = f"near {wants.near}: its zones have too little room"
         return replace(placement, notes=(*placement.notes, note))
+
+
+def _party(job: Job) -> Party:
+    """What it has lent is still its own: it has to be able to come back."""
+    return Party(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
 
 
 def is_bound(request: Request, wants: Neighbours) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from placement import hostset
 from placement.check import violations
 from placement.hostset import HostSet
 from scheduler.core.checkpoint import peers
 from scheduler.core.events import GangResized
 from scheduler.core.job import Job
+from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Resize
 from scheduler.core.state import State
+from scheduler.core.windows.calendar import Calendar
 
 
 def misfit(state: State, action: Resize, room: HostSet) -> str:
@@ -19,6 +22,15 @@ def misfit(state: State, action: Resize, room: HostSet) -> str:
     request = job.at(action.dp).request
     wrong = violations(state.loaded_fabric, room, request, action.placement)
     return f"job {action.name}: {wrong[0]}" if wrong else ""
+
+
+def is_needless(state: State, action: Resize) -> bool:
+    """Whether a running gang would drop replicas though it has to leave none of its hosts."""
+    job = state.jobs.get(action.name)
+    if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp:
+        return False
+    left = job.held & ~hostset.of(action.placement.hosts)
+    return not left & (state.unhealthy | Calendar(state).leaving(job)[0])
 
 
 def resized(

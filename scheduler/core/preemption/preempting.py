@@ -144,8 +144,8 @@ class Preempting:
         self._company.left(names)
         for gang in gone:
             if gang.smaller:
-                self._outlook.took(gang.smaller.job, gang.smaller.hosts, gang.end_ns)
-                self._company.took(gang.job, gang.smaller.hosts)
+                self._outlook.took(gang.smaller.job, gang.keeps, gang.end_ns)
+                self._company.took(gang.job, gang.keeps)
 
     def lend(self, names: Collection[str]) -> None:
         """Others start on spares of these gangs, which stay for this decision."""
@@ -188,7 +188,7 @@ class Preempting:
         after = self._outlook.without({v.name for v in gone}, quotas)
         for gang in gone:
             if gang.smaller:
-                after.took(gang.smaller.job, gang.smaller.hosts, gang.end_ns)
+                after.took(gang.smaller.job, gang.keeps, gang.end_ns)
         after.took(job, hosts, end_ns)
         found = after.reservation(waiting, quotas.allowance(waiting, free), free)
         return found is not None and found.start_ns <= first.start_ns

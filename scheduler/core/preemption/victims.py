@@ -53,6 +53,11 @@ class Victim:
         return self.smaller.job.dp if self.smaller else 0
 
     @property
+    def keeps(self) -> HostSet:
+        """What it holds, or has lent, once it is smaller."""
+        return (self.smaller.hosts if self.smaller else 0) | hostset.of(self.job.lent)
+
+    @property
     def gives(self) -> HostSet:
         """All the hosts that it gives up."""
         if self.smaller:
@@ -164,7 +169,7 @@ def alone(company: Company, gone: Sequence[Victim]) -> Company:
     after = company.without([gang.name for gang in gone])
     for gang in gone:
         if gang.smaller:
-            after.took(gang.job, gang.smaller.hosts)
+            after.took(gang.job, gang.keeps)
     return after
 
 

@@ -58,7 +58,7 @@ class Easy:
         return () if self.first is None else (self.first,)
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        allowed = self._off_first(job, end_ns, allowed)
+        allowed = self.off_first(job, end_ns, allowed)
         return allowed.at_most(self.room(job, end_ns, allowed))
 
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
@@ -69,7 +69,7 @@ class Easy:
             return allowed.pool
         return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
 
-    def _off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Less the hosts that the reservation needs beyond their number. A job that others
         may not lie beside closes more hosts than it takes: unless it is known which of them
         the reservation needs, it takes none."""

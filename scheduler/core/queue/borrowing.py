@@ -88,9 +88,15 @@ class Loans:
         return self._least <= free.bit_count() + len(self._lenders)
 
     def room(
-        self, job: Job, reach: HostSet, end_ns: int, first: Reservation | None, company: Company
+        self,
+        job: Job,
+        reach: HostSet,
+        within: HostSet,
+        end_ns: int,
+        first: Reservation | None,
+        company: Company,
     ) -> HostSet:
-        """Hosts on which `job` starts: all it may `reach`, and spares; none if too few.
+        """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
         `first` waits for hosts that come free until its start, spares that do among them."""
         start_ns = first.start_ns if first is not None and end_ns > first.start_ns else 0
         ends_ns = {
@@ -98,7 +104,7 @@ class Loans:
             for owner in self._lenders.values()
         }
         lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
-        lent &= ~self._calendar.closed(job, self._now_ns, end_ns)
+        lent &= within & ~self._calendar.closed(job, self._now_ns, end_ns)
         lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
         lent &= ~company.closed(job.name, job.spec.neighbours)
         if not is_bound(job.request, job.spec.neighbours):

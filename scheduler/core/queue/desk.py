@@ -67,6 +67,7 @@ class Desk:
         self._jobs = state.jobs
         self._line = Line(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
         self.is_through = False  # nobody is left in the queue who was not asked, and might start
         self._room = free.bit_count()
@@ -308,7 +309,8 @@ class Desk:
         if not self._loans.may(job, self.free, kind):
             return None
         reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
-        room = self._loans.room(job, reach, end_ns, self._first(), self.company)
+        within = self._off_first(job, end_ns)
+        room = self._loans.room(job, reach, within, end_ns, self._first(), self.company)
         found = self._noted(job, self._find(job, room, job.needed)) if room else None
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
@@ -317,6 +319,13 @@ class Desk:
         else:
             self._loans.failed(job, kind)
         return placement
+
+    def _off_first(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts, whosever they are, on which `job` is not in the way of the reservation."""
+        everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
+        if self._easy is None:
+            return self._everything
+        return self._easy.off_first(replace(job, needed=1), end_ns, everywhere).reach
 
     def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
         """What a job that borrows the rest may take of what is free."""

@@ -87,8 +87,8 @@ class Outlook:
         """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
         then."""
         self._lent |= borrowed
-        on_loan, well = (hosts & self._lent).bit_count(), hosts & ~self._state.unhealthy
-        held = hosts.bit_count()
+        on_loan = (hosts & self._lent & ~hostset.of(job.lent)).bit_count()
+        held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
         self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
         self._company.took(job, hosts)
 

@@ -27,6 +27,7 @@ from scheduler.core.policy import Limits, expected_end_ns
 from scheduler.core.spares.lending import idle
 from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
+from scheduler.core.windows.calendar import Calendar
 from scheduler.core.words import hosts_text
 
 SURELY = 10  # times as seldom short as asked for
@@ -49,7 +50,7 @@ def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refi
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
     pools = Pools(state)
-    if home := tuple(_home(state)):
+    if home := tuple(_home(state, now_ns)):
         return home
     if room.free:
         found = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
@@ -58,10 +59,12 @@ def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refi
     return tuple(_let_go(pools))
 
 
-def _home(state: State) -> Iterator[Refill]:
-    """Spares that were lent and that nobody is on any more."""
+def _home(state: State, now_ns: int) -> Iterator[Refill]:
+    """Spares that were lent and that nobody is on any more, unless a window has them now."""
     for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
-        spares = (*job.spares, *(h for h in idle(state, job) if h not in job.spares))
+        shut = Calendar(state).closed(job, now_ns, now_ns + 1)
+        home = (h for h in idle(state, job) if not hostset.has(shut, h))
+        spares = (*job.spares, *(h for h in home if h not in job.spares))
         if more := hostset.of(spares) & ~hostset.of(job.spares):
             yield Refill(job.name, spares, more, f"has {hosts_text(more.bit_count())} back")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placement import hostset
+from placement.constraints import broken
 from placement.cut import cut
 from placement.hostset import HostSet
 from placement.near import Hint
@@ -248,8 +249,12 @@ class _Mover:
     def _may(
         self, job: Job, moves: tuple[Move, ...], cuts: tuple[TierCut, ...], free: HostSet
     ) -> bool:
-        """No tier is cut more than now, and nobody is in the way."""
+        """No tier is cut more than now, spares are where they serve, and nobody is in the way."""
         if not all(hostset.has(free, move.joined) for move in moves):
+            return False
+        left = hostset.of(move.left for move in moves)
+        then = job.held & ~left | hostset.of(move.joined for move in moves)
+        if broken(self._state.loaded_fabric, job.request.where, then):
             return False
         return all(
             new.bytes_per_step <= old.bytes_per_step

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from placement import hostset
+from placement.request import Constraints
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs
@@ -14,7 +15,18 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.tenants import DEFAULT, Cell, Tenant
 from scheduler.core.tidy.defrag import Candidate, Proposal, candidates, cover, propose
-from tests.build import committed, end, fabric, flat, loaded, run, running, schedule, submit
+from tests.build import (
+    committed,
+    end,
+    exactly,
+    fabric,
+    flat,
+    loaded,
+    run,
+    running,
+    schedule,
+    submit,
+)
 
 HOUR_NS = 3_600 * SECOND_NS
 EMPTY = loaded(fabric(2, 2, 2))
@@ -135,3 +147,13 @@ def test_what_changed_meanwhile_is_a_conflict() -> None:
     taken = schedule(run(state, submit("x", 4)))
     assert taken.jobs["x"].state is JobState.RUNNING
     assert isinstance(commit(taken, plan, HOUR_NS), Conflict)
+
+
+def test_a_gang_is_not_moved_away_from_spares_that_have_to_lie_beside_it() -> None:
+    near = submit("near", 1, spares=exactly(1), where=Constraints(same="rack"))
+    state = schedule(run(EMPTY, near))
+    domain = EMPTY.loaded_fabric.domain(state.jobs["near"].hosts[0], 0)
+    assert not asked(state, 4).moves or domain != asked(state, 4).domain
+    state = schedule(run(state, submit("other", 1)))
+    for move in asked(state, 4).moves:
+        assert move.swap.name != "near"

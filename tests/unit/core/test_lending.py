@@ -8,9 +8,11 @@ import pytest
 
 from scheduler.core import Limits, State, decide, replay
 from scheduler.core.commands import LoadTenants
+from scheduler.core.company import Company
 from scheduler.core.costs import Costs
 from scheduler.core.events import GangResized
 from scheduler.core.job import SECOND_NS
+from scheduler.core.neighbours import Neighbours
 from scheduler.core.spares.lending import lenders
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenancy.tenants import Preemption, PriorityClass, Tenant, Tenants
@@ -150,3 +152,15 @@ def test_a_spare_lent_in_this_decision_is_promised_to_nobody() -> None:
     (first,) = plan.reservations
     assert (first.name, first.start_ns) == ("last", 600 * SECOND_NS)
     assert decide(after, 0, Limits()).reservations[0].start_ns == first.start_ns
+
+
+def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
+    """While its borrower is gone, and before it is held again, a job that wants its rack for
+    itself may not lie there."""
+    state = cluster(3)
+    state = settled(run(state, submit("gang", 1, spares=exactly(1))))
+    state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
+    assert state.jobs["gang"].lent
+    alone = submit("alone", 1, neighbours=Neighbours(exclusive="rack"))
+    state = run(state, end("loan"), end("filler"), alone)
+    assert Company(state).closed("alone", state.jobs["alone"].spec.neighbours) & state.lent
