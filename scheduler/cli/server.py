@@ -22,7 +22,7 @@ from scheduler.cli import (
     tokens,
     windows,
 )
-from scheduler.cli.calls import FAILED, end, quiet_grpc
+from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -225,7 +225,7 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
     try:
         from scheduler.observe.tracing import sending
     except ModuleNotFoundError:
-        raise end("traces need OpenTelemetry: pip install 'muster[tracing]'", FAILED) from None
+        raise end("traces need OpenTelemetry: pip install 'muster[tracing]'", BAD_INPUT) from None
     with sending(endpoint) as tracer:
         yield tracer
 
@@ -303,14 +303,18 @@ def _serve(settings: Settings) -> None:
     from scheduler.server import serve as run
     from scheduler.store import StoreError
 
+    code = BAD_INPUT  # it has not begun: what it was told will not do, or is not there
+
     def ready(ready: Ready) -> None:
+        nonlocal code
+        code = FAILED
         _say_ready(ready)
         prefer_answers()
 
     try:
         asyncio.run(run(settings, ready))
     except (StoreError, CannotListen) as error:
-        raise end(str(error), FAILED) from None
+        raise end(str(error), code) from None
 
 
 def _say_ready(ready: Ready) -> None:
