@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.replicas import sizes_text
 from scheduler.cli.ladder import ladder_text
-from scheduler.cli.text import bytes_text, columns
+from scheduler.cli.text import bytes_text, columns, counted
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 _SHOWN_HOSTS = 8
@@ -137,10 +137,11 @@ def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
 def _cells(tenant: tenant_pb2.Tenant) -> str:
     """`32 x rack, 1 x zone of 64 hosts; 12 hosts kept`."""
     cells = [
-        f"{cell.count} x {cell.tier}" + (f" of {cell.hosts} hosts" if cell.hosts else "")
+        f"{cell.count:,} x {cell.tier}"
+        + (f" of {counted(cell.hosts, 'host')}" if cell.hosts else "")
         for cell in tenant.cells
     ]
-    return f"{', '.join(cells)}; {tenant.kept_hosts} hosts kept" if cells else ""
+    return f"{', '.join(cells)}; {counted(tenant.kept_hosts, 'host')} kept" if cells else ""
 
 
 def answer_text(answer: placement_pb2.Answer) -> str:

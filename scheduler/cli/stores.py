@@ -158,5 +158,10 @@ def _write(rows: dict[str, object], output: Format) -> None:
         typer.echo(json.dumps(rows))
         return
     for name, value in rows.items():
-        shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
-        typer.echo(f"{name.replace('_', ' '):<14} {shown}")
+        typer.echo(f"{name.replace('_', ' '):<14} {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

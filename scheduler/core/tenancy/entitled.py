@@ -11,6 +11,7 @@ from scheduler.core.state import State
 from scheduler.core.tenancy.ledger import level_of, tenant_of
 from scheduler.core.tenancy.quota import empty_book
 from scheduler.core.tenancy.tenants import Tenants
+from scheduler.core.words import hosts_text
 
 
 def misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
@@ -58,7 +59,7 @@ def beyond_quota(state: State, spec: JobSpec) -> str | None:
     empty = empty_book(tenants, fabric)
     most, whose = empty.headroom(tenant)
     if needed > most:
-        return f"needs {needed:,} hosts; the limit of tenant {whose} is {most:,}"
+        return f"needs {hosts_text(needed)}; the limit of tenant {whose} is {hosts_text(most)}"
     if level_of(spec, tenants).is_preemptible:
         return None
     if needed <= fabric.host_count and empty.leaves_promises(tenant, needed, fabric.host_count):
