@@ -342,7 +342,10 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield mapping.HEALTH
     if case.windows:
         yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
-    yield f"spares: {case.spares} for jobs that do not say"
+    yield (
+        f"spares: {case.spares} for jobs of which only the size is known; a muster trace's jobs"
+        " with a shape hold what they state, auto if nothing"
+    )
     if case.decision_s is None:
         yield "a decision takes as long as it does here: such a run does not repeat exactly"
     else:

@@ -251,6 +251,10 @@ def _begun(given: dict[str, Any], resume: Path | None) -> tuple[Record, Resumed 
         if key not in given:
             name = "TRACE" if key == "trace" else f"--{key.replace('_', '-')}"
             raise InputError(Problem(name, "is required, unless --resume says where to go on"))
+    for key in ("checkpoint_s", "restart_s", "detect_s"):
+        if key in given and "times" in given:
+            name = f"--{key.replace('_', '-')}"
+            raise InputError(Problem(name, "stands beside --times, which says it: give one"))
     return Record.of({**DEFAULTS, **given}), None
 
 

@@ -136,6 +136,11 @@ class TestMessages:
         assert len(errors) == 21
         assert errors[-1] == "... and 5 more"
 
+    @pytest.mark.parametrize("option", ["--checkpoint-s", "--restart-s", "--detect-s"])
+    def test_times_say_what_single_options_would(self, option: str) -> None:
+        told = refusal(replay("--times", "llama3", option, "5"))
+        assert told == f"{option}: stands beside --times, which says it: give one"
+
     def test_strict_refuses_the_first_bad_record(self) -> None:
         assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative: '-1'"
 
