@@ -42,7 +42,7 @@ class Effort:
 
 MOST_PROPOSALS = 120_000  # in all the rounds
 GANG = Effort(orders=60, per_block=100, rounds=6)
-SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
+SMALL_GANG = Effort(orders=8, per_block=28, rounds=1)
 SMALL = 64  # blocks of a small gang
 PART = Effort(orders=15, per_block=25, rounds=0)  # outer tiers decide more
 

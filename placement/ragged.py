@@ -36,7 +36,7 @@ from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, MOST_IN_PARTS, best_partition, least_of_parts
 from placement.traffic import axis_traffic
-from placement.zones import PROPOSALS, ZoneStep, best_grid
+from placement.zones import PROPOSALS, SMALL, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
@@ -63,11 +63,16 @@ def solve_ragged(
     if not bound:
         bound = max((_by_sizes(view, capacities) for view in views), default=0)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
-    for share in (10, 1) if grid.size <= FEW_BLOCKS else (1,):  # of the work: often enough
+    for share in _shares(grid.size):
         if best.bound < best.cost:
             part = Limits(limits.rounds // share, limits.trees // share)
             best = _step(request, gpus, capacities, part, graph, views, best)
     return grid, best
+
+
+def _shares(blocks: int) -> tuple[int, ...]:
+    """One part in so many of the work at a time: the first is often enough."""
+    return (50, 10, 1) if blocks <= SMALL else (10, 1) if blocks <= FEW_BLOCKS else (1,)
 
 
 def _step(
