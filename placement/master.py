@@ -147,12 +147,16 @@ class Pool:
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
     """Bands of consecutive rows of one width, as wide as each capacity allows."""
-    may_end = grid.joint < MUCH
+    may_end = (grid.joint < MUCH).tolist()
+    seen: set[tuple[int, int, int]] = set()
     for capacity in capacities:
         for first in range(grid.rows):
-            for height in range(1, grid.rows - first + 1):
+            for height in range(1, min(capacity, grid.rows - first) + 1):
                 width = min(grid.width, capacity // height)
+                if (first, height, width) in seen:
+                    continue
+                seen.add((first, height, width))
                 ends = [s for s in (first - 1, first + height - 1) if 0 <= s < grid.rows - 1]
-                if width and all(may_end[s, width] for s in ends):
+                if all(may_end[s][width] for s in ends):
                     after = grid.rows - first - height
                     yield (0,) * first + (width,) * height + (0,) * after
