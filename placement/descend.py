@@ -15,10 +15,12 @@ import numpy.typing as npt
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
-from placement.pack import Packer, sliced
+from placement.pack import Packer, best_fit, sliced
+from placement.pieces import graph_of_pieces
 from placement.regions import GraphRegions, GridRegions, Regions
 from placement.request import Request
 from placement.slicing import Region
+from placement.tiny import MOST_BLOCKS, best_partition
 
 TREES, FEW = 200, 24  # slicing trees, and up to how many children
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
@@ -108,12 +110,17 @@ class Descent:
     def _packed(self, region: Region, room: list[int]) -> Layout:
         """The child of each block of `region`, as an index into `room`; -1 elsewhere."""
         regions = self._regions
+        graph = regions.graph(region)
+        layout = np.full(region.shape, -1, dtype=np.int64)
+        if self._tries and graph.order <= MOST_BLOCKS:
+            at = best_partition(graph_of_pieces(graph), room).tolist()
+            layout[region] = best_fit(at, room) or at
+            return layout
         least = regions.least(region, room)
-        packer = Packer(regions.graph(region), regions.walks(region), room, least)
+        packer = Packer(graph, regions.walks(region), room, least)
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:
             self._search(packer, region, room)
-        layout = np.full(region.shape, -1, dtype=np.int64)
         layout[region] = packer.packing()
         return layout
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -151,6 +151,21 @@ def pieces_of_grid(grid: BlockGrid, region: Region) -> PieceGraph:
             ]
         stride *= axis.size
     return PieceGraph((1,) * count, tuple(links), tuple(groups))
+
+
+def graph_of_pieces(graph: PieceGraph) -> BlockGraph:
+    """The same as arrays, with a clique as pairs. For vertices of one block each."""
+    cliques = [group for group in graph.groups if group.is_clique]
+    groups = [group for group in graph.groups if not group.is_clique]
+    edges = [(a, b, w) for a, near in enumerate(graph.links) for b, w in near.items() if a < b]
+    for group in cliques:
+        pairs = combinations(sorted(vertex for vertex, _ in group.members), 2)
+        edges += [(a, b, 2 * group.weight) for a, b in pairs]
+    members = [(v, k) for k, group in enumerate(groups) for v, _ in group.members]
+    tail, head, weight = np.array(edges, dtype=np.int64).reshape(-1, 3).T
+    member, number = np.array(members, dtype=np.int64).reshape(-1, 2).T
+    group_weight = np.array([group.weight for group in groups], dtype=np.int64)
+    return BlockGraph(graph.order, 1, tail, head, weight, member, number, group_weight)
 
 
 def _join(links: list[dict[int, int]], tails: Ints, heads: Ints, weight: int) -> None:

@@ -26,12 +26,11 @@ def best_partition(graph: BlockGraph, capacities: Sequence[int]) -> Ints:
     The zones must hold the blocks. Order: the first partition on a tie, larger parts in
     larger zones, by number.
     """
-    labels = _partitions(graph.blocks)
+    labels, sizes = _partitions(graph.blocks)
     zones = sorted(range(len(capacities)), key=lambda z: (-capacities[z], z))[: graph.blocks]
-    sizes = np.stack([(labels == part).sum(axis=1) for part in range(graph.blocks)], axis=1)
     room = np.zeros(graph.blocks, dtype=np.int64)
     room[: len(zones)] = [capacities[z] for z in zones]
-    labels = labels[(-np.sort(-sizes, axis=1) <= room).all(axis=1)]
+    labels = labels[(sizes <= room).all(axis=1)]
     best = labels[np.argmin(_costs(graph, labels))]
     by_size = sorted(set(best.tolist()), key=lambda part: (-int((best == part).sum()), part))
     zone = dict(zip(by_size, zones, strict=False))
@@ -69,8 +68,9 @@ def least_of_parts(graph: BlockGraph) -> tuple[Ints, int]:
 
 
 @lru_cache
-def _partitions(blocks: int) -> Ints:
-    """Every set partition as labels in order of first occurrence. Shape: (many, blocks)."""
+def _partitions(blocks: int) -> tuple[Ints, Ints]:
+    """Every set partition as labels in order of first occurrence, and the sizes of its
+    parts, the largest first. Shape of both: (many, blocks)."""
     labels = np.zeros((1, 1), dtype=np.int64)
     for _ in range(blocks - 1):
         highest = labels.max(axis=1)
@@ -81,4 +81,5 @@ def _partitions(blocks: int) -> Ints:
             for part in range(int(highest.max()) + 2)
         ]
         labels = np.concatenate(grown)
-    return labels
+    sizes = np.stack([(labels == part).sum(axis=1) for part in range(blocks)], axis=1)
+    return labels, -np.sort(-sizes, axis=1)

@@ -19,13 +19,14 @@ from placement.grid import BlockGrid, block_grid
 from placement.inner import proved
 from placement.layout import layout_cost
 from placement.pack import Packer
-from placement.pieces import pieces_of_graph, pieces_of_grid
+from placement.pieces import graph_of_pieces, pieces_of_graph, pieces_of_grid
 from placement.place import place
 from placement.polish import multilevel, polished
 from placement.regions import GridRegions
 from placement.request import Collective, Placement, Request
 from placement.sizes import SizeBound
 from placement.slicing import Region
+from placement.tiny import best_partition
 from tests.build import request, two_tiers
 
 AXES = ("cp", "ep", "pp", "dp")
@@ -140,6 +141,21 @@ def test_bounds_and_packings_enclose_the_optimum(
     at = packer.packing()
     assert np.all(np.bincount(at, minlength=len(room)) <= room)
     assert inside(grid, region, at) == 2 * packer.cost >= optimum
+
+
+@settings(max_examples=60)
+@given(data=st.data(), job=jobs(), room=ROOM)
+def test_the_best_partition_of_a_handful_is_the_optimum(
+    data: st.DataObject, job: Request, room: list[int]
+) -> None:
+    grid = grid_of(job)
+    region = data.draw(regions(grid))
+    blocks = int(region.sum())
+    room = enough(room, blocks)
+    at = best_partition(graph_of_pieces(pieces_of_grid(grid, region)), room).tolist()
+    assert np.all(np.bincount(at, minlength=len(room)) <= room)
+    optimum = min(inside(grid, region, other) for other in assignments(blocks, room))
+    assert inside(grid, region, at) == optimum
 
 
 @settings(max_examples=60)
