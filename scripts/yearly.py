@@ -25,8 +25,9 @@ from placement.request import Request
 from placement.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
 from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
-from scheduler.core.events import Event, GangSwapped, JobEnded, JobRequeued
+from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued
 from scheduler.core.failures.rungs import AT_HOME, Rung, taken
+from scheduler.core.lifecycle import HostMove
 from scheduler.core.spares.policy import DAY_S, SparePolicy
 from scheduler.core.spares.pools import Pools
 from scheduler.core.tenancy.tenants import OPEN
@@ -57,13 +58,15 @@ LLAMA3 = Request(
 
 @dataclass
 class Year:
-    """What came of it. `ways`: restarts by rung; `held_ns`: spares held x time."""
+    """What came of it. `ways`: restarts by rung; `lost`: hosts that failed under the gang;
+    `held_ns`: spares held x time."""
 
     name: str
     failures: int = 0
     stops: int = 0
     ways: Counter[Rung] = field(default_factory=Counter)
     moved: Counter[int] = field(default_factory=Counter)
+    lost: int = 0
     requeues: int = 0
     held_ns: int = 0
     most_held: int = 0
@@ -79,7 +82,12 @@ class Year:
         same = sum(self.ways[rung] for rung in AT_HOME)
         return same / all_ways if all_ways else 0.0
 
-    def feed(self, event: Event, _: State) -> None:
+    def feed(self, event: Event, state: State) -> None:
+        if isinstance(event, HostMoved) and event.move is HostMove.FAIL:
+            job = state.jobs.get("llama3")
+            self.lost += (
+                job is not None and state.loaded_fabric.index_by_name[event.host] in job.hosts
+            )
         if isinstance(event, JobRequeued | JobEnded):
             self.requeues += 1
         if isinstance(event, GangSwapped) and (step := taken(event.ladder)):
@@ -97,6 +105,7 @@ class Year:
             f" ({ways or 'none'}, requeued {self.requeues:,}); same zone, cut unchanged:"
             f" {self.share:.2%}; blocks moved {blocks:,},"
             f" {blocks / max(1, restarts):.3f} a restart,"
+            f" {blocks / max(1, self.lost):.3f} a host that the gang lost,"
             f" one or none in {few / max(1, restarts):.1%};"
             f" spares held {mean:.1f} on average, {self.most_held:,} at most (one pool:"
             f" {self.pooled:,}; 10 % more hosts: 205); seen {self.rate:.2f} per 1,000 host-days,"

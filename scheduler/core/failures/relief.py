@@ -26,6 +26,7 @@ from scheduler.core.tenancy.cells import highest
 
 THIN = 0.25  # of what a zone wishes for: fewer spares than this, and room is made
 MOST_RISE = 0.02  # of the cut, that this may cost
+LEAST_EXCESS = 0.5  # of the variance over the mean of hosts out in a zone
 
 
 def relieved(
@@ -36,7 +37,7 @@ def relieved(
     if not pools.sizing.in_zone or not job.spec.request.spares.is_auto:
         return None
     idle &= ~hostset.of(hosts)
-    if not thin(pools, hosts, idle):
+    if not _fail_together(pools) or not thin(pools, hosts, idle):
         return None
     fabric = pools.state.loaded_fabric
     room = _beside_spares(pools, hostset.of(hosts), idle)
@@ -60,6 +61,14 @@ def thin(pools: Pools, hosts: Sequence[int], idle: HostSet) -> bool:
         for zone in pools.zones
         if gang & zone
     )
+
+
+def _fail_together(pools: Pools) -> bool:
+    """Whether the hosts out in a zone vary by more than if each failed for itself."""
+    sizing = pools.sizing
+    hosts = max(zone.bit_count() for zone in pools.zones)
+    mean = hosts * sizing.failures_per_host_day * sizing.repair_days
+    return sizing.clumping * mean >= LEAST_EXCESS
 
 
 def _beside_spares(pools: Pools, gang: HostSet, idle: HostSet) -> HostSet:

@@ -17,7 +17,9 @@ from scheduler.core.tenancy.tenants import OPEN
 from tests.build import fabric, loaded, run, schedule, submit
 
 LIMITS = PlaceLimits(0, 400)
-SELDOM, OFTEN = SparePolicy(1e-6, prior_host_days=0), SparePolicy(0.01, prior_host_days=0)
+SELDOM = SparePolicy(1e-6, prior_host_days=0)
+OFTEN = SparePolicy(0.01, prior_host_days=0)
+TOGETHER = SparePolicy(0.03, epsilon=0.05, prior_host_days=0, dispersion=8)
 
 
 def gang(now: SparePolicy) -> State:
@@ -29,7 +31,7 @@ def gang(now: SparePolicy) -> State:
 
 
 def test_a_zone_without_a_spare_gets_some() -> None:
-    state = gang(replace(OFTEN, in_zone=True))
+    state = gang(replace(TOGETHER, in_zone=True))
     job, pools = state.jobs["a"], Pools(state)
     idle = state.free | hostset.of(job.spares)
     assert thin(pools, job.hosts, idle)
@@ -43,9 +45,17 @@ def test_a_zone_without_a_spare_gets_some() -> None:
 
 
 def test_spares_that_may_lie_anywhere_move_nobody() -> None:
-    state = gang(OFTEN)
+    state = gang(TOGETHER)
     job = state.jobs["a"]
     assert relieved(Pools(state), job, job.hosts, state.free, LIMITS) is None
+
+
+def test_nobody_moves_where_each_host_fails_for_itself() -> None:
+    state = gang(replace(OFTEN, in_zone=True))
+    job, pools = state.jobs["a"], Pools(state)
+    idle = state.free | hostset.of(job.spares)
+    assert thin(pools, job.hosts, idle)
+    assert relieved(pools, job, job.hosts, idle, LIMITS) is None
 
 
 def test_zones_with_spares_enough_are_left_alone() -> None:
