@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from placement import hostset
 from placement.copies import Holders
@@ -52,6 +53,19 @@ class Strike:
     host: int
     count: int
     at_ns: int
+
+
+class Release(NamedTuple):
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy;
+    `borrowed`: how many of those held are spares of others.
+    Order: first end first, then by name."""
+
+    end_ns: int
+    name: str
+    tenant: str
+    held: int
+    hosts: HostSet
+    borrowed: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,15 @@ class Job:
         """How long it runs at most at its present size, where its owner says that."""
         stated_s = self.spec.time_limit_s
         return None if stated_s is None else self.lasting(stated_s)
+
+    @cached_property
+    def release(self) -> Release:
+        """What it leaves when its limit is over, if all its hosts are its own and well; in the
+        past where its owner states no limit."""
+        end_ns = 0 if self.limit_ns is None else self.start_ns + self.limit_ns
+        count = len(self.hosts) + len(self.spares) + len(self.lent)
+        hosts = self.held | hostset.of(self.lent)
+        return Release(end_ns, self.spec.name, self.tenant, count, hosts)
 
     def lasting(self, limit_s: int) -> int:
         """What a limit means at the present size, in ns. It is meant for all the replicas that

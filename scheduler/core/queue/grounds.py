@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from placement.hostset import HostSet
-from scheduler.core.job import Job
+from scheduler.core.job import Job, Release
 from scheduler.core.queue.profile import Profile
-from scheduler.core.queue.reserve import Release
 from scheduler.core.tenancy.cells import highest
 from scheduler.core.windows.calendar import Calendar
 from scheduler.core.windows.window import Shares
