@@ -14,6 +14,7 @@ from copy import copy
 from itertools import groupby
 from operator import attrgetter
 
+from placement import hostset
 from placement.constraints import masks, tier_of
 from placement.fabric import Fabric
 from placement.hostset import HostSet
