@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from placement import hostset
 from placement.hostset import HostSet
 from scheduler.core.elastic.grow import due_ns
 from scheduler.core.elastic.shrink import Smaller, at_size, to_free
@@ -15,6 +16,21 @@ from scheduler.core.windows.calendar import Calendar
 
 Gone = tuple[Victim, ...]
 IsEnough = Callable[[Gone], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Of the `useful` hosts that victims leave, `count` are more than it takes."""
+
+    useful: HostSet
+    count: int
+
+    def lost(self, gang: Victim, hosts: HostSet) -> int:
+        """How many useful hosts are missing if the gang leaves these alone."""
+        return (gang.hosts & self.useful).bit_count() - (hosts & self.useful).bit_count()
+
+    def less(self, count: int) -> Slack:
+        return replace(self, count=self.count - count)
 
 
 class Forms:
@@ -45,18 +61,31 @@ class Forms:
         form = None if found is None else self._form(gang, found)
         return None if form is None or self._is_late(form) else form
 
-    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough) -> Gone:
+    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack) -> Gone:
         """The dearest first, elastic gangs among `gone` drop only as many replicas as it
-        takes. `is_enough`: whether these make the room. Cost: see `to_free`."""
+        takes. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
+        that `slack` does not hold to what they are."""
         for gang in reversed(gone):
-            if gang.job.sizes and (form := self._largest(gang, gone, within, is_enough)):
-                gone = instead(gone, form)
+            if not self._may_keep_more(gang, slack):
+                continue
+            if form := self._largest(gang, gone, within, is_enough, slack):
+                gone, slack = instead(gone, form), slack.less(slack.lost(gang, form.hosts))
         return gone
 
+    def _may_keep_more(self, gang: Victim, slack: Slack) -> bool:
+        """Whether by a count of hosts it might keep a replica more."""
+        least = max(gang.dp + 1, self._least_dp(gang))
+        larger = next((dp for dp in gang.job.sizes if least <= dp < gang.job.dp), 0)
+        wanted = (gang.hosts & slack.useful & hostset.of(gang.job.hosts)).bit_count()
+        at_will = len(gang.job.hosts) - wanted + slack.count
+        return bool(larger) and gang.job.at(larger).gang_hosts <= at_will
+
     def _largest(
-        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough
+        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack
     ) -> Victim | None:
         def is_met(found: Smaller) -> bool:
+            if slack.lost(gang, found.freed & ~self._lent) > slack.count:
+                return False
             return is_enough(instead(gone, self._form(gang, found)))
 
         fit, least_dp = gang.job.held & ~self._out, self._least_dp(gang)

@@ -27,7 +27,7 @@ from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.request import Placement
 from scheduler.core.job import Job
-from scheduler.core.preemption.easing import Forms, Gone, mild
+from scheduler.core.preemption.easing import Forms, Gone, Slack, mild
 from scheduler.core.preemption.victims import (
     Victim,
     fits,
@@ -176,7 +176,12 @@ class Aim:
     def _eased(self, gone: Gone, target: HostSet) -> Gone:
         """`gone` with elastic gangs as large as they may stay; what they drop lies in
         `target` where it can."""
-        return self._forms.eased(gone, target, self._starts_without)
+        return self._forms.eased(gone, target, self._starts_without, self._slack(gone))
+
+    def _slack(self, gone: Iterable[Victim]) -> Slack:
+        """How many hosts are left over once these are gone."""
+        there = (self._with(gone) & ~self._shut).bit_count()
+        return Slack(~self._shut, there - self._job.needed)
 
     def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
         hosts = (v.hosts & target).bit_count()
@@ -199,10 +204,13 @@ class Aim:
 
     def _pruned(self, gone: Gone) -> Gone:
         """Without those that are not needed, the dearest first."""
+        slack = self._slack(gone)
         for v in reversed(gone):
+            if slack.lost(v, 0) > slack.count:
+                continue
             rest = tuple(other for other in gone if other is not v)
             if rest and self._starts_without(rest):
-                gone = rest
+                gone, slack = rest, slack.less(slack.lost(v, 0))
         return gone
 
     def _starts_without(self, gone: Iterable[Victim], after: Quotas | None = None) -> bool:

@@ -18,7 +18,7 @@ from placement.swaps import Swaps, choose_swaps
 from scheduler.core.job import Job
 from scheduler.core.plan import Swap
 from scheduler.core.policy import Limits, Policy
-from scheduler.core.preemption.easing import Forms, Gone
+from scheduler.core.preemption.easing import Forms, Gone, Slack
 from scheduler.core.preemption.room import shrunk
 from scheduler.core.preemption.victims import (
     Victim,
@@ -86,7 +86,9 @@ class Lent:
         def is_enough(gone: Gone) -> bool:
             return not theirs & ~freed(gone)
 
-        return replace(found, victims=self._forms.eased(found.victims, theirs, is_enough))
+        return replace(
+            found, victims=self._forms.eased(found.victims, theirs, is_enough, Slack(theirs, 0))
+        )
 
     def _several(
         self, may: list[Victim], loan: Callable[[Sequence[Victim]], Loan | None]

@@ -139,7 +139,10 @@ def fits(job: Job, free: HostSet, quotas: Quotas, shut: HostSet = 0) -> bool:
 
 def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
     """One of these gangs without which there is room for `job` all the same."""
+    left_over = (free | freed(gone)).bit_count() - job.needed
     for gang in gone:
+        if (gang.hosts & ~free).bit_count() > left_over:
+            continue
         rest = [other for other in gone if other is not gang]
         if fits(job, free | freed(rest), without(quotas, rest)):
             return gang
