@@ -125,7 +125,7 @@ class World(preemption.Machine):
             for action in plan.actions
         )
         first = next(iter(plan.reservations), None)
-        if self.promised and first and self.promised[:2] == (self.now_ns, first.name):
+        if mild and self.promised and first and self.promised[:2] == (self.now_ns, first.name):
             assert first.start_ns <= self.promised[2], f"{first.name} is put off"
         self.promised = (self.now_ns, first.name, first.start_ns) if first and mild else None
 
