@@ -49,7 +49,8 @@ def test_sparing_costs_no_cut_on_any_tier(
     room = np.bincount(zone[free], minlength=len(on.tiers[0].domains))
     layout = slice_grid(grid, room.tolist(), band_trees(grid, room.tolist()), 20, 0)[1]
     descent = Descent(on, grid, 20)
-    descent.into_zones(layout, free)
+    for number in np.unique(layout):
+        descent.into(layout == number, free[zone[free] == number], 1)
     plain = np.empty(grid.size, dtype=np.int64)
     plain[grid.block] = descent.host
     nothing = np.zeros(len(room), dtype=np.int64)
