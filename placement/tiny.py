@@ -69,8 +69,9 @@ def least_of_parts(graph: BlockGraph) -> tuple[Ints, int]:
 
 @lru_cache
 def _partitions(blocks: int) -> tuple[Ints, Ints]:
-    """Every set partition as labels in order of first occurrence, and the sizes of its
-    parts, the largest first. Shape of both: (many, blocks)."""
+    """Every set partition as labels in order of first occurrence, those before others whose
+    first blocks stay together, and the sizes of its parts, the largest first. Shape of both:
+    (many, blocks)."""
     labels = np.zeros((1, 1), dtype=np.int64)
     for _ in range(blocks - 1):
         highest = labels.max(axis=1)
@@ -81,5 +82,6 @@ def _partitions(blocks: int) -> tuple[Ints, Ints]:
             for part in range(int(highest.max()) + 2)
         ]
         labels = np.concatenate(grown)
+    labels = labels[np.lexsort(labels.T[::-1])]
     sizes = np.stack([(labels == part).sum(axis=1) for part in range(blocks)], axis=1)
     return labels, -np.sort(-sizes, axis=1)
