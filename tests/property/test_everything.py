@@ -291,7 +291,7 @@ def a_day(seed: int, rounds: int = 150) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", [*range(6), 35, 53, 113, 180, 205, 247, 327, 340, 372])
+@pytest.mark.parametrize("seed", [*range(6), 35, 53, 113, 180, 205, 247, 327, 340, 372, 793, 1048])
 def test_a_long_day_of_everything(seed: int) -> None:
     world = a_day(seed)
     world.calm_down()

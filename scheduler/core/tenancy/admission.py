@@ -59,10 +59,12 @@ class Quotas:
         for name, account in state.accounts.items():
             if account.held:
                 self.book.take(name, account.held)
+        self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
         for job in state.holding if state.lent else ():
-            self._borrow(job, state.lent)
+            self.book.take(job.tenant, len(job.lent))  # what it has lent it still holds
+            self._borrow(job, job.held & state.lent)
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
-        self._unhealthy, self._spares = state.unhealthy | state.lent, state.lent
+        self._unhealthy = state.unhealthy | state.lent
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
@@ -103,16 +105,16 @@ class Quotas:
             self._kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
         return self._kept
 
-    def _borrow(self, job: Job, lent: HostSet) -> None:
-        """What a tenant has lent it still holds, and what it borrowed is not its own."""
-        borrowed = (job.held & lent).bit_count()
-        self.book.take(job.tenant, len(job.lent))
-        self.book.take(job.tenant, 0, borrowed)
+    def _borrow(self, job: Job, hosts: HostSet) -> None:
+        """These of its hosts are not its tenant's own."""
+        self.book.take(job.tenant, 0, hosts.bit_count())
+        self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
 
     def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         own = hosts & ~borrowed
-        self.book.take(job.tenant, hosts.bit_count(), borrowed.bit_count())
+        self.book.take(job.tenant, hosts.bit_count())
+        self._borrow(job, borrowed)
         self._lend(job, own.bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] = self._held.get(job.tenant, 0) | own
@@ -120,14 +122,31 @@ class Quotas:
         self._memo.clear()
 
     def left(self, job: Job, hosts: HostSet) -> None:
-        """`job`, which ran, gives up these hosts."""
-        borrowed = (hosts & job.held & self._spares).bit_count()
-        self.book.take(job.tenant, -hosts.bit_count(), -borrowed)
+        """`job`, which ran, gives up these hosts; those that it had lent are now their
+        borrowers' own."""
+        borrowed = hosts & job.held & self._borrowed.get(job.tenant, 0)
+        if borrowed:
+            self._return(job.tenant, borrowed)
+        self.book.take(job.tenant, -hosts.bit_count())
         self._lend(job, -(hosts & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] &= ~hosts
+        if job.lent:
+            self._pass_over(hosts & hostset.of(job.lent))
         self._kept = None
         self._memo.clear()
+
+    def _pass_over(self, lent: HostSet) -> None:
+        for tenant, borrowed in self._borrowed.items():
+            if now_own := borrowed & lent:
+                self._return(tenant, now_own)
+                if self._tenants.has_cells:
+                    self._held[tenant] = self._held.get(tenant, 0) | now_own
+
+    def _return(self, tenant: str, borrowed: HostSet) -> None:
+        """What this tenant uses of these hosts is no longer borrowed."""
+        self.book.take(tenant, 0, -borrowed.bit_count())
+        self._borrowed[tenant] &= ~borrowed
 
     def _lend(self, job: Job, hosts: int) -> None:
         if job.is_preemptible and self._lent is not None:
@@ -138,7 +157,7 @@ class Quotas:
         other: Quotas = Quotas.__new__(Quotas)
         other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
         other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
-        other._unhealthy, other._spares = self._unhealthy, self._spares
+        other._unhealthy, other._borrowed = self._unhealthy, self._borrowed.copy()
         other._lent = None if self._lent is None else self._lent.copy()
         other._kept, other._memo = None, {}
         return other
