@@ -94,7 +94,8 @@ class Deciding:
             return
         wait_s = max(0.01, (again_ns - self._now_ns()) / 1e9)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), wait_s)
+            async with asyncio.timeout(wait_s):  # wait_for may lose a cancel before 3.12
+                await self._moved.wait()
 
     async def _decide(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""

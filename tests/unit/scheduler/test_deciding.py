@@ -1,0 +1,45 @@
+"""The loop that decides: it ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.core import Limits, Plan, State
+from scheduler.core.job import SECOND_NS
+from scheduler.deciding import Deciding
+from scheduler.entry import Answer
+from scheduler.mind import Mind
+from scheduler.observe.instruments import Instruments
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
+    """After so many rounds of the event loop: which one hits the end of the wait depends on
+    the interpreter."""
+    state = State.empty()
+
+    def decided(state: State, now_ns: int) -> Plan:
+        return Plan(state.version, (), look_again_ns=3_600 * SECOND_NS)
+
+    async def enter(stage: object, check: Callable[[State, int], Answer]) -> Any:
+        raise AssertionError("an empty plan is not carried out")
+
+    mind = Mind(decided, Limits(), lambda spans: None)
+    deciding = Deciding(
+        mind, Limits(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
+    )
+    deciding.begin()
+    loop = asyncio.create_task(deciding.run())
+    await asyncio.sleep(0.05)
+    deciding.wrote(())
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    loop.cancel()
+    done, _ = await asyncio.wait({loop}, timeout=2)
+    assert done
+    mind.close()
+    deciding.close()
