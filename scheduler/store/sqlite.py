@@ -35,7 +35,7 @@ _LAST = """
 """
 
 
-_MOST_CACHED = 512  # statements: an append of each usual size
+_MOST_CACHED = 32  # statements: each keeps what was last bound to it, a row for each event
 _MOST_ROWS = 1_000  # of one statement: SQLite takes 32,766 values
 
 
