@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +19,32 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
+MOST = 2**31 - 1  # what whole numbers on the wire can be
+# What a field of a request is on the command line.
+TYPED = {
+    "after_version": "--after",
+    "detail": "--detail",
+    "end_time": "--end",
+    "filter": "--filter",
+    "gpu": "--gpu",
+    "host_count": "--count",
+    "hosts": "--hosts",
+    "kind": "--kind",
+    "labels": "--label",
+    "leave": "--leave",
+    "order_by": "--order-by",
+    "priority": "--priority",
+    "priority_class": "--class",
+    "request_id": "--request-id",
+    "signal": "--signal",
+    "sizes": "--sizes",
+    "start_time": "--start",
+    "suppose": "--if",
+    "tenant": "--tenant",
+    "time_limit_s": "--limit",
+    "value": "--value",
+    "xid": "--xid",
+}
 
 
 class Format(StrEnum):
@@ -95,12 +122,21 @@ def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
 
 
 def _refused(error: ServiceError, file: JobFile | None) -> Exception:
-    """What is wrong in the job file is said with its line there."""
-    if error.code == "INVALID_ARGUMENT" and file and error.violations:
+    """What is wrong in the job file is said with its line there, what is wrong on the command
+    line with the option."""
+    if error.code != "INVALID_ARGUMENT":
+        return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else FAILED)
+    if file and error.violations:
         found = [(field.removeprefix("spec."), text) for field, text in error.violations]
         return file.document.error(*found)
-    code = BAD_INPUT if error.code == "INVALID_ARGUMENT" else FAILED
-    return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else code)
+    told = [f"{_typed(field)}: {text}" for field, text in error.violations]
+    return end("; ".join(told) or error.message, BAD_INPUT)
+
+
+def _typed(field: str) -> str:
+    """`job.spec.priority` or `suppose[0]` as the caller gave it."""
+    leaf = re.sub(r"\[\d+\]$", "", field).rpartition(".")[2]
+    return TYPED.get(leaf, field)
 
 
 def end(message: str, code: int) -> typer.Exit:

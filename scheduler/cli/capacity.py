@@ -8,6 +8,7 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    MOST,
     Address,
     Format,
     Output,
@@ -34,7 +35,12 @@ def slots(
     ] = "",
     time_limit_s: Annotated[
         int | None,
-        typer.Option("--limit", help="Their time limit in seconds; the assumed one if unset."),
+        typer.Option(
+            "--limit",
+            min=1,
+            max=MOST,
+            help="Their time limit in seconds; the assumed one if unset.",
+        ),
     ] = None,
     output: Output = Format.TABLE,
     address: Address = DEFAULT_ADDRESS,
@@ -63,7 +69,8 @@ def _sizes(text: str) -> list[int]:
 
 def defrag(
     hosts: Annotated[
-        int | None, typer.Option("--for-hosts", min=1, help="Hosts to be free in one zone.")
+        int | None,
+        typer.Option("--for-hosts", min=1, max=MOST, help="Hosts to be free in one zone."),
     ] = None,
     job: Annotated[
         str | None, typer.Option("--for", help="A waiting job: as many hosts as it needs.")
@@ -73,10 +80,11 @@ def defrag(
     ] = False,
     checkpoint_s: Annotated[
         int | None,
-        typer.Option(min=0, help="Gangs save their state so often; else as in tenants."),
+        typer.Option(min=0, max=MOST, help="Gangs save their state so often; else as in tenants."),
     ] = None,
     restart_s: Annotated[
-        int | None, typer.Option(min=0, help="A gang restarts in so long; else as in tenants.")
+        int | None,
+        typer.Option(min=0, max=MOST, help="A gang restarts in so long; else as in tenants."),
     ] = None,
     etag: Annotated[
         str, typer.Option(help="With --apply: only the moves of the proposal that this names.")

@@ -13,7 +13,6 @@ import typer
 from scheduler.cli import clock
 from scheduler.cli.picture import Plot, PlotBy, drawers
 from scheduler.cli.place import EXIT_CODES
-from scheduler.plot.by import By
 
 if TYPE_CHECKING:
     from placement.request import Answer
@@ -49,10 +48,10 @@ def estimate_command(
     ] = None,
     achieved_tflops: Annotated[
         float | None,
-        typer.Option(help="TFLOP/s of one GPU while its kernels run; replaces --efficiency."),
+        typer.Option(help="TFLOP/s of one GPU while its kernels run, at most the peak."),
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="The same as a share of the peak.  [default: 0.52]")
+        float | None, typer.Option(help="The same as a share of the peak, 0 to 1.  [default: 0.52]")
     ] = None,
     peak_tflops: Annotated[
         float | None,
@@ -84,7 +83,7 @@ def estimate_command(
         Format, typer.Option("--format", help="How the estimate is written.")
     ] = Format.TABLE,
     picture: Plot = None,
-    picture_by: PlotBy = By.AUTO,
+    picture_by: PlotBy = None,
 ) -> None:
     """Estimate the step time of a job: compute, pipeline bubble, waiting for the network.
 
@@ -148,7 +147,16 @@ def _assumptions(
             raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
     if efficiency is not None and efficiency > 1:
         raise InputError(Problem("--efficiency", f"must be at most 1, is {efficiency:g}"))
+    if achieved is not None and efficiency is not None:
+        message = "stands beside --efficiency, which says the same as a share: give one"
+        raise InputError(Problem("--achieved-tflops", message))
     top = PEAK_TFLOPS if peak is None else peak
+    if achieved is not None and achieved > top:
+        usual = (
+            "that of an H100 in BF16; --peak-tflops says another" if peak is None else "as given"
+        )
+        message = f"must be at most the peak of one GPU, {top:g} ({usual}), is {achieved:g}"
+        raise InputError(Problem("--achieved-tflops", message))
     rate = top * (EFFICIENCY if efficiency is None else efficiency)
     return Assumptions(
         rate if achieved is None else achieved,

@@ -203,5 +203,6 @@ def _ends(first: str, last: str) -> str:
 
 
 def gbps_text(gbps: float) -> str:
-    """Four significant digits in Gbit/s or Tbit/s."""
-    return f"{gbps / 1000:.4g} Tbit/s" if gbps >= 1000 else f"{gbps:.4g} Gbit/s"
+    """Four significant digits in Gbit/s or Tbit/s: 409.6 Tbit/s, 4,915 Tbit/s."""
+    value, unit = (gbps / 1000, "Tbit/s") if gbps >= 1000 else (gbps, "Gbit/s")
+    return f"{value:,.0f} {unit}" if value >= 999.95 else f"{value:.4g} {unit}"

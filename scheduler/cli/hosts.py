@@ -10,6 +10,7 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    MOST,
     Address,
     DryRun,
     Etag,
@@ -128,9 +129,9 @@ def report(
         ),
     ] = "",
     detail: Annotated[str, typer.Option(help="What the monitor has to say.")] = "",
-    value: Annotated[int, typer.Option(min=0, help="How many errors; 0 is one.")] = 0,
-    gpu: Annotated[int | None, typer.Option(min=0, help="Which GPU of the host.")] = None,
-    xid: Annotated[int, typer.Option(min=0, help="Code of the error; implies xid.")] = 0,
+    value: Annotated[int, typer.Option(min=0, max=MOST, help="How many errors; 0 is one.")] = 0,
+    gpu: Annotated[int | None, typer.Option(min=0, max=MOST, help="Which GPU of the host.")] = None,
+    xid: Annotated[int, typer.Option(min=0, max=MOST, help="Code of the error; implies xid.")] = 0,
     file: Annotated[
         str | None,
         typer.Option("--import", help="Report what a file says of many hosts; - is stdin."),

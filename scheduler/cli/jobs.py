@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from scheduler.cli import update
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    MOST,
     Address,
     DryRun,
     Etag,
@@ -153,7 +154,9 @@ def explain(
 def watch(
     after: Annotated[
         int | None,
-        typer.Option(help="Begin after this version of the log, 0 for its beginning.", min=0),
+        typer.Option(
+            help="Begin after this version of the log, 0 for its beginning.", min=0, max=2**63 - 1
+        ),
     ] = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
     hosts: Annotated[
@@ -205,7 +208,7 @@ def finish(
         Literal["completed", "failed"], typer.Option(help="How it ended.", show_default=False)
     ],
     attempt: Annotated[
-        int, typer.Option(help="Which attempt has ended; 0: whichever runs.", min=0)
+        int, typer.Option(help="Which attempt has ended; 0: whichever runs.", min=0, max=MOST)
     ] = 0,
     reason: Why = "",
     etag: Etag = "",

@@ -10,6 +10,7 @@ import typer
 
 from placement.request import Answer, Placement
 from scheduler.plot.by import By
+from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.congestion import Congestion
@@ -20,7 +21,11 @@ Plot = Annotated[
     typer.Option("--plot", help="Draw the fabric with the job on it, as .png or .svg."),
 ]
 PlotBy = Annotated[
-    By, typer.Option("--plot-by", help="What colours stand for; auto takes the more telling.")
+    By | None,
+    typer.Option(
+        "--plot-by",
+        help="With --plot: what colours stand for; auto takes the more telling.  [default: auto]",
+    ),
 ]
 
 
@@ -32,15 +37,18 @@ class Draw(Protocol):
     ) -> None: ...
 
 
-def drawer(path: Path | None, by: By) -> Draw:
+def drawer(path: Path | None, by: By | None) -> Draw:
     """What draws a placement to `path`; nothing where there is no path.
 
-    Raises: BadInput at once when the path is no name of a picture, before any solving.
+    Raises: BadInput at once when the path is no name of a picture, before any solving;
+    InputError when colours are chosen for no picture.
     """
     from scheduler import plot
 
     if path is not None:
         plot.check_path(path)
+    elif by is not None:
+        raise InputError(Problem("--plot-by", "needs --plot, the picture that it colours"))
 
     def draw(asked: Question, answer: Answer, congestion: Congestion | None = None) -> None:
         if path is None:
@@ -55,14 +63,14 @@ def drawer(path: Path | None, by: By) -> Draw:
             path,
             free=asked.free,
             name=asked.name,
-            by=by,
+            by=by or By.AUTO,
             congestion=congestion,
         )
 
     return draw
 
 
-def drawers(path: Path | None, by: By, fabrics: Sequence[str]) -> list[Draw]:
+def drawers(path: Path | None, by: By | None, fabrics: Sequence[str]) -> list[Draw]:
     """One for each fabric; of several, each has its name before the suffix: a-ib-24k.png."""
     if path is None or len(fabrics) == 1:
         return [drawer(path, by) for _ in fabrics]

@@ -16,7 +16,6 @@ import typer
 from placement.request import Answer, Objective, Placement
 from scheduler.cli import clock, formats
 from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
-from scheduler.plot.by import By
 
 if TYPE_CHECKING:
     from placement.fabric import Fabric
@@ -101,7 +100,7 @@ def place_command(
         Format, typer.Option("--format", help="How the answer is written.")
     ] = Format.TABLE,
     picture: Plot = None,
-    picture_by: PlotBy = By.AUTO,
+    picture_by: PlotBy = None,
 ) -> None:
     """Place a job on a fabric and prove how good the placement is.
 

@@ -132,9 +132,13 @@ def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
     share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)
     return (
         f"compute {seconds_text(step.compute_s)}: {step.flops / ranks / 1e12:,.0f} TFLOP a GPU at"
-        f" {assumed.achieved_tflops:.0f} TFLOP/s while kernels run ({share} of"
+        f" {_number(assumed.achieved_tflops)} TFLOP/s while kernels run ({share} of"
         f" {assumed.peak_tflops:g})"
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def bubble_text(step: StepTime) -> str:

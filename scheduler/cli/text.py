@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# Seconds in a unit, its name, and from how many seconds on it is taken.
+_LONG = (
+    (86_400.0, "d", 172_800.0),
+    (3_600.0, "h", 7_200.0),
+    (60.0, "min", 999.5),
+    (1.0, "s", 0.9995),
+    (1e-3, "ms", 0.9995e-3),
+)
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -32,10 +40,11 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three significant digits in us, ms or s."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
+    """Three significant digits in us, ms or s; from 1,000 s in min, h or d: 16.7 min, 520,833 d."""
+    for scale, unit, from_s in _LONG:
+        if seconds >= from_s:
+            value = seconds / scale
+            return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
     micro = seconds * 1e6
     return f"{micro:.3g} us" if micro >= 0.01 else "0 s" if not seconds else "< 0.01 us"
 

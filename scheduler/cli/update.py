@@ -8,6 +8,7 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    MOST,
     Address,
     DryRun,
     Etag,
@@ -26,13 +27,15 @@ def register(app: typer.Typer) -> None:
 
 def update(
     name: Annotated[str, typer.Argument(help="Name of the job.", show_default=False)],
-    priority: Annotated[int | None, typer.Option(help="Its new priority.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=-MOST, max=MOST, help="Its new priority.")
+    ] = None,
     priority_class: Annotated[
         str | None, typer.Option("--class", help="Its new priority class; empty for none.")
     ] = None,
     time_limit_s: Annotated[
         int | None,
-        typer.Option("--limit", help="Its time limit in seconds; 0 for none.", min=0),
+        typer.Option("--limit", help="Its time limit in seconds; 0 for none.", min=0, max=MOST),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE to set; may be repeated.")

@@ -10,6 +10,7 @@ import typer
 from placement.errors import BadInput
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    MOST,
     Address,
     DryRun,
     Etag,
@@ -40,7 +41,8 @@ Hosts = Annotated[
     typer.Option("--hosts", help="Hosts or domains by name or range; may be repeated."),
 ]
 Count = Annotated[
-    int | None, typer.Option(min=1, help="Reservations: so many of these hosts, or of any.")
+    int | None,
+    typer.Option(min=1, max=MOST, help="Reservations: so many of these hosts, or of any."),
 ]
 Start = Annotated[str | None, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")]
 End = Annotated[str | None, typer.Option(help="The same; or give --duration.")]

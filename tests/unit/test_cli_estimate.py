@@ -201,6 +201,8 @@ def test_what_does_not_fit_says_so_and_the_rest_is_estimated() -> None:
         ("--efficiency", "1.5", "at most 1"),
         ("--efficiency", "0", "positive"),
         ("--achieved-tflops", "-3", "positive"),
+        ("--achieved-tflops", "5000", "at most the peak of one GPU, 989.4"),
+        ("--plot-by", "stage", "needs --plot"),
         ("--peak-tflops", "nan", "positive"),
         ("--compute-seconds", "inf", "positive"),
     ],
@@ -210,6 +212,27 @@ def test_bad_options_name_themselves(option: str, value: str, says: str) -> None
     assert isinstance(result.exception, InputError)  # main() prints it and exits with 2
     assert option in str(result.exception)
     assert says in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (("--efficiency", "0.5"), "stands beside --efficiency"),
+        (("--peak-tflops", "300"), "must be at most the peak of one GPU, 300 (as given), is 400"),
+    ],
+)
+def test_a_speed_that_another_option_rules_out(other: tuple[str, str], says: str) -> None:
+    options = ("--fabric", "narrow.yaml", "--achieved-tflops", "400", *other)
+    result = muster("estimate", "job.yaml", *options)
+    assert isinstance(result.exception, InputError)
+    assert f"--achieved-tflops: {says}" in str(result.exception)
+
+
+def test_slow_steps_have_units_that_people_know() -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--achieved-tflops", "0.05")
+    assert "e+" not in result.stdout
+    assert " at 0.05 TFLOP/s while kernels run" in result.stdout
+    assert " h: " in result.stdout or " min: " in result.stdout
 
 
 def test_more_busy_files_than_fabrics() -> None:

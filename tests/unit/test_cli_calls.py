@@ -1,0 +1,83 @@
+"""What a server refuses is told in the words of the command line, and what no request can
+carry is refused before there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from scheduler.cli import app, calls
+from scheduler.client import ServiceError
+
+
+def commands(found: Any = None, name: str = "muster") -> Iterator[tuple[str, Any]]:
+    """Every command, by its full name."""
+    found = found or get_command(app)
+    if not hasattr(found, "commands"):
+        yield name, found
+        return
+    for each, below in found.commands.items():
+        yield from commands(below, f"{name} {each}")
+
+
+def calling() -> Iterator[tuple[str, Any]]:
+    """The options of commands that talk to a server."""
+    for name, found in commands():
+        if any("--address" in each.opts for each in found.params):
+            yield from ((name, each) for each in found.params)
+
+
+@pytest.mark.parametrize(
+    ("field", "option"),
+    [
+        ("suppose[1]", "--if"),
+        ("order_by", "--order-by"),
+        ("job.spec.labels", "--label"),
+        ("window.host_count", "--count"),
+    ],
+)
+def test_a_field_at_fault_is_the_option_that_was_typed(
+    field: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"{field}: will not do"
+    with pytest.raises(typer.Exit) as caught, calls.connected("127.0.0.1:1"):
+        raise ServiceError("INVALID_ARGUMENT", text, "INVALID", ((field, "will not do"),))
+
+    assert caught.value.exit_code == 2
+    assert capsys.readouterr().err == f"muster: {option}: will not do\n"
+
+
+def test_a_field_that_nobody_types_keeps_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), calls.connected("127.0.0.1:1"):
+        raise ServiceError("INVALID_ARGUMENT", "move: no", "INVALID", (("move", "no"),))
+
+    assert capsys.readouterr().err == "muster: move: no\n"
+
+
+def test_what_fields_are_called_are_options_that_there_are() -> None:
+    options = {option for _, each in calling() for option in each.opts}
+
+    assert set(calls.TYPED.values()) <= options
+
+
+def test_whole_numbers_fit_the_wire() -> None:
+    numbers = [
+        (name, each.opts, each.max)
+        for name, each in calling()
+        if each.type_descriptor.annotation is int
+    ]
+
+    assert len(numbers) > 8
+    assert [number for number in numbers if number[2] is None] == []
+
+
+def test_a_number_beyond_the_wire_is_refused() -> None:
+    result = CliRunner().invoke(app, ["update", "a", "--priority", "99999999999"])
+
+    assert result.exit_code == 2
+    assert "--priority" in result.output
