@@ -160,7 +160,7 @@ def certificate(placement: placement_pb2.Placement) -> str:
         )
     return (
         f"Proved: no placement on the free hosts sends less than {bytes_text(least)} over zones;"
-        f" this one is at {bytes_text(top)}, a gap of {placement.gap:.2%}."
+        f" this one is at {bytes_text(top)}, a gap of {100 * placement.gap:.2f} %."
     )
 
 

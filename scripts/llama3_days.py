@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -115,10 +115,14 @@ def told(variant: Variant, seed: int) -> Result:
     return result
 
 
-def spread(values: Sequence[float], form: str) -> str:
+def spread(values: Sequence[float], told: Callable[[float], str]) -> str:
     """Mean, and the standard deviation over seeds."""
     deviation = stdev(values) if len(values) > 1 else 0.0
-    return f"{format(fmean(values), form)} ± {format(deviation, form)}"
+    return f"{told(fmean(values))} ± {told(deviation)}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def variants(found: dict[Variant, list[Result]]) -> Iterable[str]:
@@ -126,8 +130,8 @@ def variants(found: dict[Variant, list[Result]]) -> Iterable[str]:
     yield "|---|---|---|---|"
     for variant, results in found.items():
         ettrs = [result.ettr for result in results]
-        stops = spread([float(result.interruptions) for result in results], ".0f")
-        yield f"| {variant.name} | {stops} | {spread(ettrs, '.2%')} | {min(ettrs):.2%} |"
+        stops = spread([float(result.interruptions) for result in results], "{:.0f}".format)
+        yield f"| {variant.name} | {stops} | {spread(ettrs, percent)} | {percent(min(ettrs))} |"
 
 
 def waterfall(results: Sequence[Result]) -> dict[str, float]:
@@ -159,7 +163,7 @@ def draw(shares: dict[str, float], path: str) -> None:
     for name, share in shares.items():
         if name != "productive" and share > 0:
             axes.barh(name, share, left=level - share, color="tab:red")
-            axes.annotate(f"{share:.2%}", (level - share, name), ha="right", va="center")
+            axes.annotate(percent(share), (level - share, name), ha="right", va="center")
             level -= share
     axes.barh("productive", level, color="tab:green")
     axes.set_xlim(0.88, 1.0)
@@ -176,7 +180,7 @@ def main(arguments: list[str]) -> int:
     shares = waterfall(main_run)
     print(*variants(found), sep="\n")
     print("\n| went to | share of 54 days |\n|---|---|")
-    print(*(f"| {name} | {share:.2%} |" for name, share in shares.items() if share), sep="\n")
+    print(*(f"| {name} | {percent(share)} |" for name, share in shares.items() if share), sep="\n")
     print("", *causes(main_run), sep="\n")
     if picture:
         draw(shares, picture)

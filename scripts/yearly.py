@@ -103,10 +103,10 @@ class Year:
         return (
             f"{self.name}: {self.failures:,} hosts failed, {restarts + self.requeues:,} restarts"
             f" ({ways or 'none'}, requeued {self.requeues:,}); same zone, cut unchanged:"
-            f" {self.share:.2%}; blocks moved {blocks:,},"
+            f" {100 * self.share:.2f} %; blocks moved {blocks:,},"
             f" {blocks / max(1, restarts):.3f} a restart,"
             f" {blocks / max(1, self.lost):.3f} a host that the gang lost,"
-            f" one or none in {few / max(1, restarts):.1%};"
+            f" one or none in {100 * few / max(1, restarts):.1f} %;"
             f" spares held {mean:.1f} on average, {self.most_held:,} at most (one pool:"
             f" {self.pooled:,}; 10 % more hosts: 205); seen {self.rate:.2f} per 1,000 host-days,"
             f" {self.repair_h:.1f} h of repair, variance to mean {self.dispersion:.1f}"

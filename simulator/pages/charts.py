@@ -280,4 +280,4 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
 
 def percent() -> FuncFormatter:
     """Shares as percentages of three digits at most."""
-    return FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
+    return FuncFormatter(lambda share, _: f"{100 * share:.3g} %")

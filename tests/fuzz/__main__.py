@@ -51,7 +51,7 @@ def _show(count: Count) -> None:
     rate = count.inputs / max(count.seconds, 1e-9)
     share = count.taken / max(count.inputs, 1)
     print(
-        f"{count.name:28}{count.inputs:>10,}{share:>8.0%}{rate:>10,.0f}"
+        f"{count.name:28}{count.inputs:>10,}{f'{100 * share:.0f} %':>8}{rate:>10,.0f}"
         f"{count.slowest_s * 1_000:>7,.0f} ms  {len(count.faults)}",
         flush=True,
     )
