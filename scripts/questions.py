@@ -44,9 +44,9 @@ def main(arguments: list[str]) -> int:
     for spares in SPARES:
         _write(FOLDER / f"16k-{spares}.jsonl", big_and_small(spares))
     _write(FOLDER / "mix.jsonl", mix())
-    muster("sweep", str(FOLDER / "spares.yaml"), "--out", str(BUILD / "spares"))
+    muster("sweep", str(FOLDER / "spares.yaml"), "--report", str(BUILD / "spares"))
     picture("spares", "along-trace")
-    muster("sweep", str(FOLDER / "uplinks.yaml"), "--out", str(BUILD / "uplinks"))
+    muster("sweep", str(FOLDER / "uplinks.yaml"), "--report", str(BUILD / "uplinks"))
     picture("uplinks", "along-oversubscription")
     if not arguments or not arguments[0]:
         print("the real trace is not replayed: python -m scripts.questions FOLDER")

@@ -23,7 +23,9 @@ FormatName = Annotated[str, typer.Option("--trace-format", help=TRACE_FORMATS, s
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace with a wrong record.")]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Where to, gzip if it ends in .gz; standard output by default."),
+    typer.Option(
+        "--output", "-o", help="Where to, gzip if it ends in .gz; standard output by default."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Of everything random.")]
 Rules = Annotated[

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command("sweep")(sweep_command)
 
 
-Jobs = Annotated[
+Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Replays at once; default: the cores.", show_default=False),
 ]
@@ -106,7 +106,7 @@ def compare_command(
         Path | None, typer.Option(help="Folder for a page that compares, and one of every run.")
     ] = None,
     parquet: Annotated[bool, typer.Option("--parquet", help="Tables as Parquet too.")] = False,
-    jobs: Jobs = None,
+    processes: Processes = None,
     output: Annotated[Output, typer.Option("--format", help="How it is written.")] = Output.TABLE,
 ) -> None:
     """Replay one trace in several ways, under the same seeds, and put them side by side.
@@ -157,7 +157,7 @@ def compare_command(
     for key, told in study.faults(variants):
         raise InputError(Problem(f"--{key.replace('_', '-')}", told))
     with void_told(), _counted(len(variants) * len(seeds), "replays") as on_done:
-        found = study.compare(variants, seeds, jobs or _cores(), report, parquet, on_done)
+        found = study.compare(variants, seeds, processes or _cores(), report, parquet, on_done)
     if report:
         from simulator.pages import write_comparison
 
@@ -254,11 +254,11 @@ def sweep_command(
     case: Annotated[
         Path, typer.Argument(help="A case file: what is run, and its grid.", show_default=False)
     ],
-    out: Annotated[
+    report: Annotated[
         Path,
-        typer.Option(help="Folder of the points and of the page; finished points are kept in it."),
+        typer.Option(help="Folder of the page and of the points; finished ones are kept in it."),
     ],
-    jobs: Jobs = None,
+    processes: Processes = None,
     dask: Annotated[
         str | None,
         typer.Option(help="A Dask scheduler (tcp://host:8786) whose workers run the points."),
@@ -276,20 +276,20 @@ def sweep_command(
     from simulator.terminal import void_told
 
     grid = load_case(str(case))
-    store = study.Store(out)
+    store = study.Store(report)
     waiting, ready = study.split(grid, store)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
     with void_told(), _counted(len(grid.points), "points", len(ready)) as on_done:
-        study.run(waiting, store, jobs or _cores(), dask, on_done)
+        study.run(waiting, store, processes or _cores(), dask, on_done)
     table = study.collect(grid, store)
-    study.write(table, out)
+    study.write(table, report)
     from simulator.pages import write_sweep
 
-    write_sweep(out, table)
+    write_sweep(report, table)
     if output is Listing.JSON:
         typer.echo(json.dumps(table))
     elif output is Listing.CSV:
-        typer.echo((out / "points.csv").read_text(), nl=False)
+        typer.echo((report / "points.csv").read_text(), nl=False)
     else:
         typer.echo("\n".join(_columns(study.rows(table))))

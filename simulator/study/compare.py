@@ -69,7 +69,7 @@ def _named(key: str, value: Value) -> str:
 def compare(
     found: Sequence[Variant],
     seeds: Sequence[int],
-    jobs: int,
+    processes: int,
     folder: Path | None = None,
     has_parquet: bool = False,
     on_done: Callable[[], None] | None = None,
@@ -90,7 +90,7 @@ def compare(
         for seed in seeds
     ]
     runs: list[dict[str, Any]] = [{} for _ in pieces]
-    for number, totals in run_all(_run, pieces, jobs):
+    for number, totals in run_all(_run, pieces, processes):
         runs[number] = totals
         if on_done:
             on_done()

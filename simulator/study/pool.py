@@ -27,37 +27,38 @@ CONNECT_S = 20
 def run_all(
     function: Callable[[Piece], Result],
     pieces: Sequence[Piece],
-    jobs: int,
+    processes: int,
     dask: str | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """(number, result) of every piece, in the order in which they end.
 
-    `jobs`: processes at once; with one of them, or one piece, all runs right here.
-    `dask`: the address of a scheduler that is already there, `jobs` then being its own.
+    `processes`: at once; with one of them, or one piece, all runs right here.
+    `dask`: the address of a scheduler that is already there, which has its own.
 
     Raises: InputError as a piece does, or when there is no such scheduler.
     """
     if dask is not None:
         return _on_dask(function, pieces, dask)
-    if min(jobs, len(pieces)) <= 1:
+    if min(processes, len(pieces)) <= 1:
         return ((i, function(piece)) for i, piece in enumerate(pieces))
-    return _on_processes(function, pieces, jobs)
+    return _on_processes(function, pieces, processes)
 
 
 def _on_processes(
-    function: Callable[[Piece], Result], pieces: Sequence[Piece], jobs: int
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], processes: int
 ) -> Iterator[tuple[int, Result]]:
     # Spawned, not forked: a fork of a process with threads may hang, and every piece
     # starts from the same clean state.
     context = get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(pieces)), context, initializer=_end_with_parent) as pool:
+    count = min(processes, len(pieces))
+    with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
         number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
         try:
             for future in as_completed(number):
                 yield number[future], future.result()
         except BrokenProcessPool:
             message = "a process was ended from outside, perhaps for want of memory; try fewer"
-            raise InputError(Problem("--jobs", message)) from None
+            raise InputError(Problem("--processes", message)) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -30,7 +30,7 @@ class Store:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"cannot be written: {error.strerror or error}"
-            raise InputError(Problem("--out", message, str(folder))) from None
+            raise InputError(Problem("--report", message, str(folder))) from None
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The point, or None when it is not there or is not whole."""
@@ -79,13 +79,13 @@ def _where(grid: Grid, options: Options) -> str:
 def run(
     waiting: Sequence[Waiting],
     store: Store,
-    jobs: int,
+    processes: int,
     dask: str | None = None,
     on_done: Callable[[], None] | None = None,
 ) -> None:
     """Run these points, keeping each as it ends. Raises: InputError; NotConserved
     naming the point: those that ended before it are kept."""
-    for number, result in run_all(run_point, waiting, jobs, dask):
+    for number, result in run_all(run_point, waiting, processes, dask):
         store.put(waiting[number].name, result)
         if on_done:
             on_done()
@@ -116,7 +116,7 @@ def collect(grid: Grid, store: Store) -> dict[str, Any]:
 def _point(grid: Grid, store: Store, options: Options) -> dict[str, Any]:
     found = store.get(digest(options))
     if found is None:
-        raise InputError(Problem("--out", "a finished point has gone; run again"))
+        raise InputError(Problem("--report", "a finished point has gone; run again"))
     totals = found["totals"]
     return {
         "digest": found["digest"],

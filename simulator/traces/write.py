@@ -59,7 +59,7 @@ def opened(path: Path) -> Iterator[TextIO]:
             yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
-        raise InputError(Problem("--out", message, str(path))) from None
+        raise InputError(Problem("--output", message, str(path))) from None
 
 
 def write(lines: Iterable[str], path: Path) -> int:

@@ -91,7 +91,7 @@ class TestConvert:
         assert "2 jobs; 1 left out: duration must not be negative" in result.stderr
 
     def test_a_replay_of_either_file_is_the_same(self) -> None:
-        muster("convert", "p.csv", "--trace-format", "philly-csv", "--out", "m.jsonl.gz")
+        muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", "m.jsonl.gz")
         shown = [
             json.loads(
                 muster(
@@ -120,17 +120,19 @@ class TestConvert:
         assert str(result.exception) == "--fabric: is needed to give jobs a shape"
 
     def test_what_cannot_be_written_is_told(self) -> None:
-        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--out", "no/m.jsonl")
+        result = muster(
+            "convert", "p.csv", "--trace-format", "philly-csv", "--output", "no/m.jsonl"
+        )
 
         assert isinstance(result.exception, InputError)
-        assert str(result.exception).startswith("no/m.jsonl: --out: cannot be written")
+        assert str(result.exception).startswith("no/m.jsonl: --output: cannot be written")
 
 
 @pytest.mark.usefixtures("folder")
 class TestGenerate:
     def test_the_same_options_give_the_same_bytes(self, folder: Path) -> None:
         for name in ("a.jsonl.gz", "b.jsonl.gz"):
-            assert muster(*GENERATE, "--out", name).exit_code == 0
+            assert muster(*GENERATE, "--output", name).exit_code == 0
 
         packed = (folder / "a.jsonl.gz").read_bytes()
         assert packed == (folder / "b.jsonl.gz").read_bytes()
@@ -143,7 +145,7 @@ class TestGenerate:
 
     @pytest.mark.parametrize("attach", ["ring", "llm", "llm-elastic"])
     def test_what_is_generated_is_read_and_replayed(self, attach: str) -> None:
-        muster(*GENERATE, "--attach", attach, "--out", "g.jsonl")
+        muster(*GENERATE, "--attach", attach, "--output", "g.jsonl")
         strict = ("g.jsonl", "--trace-format", "muster", "--strict", "--format", "json")
         held = json.loads(show(*strict).stdout)
         totals = json.loads(muster(*strict, "--fabric", "ib-24k", command="replay").stdout)

@@ -28,7 +28,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def muster(*options: str) -> Result:
-    command = ["compare", "t.swf", "--trace-format", "swf", "--fabric", "m.yaml", "--jobs", "1"]
+    command = [
+        "compare",
+        "t.swf",
+        "--trace-format",
+        "swf",
+        "--fabric",
+        "m.yaml",
+        "--processes",
+        "1",
+    ]
     result = CliRunner().invoke(app(), [*command, *options])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception

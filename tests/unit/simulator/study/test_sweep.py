@@ -44,7 +44,9 @@ def _pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def table(*options: str) -> dict[str, Any]:
-    result = muster("case.yaml", "--out", "out", "--jobs", "1", "--format", "json", *options)
+    result = muster(
+        "case.yaml", "--report", "out", "--processes", "1", "--format", "json", *options
+    )
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
@@ -106,12 +108,12 @@ class TestSweep:
             patched.setattr(sweep, "run_point", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 sweep.run(waiting, store, 1)
-        result = muster("case.yaml", "--out", "out", "--jobs", "1")
+        result = muster("case.yaml", "--report", "out", "--processes", "1")
 
         assert "3 of 8 points are there already" in result.stderr
 
     def test_csv_has_a_row_for_every_point(self, folder: Path) -> None:
-        result = muster("case.yaml", "--out", "out", "--jobs", "1", "--format", "csv")
+        result = muster("case.yaml", "--report", "out", "--processes", "1", "--format", "csv")
         rows = list(csv.DictReader(result.stdout.splitlines()))
 
         assert len(rows) == 8
@@ -121,7 +123,7 @@ class TestSweep:
         assert (folder / "out" / "points.csv").read_text() == result.stdout
 
     def test_people_get_seeds_together(self) -> None:
-        lines = muster("case.yaml", "--out", "out", "--jobs", "1").stdout.splitlines()
+        lines = muster("case.yaml", "--report", "out", "--processes", "1").stdout.splitlines()
 
         assert lines[0].split()[:2] == ["spares", "policy"]
         assert len(lines) == 5
@@ -148,13 +150,13 @@ class TestSweep:
         monkeypatch.setattr(pool.importlib.util, "find_spec", lambda _: None)
 
         with pytest.raises(InputError, match="--dask: needs Dask, which is not installed"):
-            muster("case.yaml", "--out", "out", "--dask", "tcp://127.0.0.1:1")
+            muster("case.yaml", "--report", "out", "--dask", "tcp://127.0.0.1:1")
 
     def test_an_out_that_cannot_be_written_is_told(self, folder: Path) -> None:
         (folder / "taken").write_text("a file")
 
-        with pytest.raises(InputError, match="--out: cannot be written"):
-            muster("case.yaml", "--out", "taken")
+        with pytest.raises(InputError, match="--report: cannot be written"):
+            muster("case.yaml", "--report", "taken")
 
 
 def test_processes_give_what_one_gives(folder: Path) -> None:
@@ -186,7 +188,7 @@ def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyP
         raise NotConserved("host-ns held: 3 on one side, 2 on the other")
 
     monkeypatch.setattr(Conserved, "check", void)
-    result = muster("case.yaml", "--out", "out", "--jobs", "1")
+    result = muster("case.yaml", "--report", "out", "--processes", "1")
 
     assert result.exit_code == 1
     where = "spares 0, policy easy, seed 3"
