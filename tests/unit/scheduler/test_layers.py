@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -11,13 +12,19 @@ from scheduler.layers import Layered, Unknown, remade
 
 
 class _Server:
-    """What a gRPC server is told of methods."""
+    """What a gRPC server is told of methods. It has none by which it would learn them singly."""
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Any] = {}
+        self._finders: list[grpc.GenericRpcHandler] = []
 
-    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        self.handlers |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
+    def add_generic_rpc_handlers(self, finders: Any) -> None:
+        self._finders += finders
+
+    def found(self, method: str) -> Any:
+        """As gRPC looks for the handler of a call."""
+        details: Any = SimpleNamespace(method=method, invocation_metadata=())
+        found = (finder.service(details) for finder in self._finders)
+        return next((handler for handler in found if handler is not None), None)
 
 
 class _Named:
@@ -38,7 +45,7 @@ def test_the_first_is_the_outermost_whatever_the_kind(kind: str) -> None:
     handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
     layered = Layered(server, [_Named("a"), _Named("b")])
     layered.add_registered_method_handlers("s", {"One": handler})
-    made = server.handlers["/s/One"]
+    made = server.found("/s/One")
     assert getattr(made, kind)("x", None) == "a(b(x))"
     assert (made.request_deserializer, made.response_serializer) == (len, str)
 
@@ -49,8 +56,10 @@ def test_a_method_is_wrapped_once_and_by_its_full_name() -> None:
     handler = grpc.unary_unary_rpc_method_handler(lambda request, _: request)
     Layered(server, [layer]).add_registered_method_handlers("s", {"One": handler, "Two": handler})
     for _ in range(3):
-        server.handlers["/s/One"].unary_unary("x", None)
+        server.found("/s/One").unary_unary("x", None)
     assert layer.wrapped == ["/s/One", "/s/Two"]
+    assert server.found("/s/Three") is None
+    assert server.found("/t/One") is None
 
 
 def test_what_nobody_registered_is_told_and_not_answered() -> None:
