@@ -6,7 +6,7 @@ from collections.abc import Collection
 from threading import Lock
 
 from placement.fabric import Fabric
-from scheduler.convert import JOB_STATES, cut_to_proto, job_placement, numbers, timestamp
+from scheduler.convert import JOB_STATES, cut_to_proto, job_placement, timestamp
 from scheduler.core import Job, JobState, Limits, Reason, State
 from scheduler.core.job import SECOND_NS
 from scheduler.core.reasons.explain import Reasons
@@ -14,6 +14,7 @@ from scheduler.core.reasons.reason import Basis, Cause, Obstacle, ObstacleKind
 from scheduler.core.reasons.slots import Slots
 from scheduler.core.reasons.whatif import WhatIf
 from scheduler.core.tidy.defrag import Proposal, Relocation
+from scheduler.specproto import numbers
 from scheduler.v1 import advice_pb2, service_pb2
 
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes

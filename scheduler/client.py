@@ -23,12 +23,12 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
-from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec
 from scheduler.credentials import Credentials
 from scheduler.failover import PINGS, FailoverChannel, addresses
 from scheduler.healthclient import HealthMethods
 from scheduler.roomclient import RoomMethods
+from scheduler.specproto import spec_to_proto
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
 from scheduler.windowclient import WindowMethods
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, assert_never
+from typing import assert_never
 from uuid import UUID, uuid5
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,25 +10,22 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement.fabric import Fabric
 from placement.request import (
     Answer,
-    Collective,
     Infeasible,
     Insufficient,
-    Objective,
     Placement,
     TierCut,
     Undecided,
 )
-from placement.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler import listing
 from scheduler.changes import Change, ChangeKind
-from scheduler.core import HostState, Job, JobSpec, JobState, State
+from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.failures.prospect import Prospect
 from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.goodput import PARTS, Goodput
 from scheduler.core.tenancy.standing import Standing
 from scheduler.healthproto import record_to_proto
-from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
+from scheduler.specproto import numbers, spec_to_proto
 from scheduler.v1 import (
     host_pb2,
     job_pb2,
@@ -44,37 +39,18 @@ HOUR_NS = 3_600 * 10**9
 _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
 
 
-def numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
-    """The wire number of each member; a member without one fails at import."""
-    return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
-
-
 JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
     job_pb2.JobState, "JOB_STATE", JobState
 )
 _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
     host_pb2.HostState, "HOST_STATE", HostState
 )
-_COLLECTIVES: dict[Collective, job_pb2.Collective.ValueType] = numbers(
-    job_pb2.Collective, "COLLECTIVE", Collective
-)
-_OBJECTIVES: dict[Objective, job_pb2.Objective.ValueType] = numbers(
-    job_pb2.Objective, "OBJECTIVE", Objective
-)
 _CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", ChangeKind
 )
 _RUNGS: dict[Rung, spares_pb2.Rung.ValueType] = numbers(spares_pb2.Rung, "RUNG", Rung)
-_TRAINING: dict[str, dict[Any, Any]] = {
-    "data_parallel": numbers(job_pb2.DataParallel, "DATA_PARALLEL", DataParallel),
-    "sync": numbers(job_pb2.Sync, "SYNC", Sync),
-    "context_parallel": numbers(job_pb2.ContextParallel, "CONTEXT_PARALLEL", ContextParallel),
-    "recompute": numbers(job_pb2.Recompute, "RECOMPUTE", Recompute),
-}
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
-_COLLECTIVE_BY_NUMBER: dict[int, Collective] = {n: c for c, n in _COLLECTIVES.items()}
-_OBJECTIVE_BY_NUMBER: dict[int, Objective] = {n: o for o, n in _OBJECTIVES.items()}
 
 
 def job_state(number: int) -> JobState | None:
@@ -85,115 +61,6 @@ def job_state(number: int) -> JobState | None:
 def host_state(number: int) -> HostState | None:
     """None: a number that this version does not know, or none was given."""
     return _HOST_STATE_BY_NUMBER.get(number)
-
-
-# --- requests ------------------------------------------------------------------
-
-
-def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
-    """Check a specification with the rules of the job file.
-
-    Raises: InputError with every fault found.
-    """
-    return job_from_mapping(_mapping(message))
-
-
-def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
-    """The content of the job file that says the same; what is unset is left out."""
-    mapping: dict[str, Any] = {"priority": message.priority}
-    for field in ("name", "spares", "tenant", "priority_class"):
-        if text := getattr(message, field):
-            mapping[field] = text
-    for section in ("parallelism", "model", "batch"):
-        if message.HasField(section):
-            mapping[section] = {f.name: v for f, v in getattr(message, section).ListFields()}
-    axes = mapping.get("parallelism", {})
-    if least := axes.pop("min_dp", 0):
-        axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
-    if message.HasField("training"):
-        mapping["training"] = _training(message.training)
-    if message.traffic:
-        mapping["traffic"] = dict(message.traffic)
-    if message.collectives:
-        mapping["collectives"] = {
-            axis: _COLLECTIVE_BY_NUMBER.get(number, number)
-            for axis, number in message.collectives.items()
-            if number
-        }
-    if message.objective:
-        mapping["objective"] = _OBJECTIVE_BY_NUMBER.get(message.objective, message.objective)
-    if message.HasField("checkpoint"):
-        mapping["checkpoint"] = {f.name: v for f, v in message.checkpoint.ListFields()}
-    if message.HasField("constraints"):
-        mapping["constraints"] = _constraints(message.constraints)
-    if message.labels:
-        mapping["labels"] = dict(message.labels)
-    if message.HasField("time_limit_s"):
-        mapping["time_limit_s"] = message.time_limit_s
-    if message.HasField("spread_alpha"):
-        mapping["spread_alpha"] = message.spread_alpha
-    return mapping
-
-
-def _training(message: job_pb2.Training) -> dict[str, Any]:
-    found = {field.name: value for field, value in message.ListFields()}
-    for name, numbers in _TRAINING.items():
-        if name in found:
-            named = {number: member.value for member, number in numbers.items()}
-            found[name] = named.get(found[name], found[name])
-    return found
-
-
-def _constraints(message: job_pb2.Constraints) -> dict[str, Any]:
-    found: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
-    if message.hosts:
-        found["hosts"] = dict(message.hosts)
-    if message.avoid:
-        found["avoid"] = {avoid.tier: list(avoid.jobs) for avoid in message.avoid}
-    return found
-
-
-def _constraints_to_proto(found: Mapping[str, Any] | None) -> job_pb2.Constraints | None:
-    if not found:
-        return None
-    avoid = [job_pb2.Avoid(tier=t, jobs=names) for t, names in found.get("avoid", {}).items()]
-    rest = {key: value for key, value in found.items() if key != "avoid"}
-    return job_pb2.Constraints(**rest, avoid=avoid)
-
-
-def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
-    """The message that `spec_from_proto` reads back as `spec`."""
-    mapping = job_to_mapping(spec)
-    request = spec.request
-    return job_pb2.JobSpec(
-        name=spec.name,
-        parallelism=job_pb2.Parallelism(**plain(request.parallelism), min_dp=spec.min_dp or None),
-        traffic=mapping.get("traffic"),
-        collectives={axis: _COLLECTIVES[c] for axis, c in request.collectives},
-        model=_section(job_pb2.Model, mapping, "model"),
-        batch=_section(job_pb2.Batch, mapping, "batch"),
-        training=_section(job_pb2.Training, mapping, "training"),
-        spares=str(mapping["spares"]),
-        objective=_OBJECTIVES[request.objective],
-        spread_alpha=mapping.get("spread_alpha"),
-        priority=spec.priority,
-        time_limit_s=spec.time_limit_s,
-        tenant=spec.tenant,
-        priority_class=spec.priority_class,
-        constraints=_constraints_to_proto(mapping.get("constraints")),
-        labels=dict(spec.labels),
-        checkpoint=_section(job_pb2.Checkpoint, mapping, "checkpoint"),
-    )
-
-
-def _section(kind: type[Any], mapping: Mapping[str, Any], key: str) -> Any:
-    if key not in mapping:
-        return None
-    return kind(**{name: _TRAINING.get(name, {}).get(v, v) for name, v in mapping[key].items()})
-
-
-# A job is shown many times, and its specification hardly changes. Shared: not to be changed.
-_spec_message = lru_cache(maxsize=4_096)(spec_to_proto)
 
 
 # --- jobs ----------------------------------------------------------------------
@@ -213,7 +80,7 @@ def job_to_proto(
         attempt=job.attempt,
         placement=job_placement(fabric, job, with_hosts=with_hosts) if job.hosts else None,
         version=version,
-        spec=_spec_message(job.spec),
+        spec=spec_to_proto(job.spec),
         tenant=job.tenant,
         priority=job.priority,
         preemptible=job.is_preemptible,

@@ -46,6 +46,7 @@ from scheduler.refusal import (
     starting,
 )
 from scheduler.sparecalls import SpareCalls
+from scheduler.specproto import spec_from_proto
 from scheduler.tidycalls import TidyCalls
 from scheduler.updates import update_from_proto
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
@@ -100,7 +101,7 @@ class SchedulerServicer(
         async with refusals(context):
             writer = self._writer
             try:
-                spec = convert.spec_from_proto(request.spec)
+                spec = spec_from_proto(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
             command = SubmitJob(spec, self._new_uid(), request.request_id)

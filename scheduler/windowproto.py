@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement import hostset
 from placement.errors import BadInput
-from scheduler.convert import numbers, timestamp
+from scheduler.convert import timestamp
 from scheduler.core import State
 from scheduler.core.etag import window_etag
 from scheduler.core.lifecycle import WindowState
@@ -17,6 +17,7 @@ from scheduler.core.windows.calendar import Calendar
 from scheduler.core.windows.hosts import strangers
 from scheduler.core.windows.window import Booking, Leave, Window, WindowKind
 from scheduler.listing import window_uid
+from scheduler.specproto import numbers
 from scheduler.v1 import service_pb2, window_pb2
 
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)

@@ -21,10 +21,10 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status import rpc_status
 
-from scheduler.convert import spec_to_proto
 from scheduler.core.events import Event
 from scheduler.server import Ready, Settings, serve
 from scheduler.signals import Signals
+from scheduler.specproto import spec_to_proto
 from scheduler.store import open_store
 from scheduler.store.sqlite import SqliteStore
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc

@@ -49,6 +49,8 @@ class Names(Sequence[str]):
         """Chunk, and place in it, of the first name whose key is not smaller than `value`;
         the end of the last chunk when there is none."""
         chunks = self._chunks
+        if chunks and key(chunks[-1][-1]) < value:  # as most that come: one look, not seventeen
+            return len(chunks) - 1, len(chunks[-1])
         at = bisect_left(chunks, value, hi=max(0, len(chunks) - 1), key=lambda c: key(c[-1]))
         return at, bisect_left(chunks[at], value, key=key) if chunks else 0
 

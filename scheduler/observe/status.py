@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
-from scheduler.convert import JOB_STATES, cut_to_proto, numbers, timestamp
+from scheduler.convert import JOB_STATES, cut_to_proto, timestamp
 from scheduler.core import HostState, Job, JobState, Reason, State
 from scheduler.observe import census
 from scheduler.observe.census import Domain, Queue, Use
 from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
+from scheduler.specproto import numbers
 from scheduler.v1 import service_pb2, status_pb2
 
 _KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(

@@ -31,7 +31,6 @@ import grpc
 from placement.fabric import preset
 from placement.place import place
 from placement.request import Placement
-from scheduler.convert import spec_to_proto
 from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
 from scheduler.core.commands import LoadTenants, SubmitJob
 from scheduler.core.costs import Costs
@@ -40,6 +39,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Swap
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenancy.tenants import OPEN, Preemption
+from scheduler.specproto import spec_to_proto
 from scheduler.v1 import service_pb2 as pb
 from scheduler.v1 import service_pb2_grpc
 from tests.build import admitted, fail, llama3, loaded, run, submit

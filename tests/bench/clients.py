@@ -19,7 +19,7 @@ from itertools import count
 
 import grpc
 
-from scheduler.convert import spec_to_proto
+from scheduler.specproto import spec_to_proto
 from scheduler.v1 import service_pb2
 from tests.build import spec
 

@@ -12,7 +12,7 @@ import sys
 
 import grpc
 
-from scheduler.convert import spec_to_proto
+from scheduler.specproto import spec_to_proto
 from scheduler.v1 import job_pb2, service_pb2
 from tests.bench.clients import HOSTS
 from tests.build import spec

@@ -27,7 +27,6 @@ from placement.hostset import HostSet
 from placement.request import AUTO, Constraints
 from scheduler import writer
 from scheduler.cli import app
-from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.company import Company
@@ -41,6 +40,7 @@ from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
 from scheduler.core.tenancy.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
+from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script
 from tests.build import (

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from scheduler.client import Client
-from scheduler.convert import spec_to_proto
 from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.specproto import spec_to_proto
 from scheduler.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2
 from tests.build import spec

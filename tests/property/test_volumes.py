@@ -23,10 +23,10 @@ from placement.training import (
     Training,
 )
 from scheduler.codec import decode, encode
-from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobSpec
 from scheduler.core.events import JobSubmitted
 from scheduler.jobfile import job_from_mapping, job_to_mapping
+from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.v1 import job_pb2
 
 POWERS = st.sampled_from([1, 2, 4])

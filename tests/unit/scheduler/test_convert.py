@@ -20,11 +20,12 @@ from placement.request import (
     SpareRule,
     Undecided,
 )
-from scheduler.convert import answer_to_proto, spec_from_proto, spec_to_proto
+from scheduler.convert import answer_to_proto
 from scheduler.core import JobSpec
 from scheduler.core.neighbours import Neighbours
 from scheduler.jobfile import parse_spares
 from scheduler.problems import InputError
+from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.v1 import job_pb2, placement_pb2
 from tests.build import LLAMA3, fabric, gang, on, request, spec
 
@@ -94,6 +95,28 @@ def test_numbers_of_a_newer_caller_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         spec_from_proto(message)
     assert {field for field, _ in caught.value.problems} == {"objective", "collectives.dp"}
+
+
+def test_jobs_alike_but_for_their_names_share_what_they_say() -> None:
+    first, second = (spec_from_proto(spec_to_proto(spec(name, 4))) for name in ("a", "b"))
+    assert (first.name, second.name) == ("a", "b")
+    assert first.request is second.request
+    assert [spec_to_proto(job).name for job in (first, second)] == ["a", "b"]
+
+
+def test_messages_of_shared_parts_are_their_callers_own() -> None:
+    job = JobSpec("a", request(dp=4), 1)
+    spec_to_proto(job).labels["changed"] = "by its caller"
+    assert spec_from_proto(spec_to_proto(job)) == job
+    others = {"priority": 2, "labels": (("team", "x"),), "request": request(dp=8), "name": "b"}
+    for other in (replace(job, **{field: value}) for field, value in others.items()):
+        assert spec_from_proto(spec_to_proto(other)) == other
+
+
+def test_a_long_specification_is_read_like_a_short_one() -> None:
+    labels = tuple((f"key-{n:02}", "x" * 200) for n in range(40))
+    job = JobSpec("a", request(dp=4), labels=labels)
+    assert spec_from_proto(spec_to_proto(job)) == job
 
 
 FABRIC = fabric()

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from scheduler.convert import spec_from_proto, spec_to_proto
+from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.specs import InputError, job_from_mapping, job_to_mapping, load_job
 
 FABRIC = """\

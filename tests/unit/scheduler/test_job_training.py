@@ -9,13 +9,13 @@ import pytest
 
 from placement.training import Batch, Training
 from scheduler.codec import decode, encode
-from scheduler.convert import spec_from_proto, spec_to_proto
 from scheduler.core import JobSpec
 from scheduler.core.admit import Code
 from scheduler.core.commands import SubmitJob
 from scheduler.core.events import JobSubmitted
 from scheduler.jobfile import job_from_mapping, job_to_mapping
 from scheduler.problems import InputError
+from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.v1 import job_pb2
 from tests.build import DEEPSEEK_V3, LLAMA3, loaded, refused, request, training
 
