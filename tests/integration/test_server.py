@@ -96,6 +96,7 @@ async def test_a_stopping_server_finishes_what_it_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("before"))  # the connection stands
         slow_disk(monkeypatch, 0.2)
         submit = asyncio.ensure_future(served.stub.CreateJob(create("a")))
         await asyncio.sleep(0.05)
