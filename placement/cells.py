@@ -36,6 +36,7 @@ import numpy as np
 
 from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid
 from placement.request import Request
+from placement.strands import Strands
 from placement.traffic import Pattern
 from placement.zigzag import floors, least_by_cells, odd
 
@@ -88,14 +89,7 @@ class _Staggered:
 
 def cell_views(request: Request, gpus: int) -> list[Cells]:
     """Grids of cells whose bounds hold for blocks, the stages first."""
-    for cell in range(gpus, 0, -1):
-        if gpus % cell:
-            continue
-        grid = block_grid(request, cell)
-        if grid is not None:
-            break
-    else:
-        raise AssertionError("single ranks always form a grid")
+    cell, grid = _cells(request, gpus)
     lot = gpus // cell
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
@@ -115,6 +109,56 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     around = _slopes(0, staggered.dear, FREE, staggered.reach)
     runs = Cells(_runs(grid, staggered), lot // staggered.run, lot, closing=around)
     return [stages, runs]
+
+
+def strands(request: Request, gpus: int) -> tuple[Strands, BlockGrid] | None:
+    """Staggered replicas side by side, and the grid of whose unit their costs are; None
+    unless replicas are a ring."""
+    cell, grid = _cells(request, gpus)
+    lot = gpus // cell
+    staggered = _staggered(request, cell, lot, grid)
+    if staggered is None or staggered.axis.pattern is not Pattern.RING:
+        return None
+    stage, run, axis = staggered.stage, staggered.run, staggered.axis
+    parted = _parted([a for a in grid.slice_axes if a is not axis], stage, lot)
+    rows = staggered.replica // run
+    turns = tuple(parted[(s + 1) * run % stage] for s in range(rows))
+    arc = 2 * axis.weight * run
+    found = Strands(rows, axis.size, staggered.classes, arc, turns, stage // gcd(stage, run))
+    return found, grid
+
+
+def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
+    """The most ranks of a host that form a grid, and that grid."""
+    for cell in range(gpus, 0, -1):
+        grid = block_grid(request, cell) if gpus % cell == 0 else None
+        if grid is not None:
+            return cell, grid
+    raise AssertionError("single ranks always form a grid")
+
+
+def _parted(axes: Sequence[BlockAxis], stage: int, lot: int) -> list[int]:
+    """What the cells of a stage pay, doubled, where its first x = 0 .. stage - 1 are in
+    another zone than the others.
+
+    Where more than one host may end inside a stage, a part may lie in between: nothing then
+    but for one ring, of which each end cuts an edge.
+    """
+    if stage > lot + 1:
+        is_ring = len(axes) == 1 and axes[0].pattern is Pattern.RING
+        return [0] + [axes[0].weight if is_ring else 0] * (stage - 1)
+    return [sum(_line_parted(axis, stage, x) for axis in axes) for x in range(stage)]
+
+
+def _line_parted(axis: BlockAxis, stage: int, first: int) -> int:
+    """The same, of one axis: what its lines pay of which some cells are among the first."""
+    cell = np.arange(stage)
+    line = cell - cell // axis.stride % axis.size * axis.stride
+    among = np.bincount(line[:first], minlength=stage)
+    if axis.pattern is Pattern.ALL_TO_ALL:
+        return 2 * axis.weight * int((among * (axis.size - among))[line == cell].sum())
+    cuts = 1 if axis.pattern is Pattern.HIERARCHICAL else 2
+    return cuts * axis.weight * int(((among > 0) & (among < axis.size)).sum())
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:

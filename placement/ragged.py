@@ -21,8 +21,8 @@ import numpy as np
 
 from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
-from placement.bounds import Prover
-from placement.cells import Cells, cell_views
+from placement.bounds import Prover, attainable
+from placement.cells import Cells, cell_views, strands
 from placement.circle import least_cuts
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
@@ -45,6 +45,7 @@ FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
+NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
 
 
@@ -60,8 +61,8 @@ def solve_ragged(
         return grid, ZoneStep(layout[None, :], cost, cost)
     views = cell_views(request, gpus) if limits.rounds else []
     bound = _by_parts(graph, capacities) if graph is not None and limits.rounds else 0
-    if not bound:
-        bound = max((_by_sizes(view, capacities) for view in views), default=0)
+    if not bound and views:
+        bound, views = _by_views(request, gpus, capacities, views)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in _shares(grid.size):
         if best.bound < best.cost:
@@ -200,6 +201,29 @@ def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED)
     everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
     sizes = SizeBound(view.grid, view.lot, view.closing)
     return view.in_bytes(sizes.least_cut(everything, room, entries))
+
+
+def _by_views(
+    request: Request, gpus: int, capacities: Sequence[int], views: Sequence[Cells]
+) -> tuple[int, list[Cells]]:
+    """The best bound from sizes, and the views that may prove more than it."""
+    by_sizes = [_by_sizes(view, capacities) for view in views]
+    bound = max(*by_sizes, _by_strands(request, gpus, capacities))
+    kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
+    return bound, kept
+
+
+def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:
+    """As `_by_sizes`, where replicas are staggered over hosts; 0 where that is not known."""
+    found = strands(request, gpus)
+    if found is None:
+        return 0
+    side_by_side, grid = found
+    cost = side_by_side.part_costs()
+    if cost is None:
+        return 0
+    least = attainable(grid, least_sum(side_by_side.hosts, capacities, cost))
+    return 2 * ceil(grid.to_bytes(least))
 
 
 def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
