@@ -1,8 +1,8 @@
 """Jobs whose blocks form no grid: sizes that hosts split unevenly.
 
 With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight
-line parts the job. Layouts come from sweeps over the explicit graph of the blocks, and are
-polished by moves and exchanges of single blocks.
+line parts the job. Layouts come from runs and sweeps over the explicit graph of the blocks, and
+are polished by moves and exchanges of single blocks.
 
 Where a replica is a few hosts, `circle` knows what a part of any size cuts at least. Beyond
 that the bound forgets that the ranks of a host stay together. *Cells*, the most neighbouring
@@ -31,6 +31,7 @@ from placement.layout import counts
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Limits, Request
+from placement.runs import best_runs
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
@@ -41,6 +42,7 @@ from placement.zones import PROPOSALS, SMALL, ZoneStep, best_grid
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
 SWEPT = 3_000  # edges; larger graphs get fewer trees
+A_TREE = 3  # trees that stand for one more sequence of zones along the orders
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
@@ -108,7 +110,7 @@ def _layout(
     graph: BlockGraph | None,
     bound: int,
 ) -> Ints:
-    """The best of sweeps over single blocks, and of a grid of several hosts at once.
+    """The best of runs and sweeps over single blocks, and of a grid of several hosts at once.
 
     `bound`: a doubled cut in bytes that nothing beats.
     """
@@ -116,8 +118,11 @@ def _layout(
     if graph is None:
         layouts = _filled(request, gpus, capacities)
     else:
-        layouts = [_swept(graph, _orders(request, gpus), capacities, limits.trees, target)]
-    if graph is None or graph.cost(layouts[0]) > target:
+        orders = _orders(request, gpus)
+        layouts = [best_runs(graph, orders, capacities, limits.trees // A_TREE, target)]
+        if graph.cost(layouts[0]) > target:
+            layouts.insert(0, _swept(graph, orders, capacities, limits.trees, target))
+    if graph is None or min(map(graph.cost, layouts)) > target:
         layouts += _together(request, gpus, capacities, limits.trees)
     best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
     if graph is None or graph.cost(best) <= target:

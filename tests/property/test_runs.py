@@ -1,0 +1,63 @@
+"""Runs along an order of the blocks, against every way to part that order."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.blockgraph import BlockGraph, block_graph
+from placement.fabric import Ints
+from placement.ragged import _orders
+from placement.request import Request
+from placement.runs import Runs, best_runs
+from tests.property.test_ragged import enough, larger, ragged
+
+
+def parted(order: Ints, lengths: tuple[int, ...]) -> Ints:
+    layout = np.empty(len(order), dtype=np.int64)
+    layout[order] = np.repeat(np.arange(len(lengths)), lengths)
+    return layout
+
+
+def least_parted(graph: BlockGraph, order: Ints, capacities: list[int]) -> int:
+    """By trying every length of every run, zones in the order of their names."""
+    return min(
+        graph.cost(parted(order, lengths))
+        for lengths in product(*(range(c + 1) for c in capacities))
+        if sum(lengths) == graph.blocks
+    )
+
+
+@settings(max_examples=150)
+@given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
+def test_no_other_places_cut_less(job: tuple[Request, int], capacities: list[int]) -> None:
+    asked, gpus = job
+    graph = block_graph(asked, gpus)
+    assert graph is not None
+    capacities = enough(capacities, graph.blocks)
+    zones = range(len(capacities))
+    for order in _orders(asked, gpus):
+        layout = Runs(graph, order, max(capacities)).layout(zones, capacities)
+        assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
+        assert graph.cost(layout) == least_parted(graph, order, capacities)
+
+
+@settings(max_examples=50)
+@given(job=larger(), capacities=st.lists(st.integers(1, 40), min_size=2, max_size=5))
+def test_more_sequences_of_zones_cut_no_more(
+    job: tuple[Request, int], capacities: list[int]
+) -> None:
+    asked, gpus = job
+    graph = block_graph(asked, gpus)
+    assert graph is not None
+    capacities = enough(capacities, graph.blocks)
+    orders = _orders(asked, gpus)
+    costs = []
+    for tries in (0, 5, 20):
+        layout = best_runs(graph, orders, capacities, tries, 0)
+        assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
+        costs.append(graph.cost(layout))
+    assert costs == sorted(costs, reverse=True)
