@@ -34,7 +34,7 @@ from math import ceil, gcd
 
 import numpy as np
 
-from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid
+from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid, finer
 from placement.request import Request
 from placement.strands import Strands
 from placement.traffic import Pattern
@@ -192,7 +192,7 @@ def _staggered(request: Request, cell: int, lot: int, grid: BlockGrid) -> _Stagg
 
 def _stages(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
     """`grid` with what the runs between two stages add up to."""
-    fine = _finer(grid, staggered.stage)
+    fine = finer(grid, staggered.stage)
     between = (_after_stage(staggered, s, fine.row_weight) for s in range(grid.rows - 1))
     return replace(fine, slopes=tuple(between))
 
@@ -248,18 +248,4 @@ def _floored(grid: BlockGrid) -> BlockGrid:
     return replace(
         grid,
         slopes=tuple(((0, f // weight), (weight, grid.width - f // weight)) for f in grid.floors),
-    )
-
-
-def _finer(grid: BlockGrid, factor: int) -> BlockGrid:
-    """The same costs in smaller units."""
-    return replace(
-        grid,
-        row_weight=grid.row_weight * factor,
-        row_wrap=grid.row_wrap * factor,
-        slice_axes=tuple(replace(a, weight=a.weight * factor) for a in grid.slice_axes),
-        step=grid.step * factor,
-        offset=grid.offset * factor,
-        unit=grid.unit / factor,
-        slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
     )

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.bands import band_trees
-from placement.bounds import Prover
+from placement.bounds import Prover, attainable
 from placement.cover import cover_layout, laid_out
 from placement.exact import exact_counts
-from placement.grid import MUCH, BlockGrid
+from placement.grid import MUCH, BlockGrid, shared
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
 from placement.pieces import pieces_of_grid
@@ -56,8 +56,46 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
 
 def by_sizes(grid: BlockGrid, capacities: Sequence[int]) -> int:
     """A bound in a few milliseconds, which small jobs often meet."""
-    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    return SizeBound(grid).least_cut(everything, capacities)
+    return max(form.by_sizes(capacities) for form in _forms(grid))
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
+
+    grid: BlockGrid
+    charged: BlockGrid
+    parts: int
+
+    def by_sizes(self, capacities: Sequence[int]) -> int:
+        everything = np.ones((self.grid.rows, self.grid.width), dtype=np.bool_)
+        return self.whole(SizeBound(self.charged).least_cut(everything, capacities))
+
+    def whole(self, doubled: int) -> int:
+        """A bound on what is charged as one on the cut, in units of `grid`."""
+        return attainable(self.grid, -(-doubled // self.parts))
+
+
+class _Proof:
+    """A prover of one form, and the best it has proved in units of the grid."""
+
+    def __init__(self, form: _Form, capacities: Sequence[int], best: ZoneStep) -> None:
+        self.form = form
+        self.prover = Prover(form.charged, capacities, _patterns(best.layout, capacities))
+        self.bound = 0
+
+    def prove(self, cost: int, rounds: int) -> int:
+        """The bound after so many more rounds against a layout of this cost."""
+        doubled = self.prover.prove(cost * self.form.parts, rounds)
+        self.bound = max(self.bound, self.form.whole(doubled))
+        return self.bound
+
+
+def _forms(grid: BlockGrid) -> list[_Form]:
+    """The grid's own charges, and those that zones share if they are others."""
+    other = shared(grid)
+    own = _Form(grid, grid, 1)
+    return [own] if other is None else [own, _Form(grid, other, 2)]
 
 
 def solve_zones(
@@ -75,35 +113,44 @@ def solve_zones(
     is_small = grid.size <= SMALL and limits.rounds > 0
     best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
     if best.cost > bound and limits.rounds:
-        prover = Prover(grid, capacities, _patterns(best.layout, capacities))
-        bound = max(bound, prover.prove(best.cost, 1))
+        proof = _promising(grid, capacities, best)
+        bound = max(bound, proof.bound)
         if is_small and bound < best.cost:
             best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
         if is_small and bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
         if bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees, bound))
-            best, bound = _proved(grid, capacities, prover, best, limits)
+            best, proved = _proved(proof, capacities, best, limits)
+            bound = max(bound, proved)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
 
 
+def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
+    """Of the ways to charge zones the one that proves most in a round; the grid's own on a tie."""
+    proofs = [_Proof(form, capacities, best) for form in _forms(grid)]
+    for proof in proofs:
+        proof.prove(best.cost, 1)
+    return max(proofs, key=lambda proof: proof.bound)
+
+
 def _proved(
-    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, limits: Limits
+    proof: _Proof, capacities: Sequence[int], best: ZoneStep, limits: Limits
 ) -> tuple[ZoneStep, int]:
     """The rest of the work: proving, and covering with what the proof came by."""
-    part = limits.rounds // 2
-    bound = prover.prove(best.cost, part)
+    grid, part = proof.form.grid, limits.rounds // 2
+    bound = proof.prove(best.cost, part)
     if bound < best.cost:
         found = exact_counts(grid, capacities)
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
-        best = _better(best, _covered(grid, capacities, prover, best))
+        best = _better(best, _covered(grid, capacities, proof.prover, best))
         best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
-        bound = prover.prove(best.cost, limits.rounds - part)
+        bound = proof.prove(best.cost, limits.rounds - part)
     if bound < best.cost:
-        best = _better(best, _covered(grid, capacities, prover, best))
+        best = _better(best, _covered(grid, capacities, proof.prover, best))
     return best, bound
 
 
