@@ -298,7 +298,7 @@ def _access(keys: ServerKeys) -> Access:
 def _serve(settings: Settings) -> None:
     import asyncio
 
-    from scheduler.interpreter import prefer_answers
+    from scheduler.interpreter import keep_heap_whole, prefer_answers
     from scheduler.server import CannotListen
     from scheduler.server import serve as run
     from scheduler.store import StoreError
@@ -311,6 +311,7 @@ def _serve(settings: Settings) -> None:
         _say_ready(ready)
         prefer_answers()
 
+    keep_heap_whole()
     try:
         asyncio.run(run(settings, ready))
     except (StoreError, CannotListen) as error:
