@@ -75,12 +75,13 @@ class WatchCalls:
         self, request: service_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
         async with refusals(context):
-            writer = self._writer
+            writer, who, name = self._writer, caller(), request.name
             after = await _begun(writer.state, request, context)
             async with aclosing(writer.watch(Change, after)) as changes:
                 async for change in changes:
-                    is_own = own_jobs(writer.state)(change.job)
-                    if is_own and request.name in ("", change.job.name):
+                    if name and name != change.job.name:
+                        continue
+                    if who.sees(writer.state.tenants, change.job.tenant):
                         yield _job_changes.of(change)
 
     async def WatchHosts(

@@ -65,8 +65,7 @@ class Screen:
 
     def clean(self, who: Caller, answer: Message) -> None:
         """Hide the names of jobs that are not `who`'s own, wherever they stand in `answer`."""
-        state = self._state()
-        if who.tenant and state is not None:
+        if who.tenant and (state := self._state()) is not None:
             self._clean(state, who, answer)
 
     def _clean(self, state: State, who: Caller, message: Message) -> None:
