@@ -3,8 +3,9 @@
     python -m tests.bench.bench_service [--seconds 10] [--jobs 100000] [--json FILE]
 
 A real `muster serve` on roce-24k with a SQLite store, clients in processes of their own,
-all on this machine. Four questions: durable submits of 64 clients while the queue grows, and
-the same calls to a server that only answers; 200 watches of those submits; the server's
+all on this machine. Four questions: durable submits of 64 clients while the queue grows, of jobs
+that differ in their names alone and of jobs that are all unlike, and the same calls to a server
+that only answers; 200 watches of those submits; the server's
 memory after so many jobs came and went, before and after it dropped old events. Rates of a
 shared machine mean little by themselves; the ratio to the bare limit, taken just before, does.
 The exit code is 1 when a target is missed.
@@ -103,19 +104,22 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
 
 
 def submits(seconds: float) -> dict[str, object]:
-    """64 clients, on a queue that only grows, and the bare limit just before."""
+    """64 clients, each kind on a queue that only grows, and the bare limit just before."""
     with echoing() as address:
         bare = load(address, "echo", seconds)
     print(f"bare gRPC echo    {bare}")
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
-        load(server.address, "submit", 1)  # warm
-        before = server.cpu_s()
-        durable = load(server.address, "submit", seconds, 1_000_000)
-        cpu_us = (server.cpu_s() - before) / durable.calls * 1e6
-    print(f"durable submits   {durable}   {cpu_us:.0f} us of processor each")
-    ratio = durable.per_s / bare.per_s
-    print(f"                  {ratio:.2f} of the bare limit")
-    return {"echo": asdict(bare), "submits": asdict(durable), "cpu_us": cpu_us, "ratio": ratio}
+    found: dict[str, object] = {"echo": asdict(bare)}
+    for method, name in (("submit", "submits"), ("vary", "unlike")):
+        with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
+            load(server.address, method, 1)  # warm
+            before = server.cpu_s()
+            durable = load(server.address, method, seconds, 1_000_000)
+            cpu_us = (server.cpu_s() - before) / durable.calls * 1e6
+        ratio = durable.per_s / bare.per_s
+        print(f"durable {name:9} {durable}   {cpu_us:.0f} us of processor each")
+        print(f"                  {ratio:.2f} of the bare limit")
+        found[name] = {**asdict(durable), "cpu_us": cpu_us, "ratio": ratio}
+    return found
 
 
 def fan_out(seconds: float) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """Many clients of one server in a process of their own, each asking as fast as it is answered.
 
-    python -m tests.bench.clients ADDRESS submit|churn|echo --clients 64 --seconds 10 --first 0
+    python -m tests.bench.clients ADDRESS submit|vary|churn|echo --clients 64 --seconds 10 --first 0
 
 Prints JSON: when it began and ended, calls answered, the latencies of all in microseconds.
-Churn cancels each job that it submitted. Messages are bytes already, or are left as bytes,
-so that the clients take as little of the machine as they can; what they ask is the same.
+Churn cancels each job that it submitted. Jobs differ in their names alone, those of vary in
+their time limits as well. Messages are bytes already, or are left as bytes, so that the clients
+take as little of the machine as they can; what they ask is the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.build import spec
 SERVICE = "/scheduler.v1.SchedulerService"
 METHODS = {
     "submit": [f"{SERVICE}/CreateJob"],
+    "vary": [f"{SERVICE}/CreateJob"],
     "churn": [f"{SERVICE}/CreateJob", f"{SERVICE}/CancelJob"],
     "echo": ["/bench.Echo/Echo"],
 }
@@ -33,11 +35,13 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection for each clie
 HOSTS = 4
 
 
-def requests(first: int) -> Iterator[tuple[bytes, bytes]]:
+def requests(first: int, *, varied: bool = False) -> Iterator[tuple[bytes, bytes]]:
     """Submits of jobs that nobody has submitted yet, and what cancels each."""
     message = service_pb2.CreateJobRequest(spec=spec_to_proto(spec("x", HOSTS, gpus=8)))
     for number in count(first):
         message.spec.name = message.request_id = f"load-{number:08d}"
+        if varied:
+            message.spec.time_limit_s = 3_600 + number
         cancel = service_pb2.CancelJobRequest(name=message.spec.name)
         yield message.SerializeToString(), cancel.SerializeToString()
 
@@ -61,7 +65,7 @@ async def client(
 async def load(
     address: str, method: str, clients: int, seconds: float, first: int
 ) -> dict[str, object]:
-    bodies, begun = requests(first), time.monotonic()
+    bodies, begun = requests(first, varied=method == "vary"), time.monotonic()
     ends = begun + seconds
 
     def is_over() -> bool:
