@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -89,7 +90,11 @@ class Near:
         self._kind = like_zones(fabric, request)
         self._slack = hint.slack
         self._moved = hint.moved
-        self.swapped = self._repaired()
+
+    @cached_property
+    def swapped(self) -> Hosts | None:
+        """The old hosts, each lost one swapped for the free one that adds the least cut."""
+        return self._repaired()
 
     def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
         """Placements near the old one, equal in all that matters more than inner tiers.
@@ -100,13 +105,13 @@ class Near:
         swapped = self.swapped
         if swapped is None:
             found = self._chosen([self._renamed(zones) for zones in fresh])
-            return [self._seated(zones) for zones in found]
+            return [self.seated(zones) for zones in found]
         if self._request.objective is Objective.CUT and self._cut(swapped) <= bound:
             return [swapped]
         zones = self._zone_of[list(swapped)]
         layouts = [zones, *self._polished(zones, limits), *map(self._renamed, fresh)]
         chosen = self._chosen(layouts)
-        return [swapped if z is zones else self._seated(z) for z in chosen]
+        return [swapped if z is zones else self.seated(z) for z in chosen]
 
     def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
         """Those that move the fewest blocks, of those whose cut, or whatever else is
@@ -148,7 +153,6 @@ class Near:
         return [f"{what} would cut {ratio}"]
 
     def _repaired(self) -> Hosts | None:
-        """The old hosts, each lost one swapped for the free one that adds the least cut."""
         lost = np.flatnonzero(~self._is_here)
         stays = self._old[self._is_here]
         if not len(stays):
@@ -233,7 +237,7 @@ class Near:
         named = to[zone]
         return int((named == self._old_zone).sum()), np.asarray(named)
 
-    def _seated(self, zone_by_block: Ints) -> Hosts:
+    def seated(self, zone_by_block: Ints) -> Hosts:
         """Blocks on their old hosts where the zone is the same, the others beside them."""
         stays = self._is_here & (zone_by_block == self._old_zone)
         grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
@@ -258,6 +262,15 @@ def placed_near(
     free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
     near = Near(fabric, request, free, hint)
     return None if near.swapped is None else near.options((), 0, limits)[0]
+
+
+def seated_near(
+    fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
+) -> Hosts:
+    """The gang on hosts of `room` with each block in this zone: on its old host where that
+    is in it."""
+    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
+    return Near(fabric, request, free, hint).seated(zone_by_block)
 
 
 def _by_block(grid: BlockGrid, layout: Layout) -> Ints:

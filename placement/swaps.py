@@ -43,9 +43,10 @@ def choose_swaps(
     """Hosts for the `blocks` that lost theirs, or None when too few can be had that keep
     the constraints of the request.
 
-    Order: the least cut over the outermost tier, then a spare of one's own before a
-    free host, then the least cut over the inner tiers, then a spare that leaves spare
-    racks whole, unless a whole rack was lost, then the lowest host number.
+    Order: the least cut over the outermost tier, then the domain that it was in, then a
+    spare of one's own before a free host, then the least cut over the inner tiers, then a
+    spare that leaves spare racks whole, unless a whole rack was lost, then the lowest host
+    number.
     Blocks are served one after the other. Cost: under a millisecond a block.
     """
     now = np.array(hosts, dtype=np.int64)
@@ -96,10 +97,14 @@ def _best_host(
     for depth, tier in enumerate(fabric.tiers):
         if depth == 1:
             candidates = _owned_first(candidates, is_own)
-        cost = added_cut(
-            request, fabric.gpus_per_host, tier.domain_by_host[hosts], block, len(tier.domains)
-        )[tier.domain_by_host[candidates]]
+        domain_of = tier.domain_by_host
+        cost = added_cut(request, fabric.gpus_per_host, domain_of[hosts], block, len(tier.domains))[
+            domain_of[candidates]
+        ]
         candidates = candidates[cost <= cost.min()]
+        if depth == 0:
+            at_home = candidates[domain_of[candidates] == domain_of[hosts[block]]]
+            candidates = at_home if len(at_home) else candidates
     candidates = _owned_first(candidates, is_own)
     if len(fabric.tiers) < 2 or len(candidates) < 2 or not is_own[candidates[0]]:
         return int(candidates[0])

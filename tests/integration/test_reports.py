@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scheduler.core.events import GangSwapped
 from scheduler.v1 import host_pb2, service_pb2
-from tests.serving import serving
+from tests.serving import RUNNING, create, logged, serving
 
 
 async def test_many_reports_are_answered_each_in_its_place(tmp_path: Path) -> None:
@@ -34,3 +35,17 @@ async def test_a_cordon_is_shown_through_a_failure(tmp_path: Path) -> None:
         host = (await served.stub.ReportHost(down)).host
     assert (host.cordoned, host.cordon_reason) == (True, "mine")
     assert host.state == host_pb2.HOST_STATE_FAILED
+
+
+async def test_hosts_that_fail_in_one_call_are_one_decision(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 4))
+        job = await served.until("a", RUNNING)
+        lost = job.placement.hosts[:3]
+        reports = [service_pb2.ReportHostRequest(name=h, signal="gpu-lost") for h in lost]
+        await served.stub.ReportHosts(service_pb2.ReportHostsRequest(reports=reports))
+        again = await served.until("a", RUNNING)
+    assert again.attempt == 2
+    assert not {*lost} & {*again.placement.hosts}
+    swaps = [event for event in logged(tmp_path) if isinstance(event, GangSwapped)]
+    assert [len(swap.swaps) for swap in swaps] == [3]

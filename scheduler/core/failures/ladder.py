@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from placement import hostset
 from placement.constraints import broken, joinable
@@ -19,11 +20,12 @@ from placement.hostset import HostSet
 from placement.near import Hint, placed_near
 from placement.request import Limits as PlaceLimits
 from placement.request import TierCut
+from placement.shift import shifted
 from placement.swaps import Swaps, choose_swaps
 from scheduler.core.elastic.shrink import resize, without_hosts
 from scheduler.core.failures.prices import Prices
 from scheduler.core.failures.recall import Recalls
-from scheduler.core.failures.relief import relieved
+from scheduler.core.failures.relief import MOST_RISE, relieved
 from scheduler.core.failures.rungs import Ladder, Rung, Step
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.plan import Move, Requeue, Resize, Swap
@@ -113,8 +115,7 @@ class Climb:
         if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
             return way
         hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
-        limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
-        found = relieved(self.pools, self.job, hosts, idle, limits)
+        found = relieved(self.pools, self.job, hosts, idle)
         if found is None:
             return way
         pairs = enumerate(zip(self.job.hosts, found[0], strict=True))
@@ -130,7 +131,7 @@ class Climb:
 
     def _rungs(self) -> Iterator[tuple[Step, Way | None]]:
         """Each rung with its step; None: it cannot be had."""
-        plain = self._swaps(self.loss.free)
+        plain = self._plain()
         is_home = plain is not None and self._is_home(plain)
         away: tuple[Step, Way] | None = None
         if plain is not None and is_home:
@@ -151,9 +152,29 @@ class Climb:
             yield from self._replacing(plain)
         yield self._waiting(plain is None)
 
-    def _swaps(self, others: HostSet) -> Swaps | None:
+    def _plain(self) -> Swaps | None:
+        """Own and free hosts: those that cut the least, but in the zones of those lost where
+        that cuts about as much."""
+        found = self._swaps(self.loss.free)
+        if found is None or self._is_home(found):
+            return found
+        fabric, hosts = self.state.loaded_fabric, self.job.hosts
+        left = {fabric.zone_of(hosts[block]) for block in self.loss.blocks}
+        near = self._swaps(self.loss.free, reduce(or_, map(self.pools.zones.__getitem__, left)))
+        if near is None or not self._is_home(near):
+            return found
+        saved = near.cuts[0].bytes_per_step - found.cuts[0].bytes_per_step
+        return near if saved <= self._about else found
+
+    @cached_property
+    def _about(self) -> float:
+        """Bytes over the outermost tier that are no reason to do otherwise."""
+        return MOST_RISE * self.job.cuts[0].bytes_per_step if self.job.cuts else 0.0
+
+    def _swaps(self, others: HostSet, among: HostSet = -1) -> Swaps | None:
         fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
-        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, loss.own, others)
+        own, free = loss.own & among, others & among
+        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""
@@ -286,11 +307,16 @@ class Climb:
         return bool(cuts) and cuts[0].bytes_per_step < plain.cuts[0].bytes_per_step
 
     def _near(self) -> tuple[int, ...] | None:
-        """The gang placed again on its hosts that are left, spares and free ones."""
+        """The gang on its hosts that are left, spares and free ones: with a few blocks at the
+        borders of zones moved where that will do, else placed again."""
         job, loss, fabric = self.job, self.loss, self.state.loaded_fabric
         lost = {job.hosts[block] for block in loss.blocks}
         stays = hostset.of(host for host in job.hosts if host not in lost)
         room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
+        most = [(room & zone).bit_count() for zone in self.pools.zones]
+        found = shifted(fabric, job.request, job.hosts, room, most, self._about)
+        if found is not None and not broken(fabric, job.request.where, hostset.of(found)):
+            return found
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
         found = placed_near(fabric, job.request, room, hint, limits)

@@ -1,0 +1,69 @@
+"""Few blocks at the borders of zones make the room that placing a gang again would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement import hostset
+from placement.cut import cut
+from placement.fabric import preset
+from placement.place import place
+from placement.request import Objective, Placement
+from placement.shift import shifted
+from tests.build import fabric, flat, llama3, request
+
+ROCE = preset("roce-24k")
+
+
+def test_a_gang_of_16_384_gpus_makes_room_with_few_blocks_for_little_cut() -> None:
+    gang, everything = llama3(), hostset.full(ROCE.host_count)
+    zone_of, most = ROCE.zone_of, [376, 376, 376, 300, 340, 280, 0, 0]
+    placed = place(ROCE, hostset.of(_first(most)), gang)
+    assert isinstance(placed, Placement)
+    old, fewer = placed.hosts, [356, 356, 356, 384, 384, 384, 0, 0]
+    found = shifted(ROCE, gang, old, everything, fewer)
+    assert found is not None
+    held = [sum(zone_of(host) == zone for host in found) for zone in range(8)]
+    assert all(count <= limit for count, limit in zip(held, fewer, strict=True))
+    moved = sum(a != b for a, b in zip(found, old, strict=True))
+    excess = sum(max(0, most[zone] - fewer[zone]) for zone in range(3))
+    assert excess == 60
+    assert 60 <= moved <= 120
+    before = placed.cuts[0].bytes_per_step
+    assert cut(ROCE, gang, found)[0].bytes_per_step <= 1.02 * before
+
+
+def _first(counts: list[int]) -> list[int]:
+    """So many hosts of each zone, those with the lowest numbers."""
+    in_zone = [[h for h in range(ROCE.host_count) if ROCE.zone_of(h) == z] for z in range(8)]
+    return [h for hosts, n in zip(in_zone, counts, strict=True) for h in hosts[:n]]
+
+
+def test_a_full_zone_between_two_others_passes_blocks_on() -> None:
+    on = flat(8, 8, 8)
+    two_chains = request(pp=10, dp=2, traffic={"pp": 5, "dp": 1})
+    zones = [0] * 4 + [1] * 4 + [2] * 2
+    beside = [list(range(8 * zone, 8 * zone + 8)) for zone in range(3)]
+    old = tuple(beside[zone].pop(0) for zone in zones * 2)
+    found = shifted(on, two_chains, old, hostset.full(24), [6, 8, 8])
+    assert found is not None
+    assert [on.zone_of(host) for host in found] == ([0] * 3 + [1] * 4 + [2] * 3) * 2
+    stays = [now == was for now, was in zip(found, old, strict=True)]
+    assert stays == ([True] * 3 + [False] + [True] * 3 + [False] + [True] * 2) * 2
+    assert cut(on, two_chains, found) == cut(on, two_chains, old)
+
+
+def test_a_block_apart_from_its_neighbours_comes_home_where_there_is_room() -> None:
+    on = flat(5, 5)
+    chain = request(pp=5, traffic={"pp": 5})
+    found = shifted(on, chain, (0, 1, 7, 3, 4), hostset.full(10), [5, 5])
+    assert found == (0, 1, 2, 3, 4)
+
+
+def test_what_does_not_fit_or_minimises_something_else_is_left_alone() -> None:
+    on = fabric(zones=2, racks=1, hosts=2)
+    ring = request(tp=8, dp=4)
+    everything = hostset.full(4)
+    assert shifted(on, ring, (0, 1, 2, 3), everything, [2, 1]) is None
+    spread = replace(ring, objective=Objective.SPREAD)
+    assert shifted(on, spread, (0, 1, 2, 3), everything, [2, 2]) is None
