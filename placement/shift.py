@@ -59,7 +59,7 @@ def shifted(
     return seated_near(fabric, request, room, Hint(tuple(hosts)), border.zone)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _links(request: Request, gpus_per_host: int) -> _Links | None:
     graph = block_graph(request, gpus_per_host)
     return None if graph is None else _Links(graph)
