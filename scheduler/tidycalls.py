@@ -40,7 +40,7 @@ class TidyCalls:
                 return done
             found = await asyncio.to_thread(_proposed, writer, state, request)
             etag = moves_etag(state, found)
-            if refusal := stale(request.etag, etag, "the proposal"):
+            if refusal := stale(request.etag, lambda: etag, "the proposal"):
                 raise rejected(refusal)
             applied = request.apply and bool(found.moves) and not request.validate_only
             if request.apply and found.moves:

@@ -177,7 +177,7 @@ def _remove_window(
 
 
 def _stale_window(etag: str, booking: Booking) -> Rejected | None:
-    return stale(etag, window_etag(booking), f"window {booking.window.name}")
+    return stale(etag, lambda: window_etag(booking), f"window {booking.window.name}")
 
 
 def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:
@@ -188,7 +188,7 @@ def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] 
         return ()
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
-    if refusal := stale(command.etag, job_etag(job), f"job {job.name}"):
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     outcome = JobState.CANCELLED
     return (JobEnded(now_ns, job.name, outcome, command.reason, command.request_id),)
@@ -212,7 +212,7 @@ def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Reje
         )
     if _OUTCOMES[command.outcome] not in JOB_MOVES[job.state]:
         return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}, not running")
-    if refusal := stale(command.etag, job_etag(job), f"job {job.name}"):
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     return (JobEnded(now_ns, job.name, command.outcome, command.reason, command.request_id),)
 
@@ -239,7 +239,10 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
     if move not in HOST_MOVES[now]:
         hint = "; report it repaired first" if now in _BROKEN else ""
         return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
-    current = host_etag(host, state.host(index), state.holder(index))
+
+    def current() -> str:
+        return host_etag(host, state.host(index), state.holder(index))
+
     if refusal := stale(command.etag, current, f"host {host}"):
         return refusal
     events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]

@@ -3,6 +3,7 @@ has seen something else is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 
 from scheduler.core.job import Job
@@ -31,11 +32,12 @@ def window_etag(booking: Booking) -> str:
     return digest(booking.sequence, booking.state, booking.update_ns, booking.window)
 
 
-def stale(given: str, current: str, what: str) -> Rejected | None:
-    """A refusal when the caller gave an etag and it is not the current one, "" for none."""
-    if given in ("", current):
+def stale(given: str, current: Callable[[], str], what: str) -> Rejected | None:
+    """A refusal when the caller gave an etag and it is not the current one, "" for none. Most
+    give none, and then it is not asked what it is."""
+    if not given or given == (now := current()):
         return None
-    message = f"{what} has changed since you looked: its etag is {current or 'none'}, not {given}"
+    message = f"{what} has changed since you looked: its etag is {now or 'none'}, not {given}"
     return Rejected(Code.STALE, message)
 
 

@@ -29,7 +29,7 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     spec = replace(job.spec, **{field: getattr(command, field) for field in command.fields})
     if spec == job.spec:
         return ()
-    if refusal := stale(command.etag, job_etag(job), f"job {job.name}"):
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     if replace(spec, labels=job.spec.labels) != job.spec and job.state is not JobState.QUEUED:
         message = f"job {job.name} is {job.state}: only labels can change once it has started"
