@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from placement import hostset
@@ -17,7 +16,7 @@ from scheduler.core.failures.rungs import Ladder
 from scheduler.core.goodput import UNCOUNTED, Goodput
 from scheduler.core.lifecycle import JobState
 from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.remade import remade
+from scheduler.core.remade import found_from, remade
 from scheduler.core.tenancy.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
@@ -159,17 +158,17 @@ class Job:
     def name(self) -> str:
         return self.spec.name
 
-    @cached_property
+    @found_from("hosts", "spares")
     def held(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
-    @cached_property
+    @found_from("spec", "sizes", "dp")
     def limit_ns(self) -> int | None:
         """How long it runs at most at its present size, where its owner says that."""
         stated_s = self.spec.time_limit_s
         return None if stated_s is None else self.lasting(stated_s)
 
-    @cached_property
+    @found_from("spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent")
     def release(self) -> Release:
         """What it leaves when its limit is over, if all its hosts are its own and well; in the
         past where its owner states no limit."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from placement import hostset
 from placement.fabric import Fabric
@@ -16,6 +15,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import IN_SERVICE, HostState, JobState
 from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
+from scheduler.core.remade import found_from
 from scheduler.core.requests import Done
 from scheduler.core.spares.faults import NO_FAULTS, Faults
 from scheduler.core.tenancy.tenants import OPEN, Tenants
@@ -99,7 +99,7 @@ class State:
             raise RuntimeError("no fabric loaded")
         return self.fabric
 
-    @cached_property
+    @found_from("fabric", "held", "lent", "unhealthy", "closed")
     def free(self) -> HostSet:
         """Hosts in service that nobody holds, nor has lent."""
         everything = hostset.full(self.loaded_fabric.host_count)

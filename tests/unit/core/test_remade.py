@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from scheduler.core import State
-from scheduler.core.remade import remade
+from scheduler.core.remade import Found, remade
 from tests.build import loaded, run, submit
 
 STATE = run(loaded(), submit("a"))
@@ -32,3 +34,41 @@ def test_the_version_before_stays_as_it_was() -> None:
 def test_a_field_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TypeError, match="State has no versoin"):
         remade(STATE, **{"versoin": 3})
+
+
+class _Reads:
+    """Stands in for a value and writes down which of its attributes are asked for."""
+
+    def __init__(self, value: object) -> None:
+        self._value, self.read = value, set[str]()
+
+    def __getattr__(self, name: str) -> object:
+        self.read.add(name)
+        prop = getattr(type(self._value), name, None)
+        if isinstance(prop, property):
+            assert prop.fget is not None
+            return prop.fget(self)
+        function = getattr(type(self._value), name, None)
+        return partial(function, self) if callable(function) else getattr(self._value, name)
+
+
+@pytest.mark.parametrize("value", [STATE, STATE.jobs["a"]], ids=["state", "job"])
+def test_what_is_found_out_comes_from_the_fields_that_it_names(value: Any) -> None:
+    names = {field.name for field in fields(value)}
+    found = {name: prop for name, prop in vars(type(value)).items() if isinstance(prop, Found)}
+    assert found
+    for prop in found.values():
+        reads = _Reads(value)
+        assert prop.func is not None
+        prop.func(reads)
+        through = {s for name in reads.read & found.keys() for s in found[name].sources}
+        assert (reads.read & names) | through <= prop.sources <= names
+
+
+def test_what_was_found_out_is_kept_until_what_it_comes_from_changes() -> None:
+    before = replace(STATE)
+    free = before.free
+
+    assert remade(before, version=99).__dict__["free"] is free
+    assert "free" not in remade(before, held=5).__dict__
+    assert remade(before, held=1).free == free & ~1
