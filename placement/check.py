@@ -51,11 +51,11 @@ def host_violations(
         wrong.append("a host is named twice")
     if min(everyone) < 0 or max(everyone) >= fabric.host_count:
         return [*wrong, "a host is not of this fabric"]
-    taken = hostset.of(everyone) & ~free
+    taken = placement.held & ~free
     if taken:
         names = ", ".join(fabric.names(hostset.members(taken))[:4])
         wrong.append(f"{taken.bit_count()} hosts are not free: {names}")
     required = request.spares.required(needed)
     if len(placement.spares) < required:
         wrong.append(f"{required} spares are required, {len(placement.spares)} are held")
-    return wrong + broken(fabric, request.where, hostset.of(everyone))
+    return wrong + broken(fabric, request.where, placement.held)

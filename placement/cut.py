@@ -24,9 +24,11 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
     Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a
     tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
-    chosen = np.asarray(hosts, dtype=np.int64)
-    cuts = []
+    cuts, chosen = [], np.asarray(hosts, dtype=np.int64)
     for tier in fabric.tiers:
+        if len(tier.domains) == 1 or len(hosts) == 1:  # there is nothing to cross
+            cuts.append(TierCut(tier.name, 0))
+            continue
         domain_by_block = tier.domain_by_host[chosen]
         by_axis = cut_by_axis(request, fabric.gpus_per_host, domain_by_block)
         cuts.append(TierCut(tier.name, sum(b for _, b in by_axis), by_axis))

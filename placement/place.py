@@ -57,16 +57,21 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the
     job says a GPU has, or when its constraints name a tier or label that is not there.
     """
-    refuse_too_large(request)
-    check(fabric, request.where)
-    gang = request.hosts_needed(fabric.gpus_per_host)
-    required = request.spares.required(gang)
+    gang, required = _wanted(fabric, request)
     everything = hostset.full(fabric.host_count)
     if usable(fabric, request.where, everything, gang + required).bit_count() >= gang + required:
         return None
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, everything) or f"{fabric.host_count:,} in all"
     return Infeasible(f"needs {_hosts(gang, required)}{wish}; {fabric.name} has {has}")
+
+
+def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
+    """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
+    refuse_too_large(request)
+    check(fabric, request.where)
+    gang = request.hosts_needed(fabric.gpus_per_host)
+    return gang, request.spares.required(gang)
 
 
 def place(
@@ -90,21 +95,18 @@ def place(
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
     """
     limits = limits or Limits()
-    never = impossible(fabric, request)
-    if never is not None:
-        return never
-    gang = request.hosts_needed(fabric.gpus_per_host)
+    gang, required = _wanted(fabric, request)
     if hint is not None:
         hint.check(gang)
-    required = request.spares.required(gang)
     room = usable(fabric, request.where, free, gang + required)
     if room.bit_count() < gang + required:
-        return _insufficient(fabric, free, request, gang, required)
+        never = impossible(fabric, request)
+        return never or _insufficient(fabric, free, request, gang, required)
     if not limits.rounds and not limits.trees:
         return Undecided("the limits allow no search")
 
     def solve(inside: HostSet) -> Placement:
-        hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)
+        hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, taste).place()

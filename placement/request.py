@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
+from placement import hostset
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
 from placement.training import AS_LLAMA3, Batch, ModelShape, Training
@@ -164,7 +166,7 @@ class TierBound:
     bytes_per_step: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
@@ -184,6 +186,11 @@ class Placement:
     notes: tuple[str, ...] = field(default=())
     moved: int | None = None
     inner: TierBound | None = None
+
+    @cached_property
+    def held(self) -> hostset.HostSet:
+        """Hosts and spares."""
+        return hostset.of(self.hosts + self.spares)
 
     @property
     def cut(self) -> int:

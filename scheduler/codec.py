@@ -19,7 +19,7 @@ class UndecodableEvent(ValueError):
 def encode(event: Event) -> tuple[str, str]:
     """The name of the event's type, and its fields as JSON text."""
     type_name = type(event).__name__
-    return type_name, _adapter(type_name).dump_json(event).decode()
+    return type_name, _adapter(type_name).serializer.to_json(event).decode()
 
 
 def decode(type_name: str, body: str | bytes) -> Event:

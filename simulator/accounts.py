@@ -76,7 +76,15 @@ def settled(account: Parts, spent: Spent | None) -> Account:
     """The scheduler's `account` with what is known better. What attempts that still run have
     run counts as productive, as it does there."""
     if spent is None:
-        return Account(**{name: getattr(account, name) for name in Parts.__slots__})
+        return Account(
+            account.productive,
+            account.rework,
+            account.detection,
+            account.rescheduling,
+            account.restart,
+            account.queueing,
+            spare=account.spare,
+        )
     return Account(
         spent.productive + account.running - spent.ran,
         spent.rework,

@@ -118,7 +118,7 @@ def commit(
         if isinstance(action, Swap | Resize | Tidy | Refill) or any(v.smaller for v in gone):
             state, applied = replay(events[applied:], state), len(events)
             free, quotas, company = state.free, Quotas(state), Company(state)
-        elif isinstance(action, Start):
+        elif isinstance(action, Start) and action is not plan.actions[-1]:
             quotas.took(state.jobs[action.name], more)
             company.took(state.jobs[action.name], more)
     if reasons and not events:

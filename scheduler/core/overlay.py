@@ -43,13 +43,17 @@ class Overlay(Mapping[_K, _V]):
                 base.pop(key, None)
             else:
                 base[key] = change
-        return Overlay(base)
+        merged: Overlay[_K, _V] = Overlay.__new__(Overlay)
+        merged._base, merged._changes, merged._size = base, {}, len(base)
+        return merged
 
     def having(self, key: _K, value: _V) -> Overlay[_K, _V]:
         """This map with `key` set to `value`."""
-        if self._changes.get(key) is _GONE:  # comes back, hence last: not in its old place
-            return self._merged().having(key, value)
-        return self._next(key, value, self._size + (key not in self))
+        if key in self._changes:
+            if self._changes[key] is _GONE:  # comes back, hence last: not in its old place
+                return self._merged().having(key, value)
+            return self._next(key, value, self._size)
+        return self._next(key, value, self._size + (key not in self._base))
 
     def without(self, key: _K) -> Overlay[_K, _V]:
         """This map less `key`. Raises: KeyError when it is not there."""
@@ -62,7 +66,8 @@ class Overlay(Mapping[_K, _V]):
         following._base = self._base
         following._changes = {**self._changes, key: change}
         following._size = size
-        is_long = len(following._changes) > max(_LEAST, isqrt(size))
+        count = len(following._changes)
+        is_long = count > _LEAST and count > isqrt(size)
         return following._merged() if is_long else following
 
     def __getitem__(self, key: _K) -> _V:

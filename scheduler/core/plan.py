@@ -165,7 +165,7 @@ def taken(action: Action) -> HostSet:
     """The hosts that an action needs; a resize its own ones as well."""
     match action:
         case Start() | Resize():
-            return hostset.of(action.placement.hosts + action.placement.spares)
+            return action.placement.held
         case Swap():
             return hostset.of(move.joined for move in action.moves)
         case Refill():

@@ -34,7 +34,7 @@ class Smaller:
     @property
     def hosts(self) -> HostSet:
         """Those that it keeps, its spares among them."""
-        return hostset.of(self.placement.hosts + self.placement.spares)
+        return self.placement.held
 
 
 def without_hosts(

@@ -31,6 +31,8 @@ def due_ns(state: State, now_ns: int, limits: Limits) -> tuple[int | None, ...]:
 def leave_ns(state: State, now_ns: int, limits: Limits) -> int | None:
     """When the next gang saves that could leave its retiring hosts now; None: none could, and
     something has to change first."""
+    if not state.unhealthy & state.held:
+        return None
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
     if not retiring & state.held or not state.tenants.preemption.costs.checkpoint_s:
         return None

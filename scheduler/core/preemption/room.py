@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placement import hostset
 from scheduler.core.elastic.resized import resized
 from scheduler.core.elastic.shrink import Smaller, resize
 from scheduler.core.events import GangResized, JobPreempted
@@ -34,7 +33,7 @@ def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Res
 
 def shrunk(gang: Victim, shrink: Resize) -> Victim:
     """The gang as this leaves it."""
-    kept = hostset.of(shrink.placement.hosts + shrink.placement.spares)
+    kept = shrink.placement.held
     smaller = Smaller(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
     held = gang.held - kept.bit_count()
     return replace(gang, hosts=smaller.freed, held=held, smaller=smaller, end_ns=shrink.end_ns)

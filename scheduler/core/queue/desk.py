@@ -199,7 +199,7 @@ class Desk:
         if needed <= below_cap:
             placement = self._placed(job, allowed, below_cap, end_ns)
             if placement is not None:
-                self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+                self._take(job, placement.held, end_ns)
                 return placement
         if (placement := self._by_borrowing(job, allowed, below_cap, end_ns)) is not None:
             return placement
@@ -227,7 +227,7 @@ class Desk:
                 end_ns = self.end_ns(size)
                 placement = self._placed(size, beside, room, end_ns)
                 if placement is not None:
-                    self._take(size, hostset.of(placement.hosts + placement.spares), end_ns)
+                    self._take(size, placement.held, end_ns)
                 return placement
             least = self._beside(job)[1] if least is None else least
             bound = min(max(room, least), size.needed - 1)
@@ -349,7 +349,7 @@ class Desk:
         self.free |= freed(found.victims)
         self._room = self.free.bit_count()
         placement = noted(found)
-        self._take(job, hostset.of(placement.hosts + placement.spares), end_ns)
+        self._take(job, placement.held, end_ns)
         if first is not None and self._easy is not None:
             waiting = self._jobs[first.name]
             allowed = self.quotas.allowance(waiting, self.free)

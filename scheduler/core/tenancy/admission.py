@@ -14,7 +14,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 from scheduler.core.tenancy.cells import kept_hosts
-from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book, nodes
+from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Quotas:
 
     def __init__(self, state: State, can_take_back: bool = True) -> None:
         self._tenants, self._fabric = state.tenants, state.loaded_fabric
-        self._by_name = nodes(state.tenants, state.loaded_fabric)
         self.book = empty_book(state.tenants, state.loaded_fabric).copy()
+        self._by_name = self.book.nodes
         self.is_open = self.book.is_open
         for name, account in state.accounts.items():
             if account.held:

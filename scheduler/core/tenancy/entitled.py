@@ -17,16 +17,19 @@ from scheduler.core.words import hosts_text
 def misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
     """The field that names a tenant or a class that is not there, and what is wrong."""
     tenant = tenant_of(spec, tenants)
-    leaves = [t.name for t in tenants.tenants if t.name not in tenants.inner]
     if tenant not in tenants.by_name:
-        return "tenant", f"no tenant {tenant!r}; there are {', '.join(leaves)}"
+        return "tenant", f"no tenant {tenant!r}; there are {', '.join(_leaves(tenants))}"
     if tenant in tenants.inner:
-        below = [name for name in leaves if tenant in tenants.path(name)]
+        below = [name for name in _leaves(tenants) if tenant in tenants.path(name)]
         return "tenant", f"{tenant} has sub-tenants: name one of {', '.join(below)}"
     if spec.priority_class and spec.priority_class not in tenants.class_by_name:
         known = ", ".join(tenants.class_by_name) or "none"
         return "priority_class", f"no class {spec.priority_class!r}; there are {known}"
     return None
+
+
+def _leaves(tenants: Tenants) -> list[str]:
+    return [t.name for t in tenants.tenants if t.name not in tenants.inner]
 
 
 def least_request(fabric: Fabric, spec: JobSpec) -> Request:

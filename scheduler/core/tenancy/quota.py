@@ -127,7 +127,7 @@ class Book:
     """
 
     def __init__(self, by_name: Mapping[str, Node], held_by_leaf: Mapping[str, int]) -> None:
-        self._nodes = by_name
+        self.nodes = by_name
         self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in by_name.values())
         self.held = dict.fromkeys(by_name, 0)
         self._own = dict.fromkeys(by_name, 0)
@@ -141,7 +141,7 @@ class Book:
 
     def copy(self) -> Book:
         other: Book = Book.__new__(Book)
-        other._nodes, other.is_open = self._nodes, self.is_open
+        other.nodes, other.is_open = self.nodes, self.is_open
         other.held, other._own = self.held.copy(), self._own.copy()
         other._promise = self._promise.copy()
         other._below = self._below.copy()
@@ -151,14 +151,14 @@ class Book:
     def take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
         """`leaf` takes hosts, or gives them back when negative; so many of them are spares
         of others. Cost: O(depth)."""
-        for name in self._nodes[leaf].path:
+        for name in self.nodes[leaf].path:
             self.held[name] += hosts
             self._own[name] += hosts - borrowed
             self._settle(name)
 
     def _settle(self, name: str) -> None:
         """Bring the promise of `name` up to date, and what those above count of it."""
-        node = self._nodes[name]
+        node = self.nodes[name]
         promise = max(node.guaranteed - self._own[name], self._below[name])
         change = promise - self._promise[name]
         self._promise[name] = promise
@@ -172,22 +172,22 @@ class Book:
 
         A parent's promise beyond that of its sub-tenants stands under its own name.
         """
-        own = {name: self._promise[name] - self._below[name] for name in self._nodes}
+        own = {name: self._promise[name] - self._below[name] for name in self.nodes}
         return {name: hosts for name, hosts in own.items() if hosts > 0}
 
     def limit(self, name: str) -> int:
         """Hosts that the tenant may hold."""
-        return self._nodes[name].limit
+        return self.nodes[name].limit
 
     def headroom(self, leaf: str) -> tuple[int, str]:
         """Hosts that limits leave to `leaf`, and the tenant whose limit it is."""
-        return min((self._nodes[n].limit - self.held[n], n) for n in self._nodes[leaf].path)
+        return min((self.nodes[n].limit - self.held[n], n) for n in self.nodes[leaf].path)
 
     def covered(self, leaf: str, hosts: int) -> int:
         """How many of `hosts` more hosts the promises of the tenant's own path cover."""
         drop = 0
-        for name in self._nodes[leaf].path:
-            node = self._nodes[name]
+        for name in self.nodes[leaf].path:
+            node = self.nodes[name]
             after = max(node.guaranteed - self._own[name] - hosts, self._below[name] - drop)
             drop = self._promise[name] - after
         return drop
@@ -195,18 +195,18 @@ class Book:
     def lent(self, preemptible_by_leaf: Mapping[str, int]) -> int:
         """How many of these hosts, which preemptible gangs hold, tenants hold beyond their
         guarantees: others can take them back."""
-        lent = dict.fromkeys(("", *self._nodes), 0)
-        for name, node in reversed(list(self._nodes.items())) if preemptible_by_leaf else ():
+        lent = dict.fromkeys(("", *self.nodes), 0)
+        for name, node in reversed(list(self.nodes.items())) if preemptible_by_leaf else ():
             hosts = lent[name] + preemptible_by_leaf.get(name, 0)
             above = node.path[1] if len(node.path) > 1 else ""
             lent[above] += max(0, min(hosts, self._own[name] - node.guaranteed))
         return lent[""]
 
     def is_within_guarantee(self, name: str) -> bool:
-        return self._own[name] < self._nodes[name].guaranteed
+        return self._own[name] < self.nodes[name].guaranteed
 
     def is_beyond_guarantee(self, name: str) -> bool:
-        return self._own[name] > self._nodes[name].guaranteed
+        return self._own[name] > self.nodes[name].guaranteed
 
     def leaves_promises(self, leaf: str, hosts: int, free: int) -> bool:
         """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""

@@ -147,7 +147,7 @@ class Tenants:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    @property
+    @cached_property
     def has_cells(self) -> bool:
         return any(tenant.cells for tenant in self.tenants)
 

@@ -162,6 +162,8 @@ class Calendar:
 
 def turns(state: State, now_ns: int) -> tuple[Turn, ...]:
     """The edges that have come, in order of time, then name."""
+    if not state.windows:
+        return ()
     due = ((_edge_ns(booking), name) for name, booking in state.windows.items())
     return tuple(Turn(name, edge_ns) for edge_ns, name in sorted(due) if edge_ns <= now_ns)
 
@@ -177,7 +179,9 @@ def turned(state: State, turn: Turn, now_ns: int) -> WindowOpened | WindowClosed
 
 def next_edge_ns(state: State) -> int | None:
     """When the next window opens or closes; None when none will."""
-    return min((_edge_ns(booking) for booking in state.windows.values()), default=None)
+    if not state.windows:
+        return None
+    return min(map(_edge_ns, state.windows.values()))
 
 
 def _edge_ns(booking: Booking) -> int:
