@@ -112,8 +112,7 @@ class Gangs(Kept):
         return self._enter(Run(event.name, event.attempt, event.hosts, event.spares, event.time_ns))
 
     def _enter(self, run: Run) -> tuple[Change, ...]:
-        for host in run.hosts + run.spares:
-            self._holder[host] = run.name
+        self._holder |= dict.fromkeys(run.hosts + run.spares, run.name)
         self._runs[run.name] = run
         self.running += len(run.hosts)
         self.held += len(run.hosts) + len(run.spares)

@@ -182,7 +182,9 @@ class Metrics(Kept):
 
     def _began(self, event: JobStarted | GangSwapped | GangResized) -> None:
         job = self._open[event.name]
-        job.attempts, job.began = event.attempt, self._host_time(event.name)
+        job.attempts = event.attempt
+        if event.attempt > 1:  # before the first, no host of it ran
+            job.began = self._host_time(event.name)
 
     def _preempted(self, event: JobPreempted) -> None:
         spent = self._host_time(event.name) - self._open[event.name].began

@@ -43,6 +43,8 @@ class Parts:
     def __add__(self, other: Parts) -> Parts:
         if other is NOTHING:
             return self
+        if self is NOTHING:
+            return other
         return Parts(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: Parts) -> Parts:

@@ -9,8 +9,8 @@ on where none of the fields that it comes from is changed; else the next version
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 __all__ = ["Found", "found_from", "remade"]
 
@@ -18,19 +18,32 @@ _T = TypeVar("_T")
 _V = TypeVar("_V")
 
 
-class Found(cached_property[_V]):
-    """What a value finds out about itself once, from the fields `sources` alone."""
+class Found(Generic[_V]):
+    """What a value finds out about itself once, from the fields `sources` alone. The answer
+    stands in its dictionary, where it is found before this is."""
 
-    sources: frozenset[str] = frozenset()
+    def __init__(self, find: Callable[[Any], _V], sources: frozenset[str]) -> None:
+        self.find, self.sources, self.name = find, sources, find.__name__
+        self.__doc__ = find.__doc__
+
+    @overload
+    def __get__(self, value: None, kind: type) -> Found[_V]: ...
+
+    @overload
+    def __get__(self, value: object, kind: type) -> _V: ...
+
+    def __get__(self, value: object | None, kind: type) -> Found[_V] | _V:
+        if value is None:
+            return self
+        answer = value.__dict__[self.name] = self.find(value)
+        return answer
 
 
 def found_from(*sources: str) -> Callable[[Callable[[Any], _V]], Found[_V]]:
-    """A `cached_property` that the next version keeps while these fields are the same."""
+    """A property that is found once, and kept by next versions while these fields are the same."""
 
     def found(find: Callable[[Any], _V]) -> Found[_V]:
-        kept = Found(find)
-        kept.sources = frozenset(sources)
-        return kept
+        return Found(find, frozenset(sources))
 
     return found
 

@@ -36,6 +36,8 @@ class Done:
 
 def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]:
     """The requests with the one that caused `event`, if it had an id."""
+    if not getattr(event, "request_id", ""):
+        return requests
     match event:
         case JobSubmitted():
             done = Done(f"submit {event.spec.name}", event.uid)
@@ -55,8 +57,6 @@ def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]
             done = Done(f"remove window {event.name}")
         case _:
             return requests
-    if not event.request_id:
-        return requests
     known = requests if isinstance(requests, Overlay) else Overlay(requests)
     known = known.having(event.request_id, done)
     return known.without(next(iter(known))) if len(known) > REMEMBERED else known

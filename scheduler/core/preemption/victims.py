@@ -70,10 +70,13 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
     with `below` only those of less priority than that."""
     if not state.tenants.preemption.is_on:
         return ()
+    # Where no class is preemptible, only an elastic gang can be, and those are few.
+    names = state.running if state.tenants.has_preemptible else state.minding
     return tuple(
         victim(state, job, now_ns)
-        for job in state.in_state(JobState.RUNNING)
-        if (job.is_preemptible and (below is None or job.priority < below)) or job.is_on_loan
+        for job in map(state.jobs.__getitem__, names)
+        if job.state is JobState.RUNNING
+        and ((job.is_preemptible and (below is None or job.priority < below)) or job.is_on_loan)
     )
 
 

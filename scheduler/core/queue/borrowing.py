@@ -37,8 +37,7 @@ class Loans:
     def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar = calendar
-        classes = state.tenants.classes if limits.policy is Policy.PRODUCTION else ()
-        self._may = any(level.is_preemptible for level in classes)
+        self._may = state.tenants.has_preemptible and limits.policy is Policy.PRODUCTION
         self._found: dict[int, Job] | None = None
         self._gone, self._given = set[str](), set[int]()
         self._in_vain: dict[Hashable, int] = {}

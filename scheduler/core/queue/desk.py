@@ -110,19 +110,19 @@ class Desk:
         least, most = self._waiting.get(kind, (job.needed, -1))
         if least <= job.needed <= most:
             return True
-        most = self._waits_up_to(job, end_ns, self._easy)
+        most = self._waits_up_to(job, end_ns, self._easy, kind)
         if job.needed <= most:
             self._waiting[kind] = (job.needed, most)
         return job.needed <= most
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common to which a decision leaves the same hosts."""
-        first = self._first()
+        first = self._easy.first if self._easy is not None else None
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
         return (job.tenant, job.priority, job.is_preemptible, job.strikes, outlasts, windows)
 
-    def _waits_up_to(self, job: Job, end_ns: int, rule: Easy) -> int:
+    def _waits_up_to(self, job: Job, end_ns: int, rule: Easy, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and
         reservations leave it too little, and all that could come of it has been tried for
         others. Less than it needs if it is to be asked."""
@@ -131,7 +131,7 @@ class Desk:
             return 0
         if not self.preempting.is_in_vain(job, end_ns):
             return 0
-        if self._loans.may(job, self.free, self._kind(job, end_ns)):
+        if self._loans.may(job, self.free, kind):
             return 0
         if self.caps.has_waiting(allowed.whose):
             return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0

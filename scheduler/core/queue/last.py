@@ -33,4 +33,4 @@ def _is_plain(tenants: Tenants) -> bool:
     """Whether it is all one who has started, and nothing is done when nothing starts."""
     if len(tenants.tenants) > 1 or tenants.aging or tenants.defragmentation:
         return False
-    return not any(level.is_preemptible for level in tenants.classes)
+    return not tenants.has_preemptible

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from scheduler.core.events import TenantsLoaded
 from scheduler.core.job import SECOND_NS, Job, JobSpec
@@ -34,7 +35,12 @@ def level_of(spec: JobSpec, tenants: Tenants) -> PriorityClass:
     """The priority class, or one of its own for a job that gives a number."""
     if spec.priority_class:
         return tenants.class_by_name[spec.priority_class]
-    return PriorityClass("", spec.priority)
+    return _own_level(spec.priority)
+
+
+@lru_cache(maxsize=1024)
+def _own_level(priority: int) -> PriorityClass:
+    return PriorityClass("", priority)
 
 
 def charged(state: State, tenant: str, more: int, now_ns: int) -> Overlay[str, Account]:

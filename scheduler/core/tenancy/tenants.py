@@ -148,6 +148,11 @@ class Tenants:
         return hash(self.digest)
 
     @cached_property
+    def has_preemptible(self) -> bool:
+        """Whether any class lets its gangs be sent away."""
+        return any(level.is_preemptible for level in self.classes)
+
+    @cached_property
     def has_cells(self) -> bool:
         return any(tenant.cells for tenant in self.tenants)
 

@@ -59,8 +59,7 @@ def test_what_is_found_out_comes_from_the_fields_that_it_names(value: Any) -> No
     assert found
     for prop in found.values():
         reads = _Reads(value)
-        assert prop.func is not None
-        prop.func(reads)
+        prop.find(reads)
         through = {s for name in reads.read & found.keys() for s in found[name].sources}
         assert (reads.read & names) | through <= prop.sources <= names
 
