@@ -43,7 +43,8 @@ class When:
 class Saver:
     """Writes a replay to `path` between two of its steps. `growing`: the files it writes.
 
-    Cost: about 10 us a live job, 1 s for each 100 MB of log.
+    Cost: 23 us for each live job and each ended one at hand, 0.3 s for each 100 MB of log, and
+    30 ms for the pictures' numbers where there is a report; the first one 0.15 s more.
     """
 
     def __init__(
