@@ -34,7 +34,7 @@ from math import ceil, gcd
 
 import numpy as np
 
-from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid, finer
+from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.request import Request
 from placement.strands import Strands
 from placement.traffic import Pattern
@@ -97,7 +97,10 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         return [Cells(_whole(grid, lot), 1, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
         fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
-        return [Cells(_floored(fine), lot, lot, odd(grid, lot))]
+        floored = _floored(fine)
+        other = shared(floored)
+        grids = [floored] if other is None else [floored, other]
+        return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]

@@ -217,6 +217,7 @@ def finer(grid: BlockGrid, factor: int) -> BlockGrid:
         offset=grid.offset * factor,
         unit=grid.unit / factor,
         slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
+        floors=tuple(floor * factor for floor in grid.floors),
     )
 
 

@@ -21,12 +21,13 @@ from placement.master import Pattern
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
-from placement.sizes import SizeBound
+from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
 PROPOSALS = 400  # of single moves, for each tree
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
+MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
@@ -54,9 +55,9 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     return best
 
 
-def by_sizes(grid: BlockGrid, capacities: Sequence[int]) -> int:
-    """A bound in a few milliseconds, which small jobs often meet."""
-    return max(form.by_sizes(capacities) for form in _forms(grid))
+def by_sizes(grid: BlockGrid, capacities: Sequence[int], entries: int = MOST_ENTRIES) -> int:
+    """A bound in a few milliseconds, which small jobs often meet; 0 where it takes longer."""
+    return max(form.by_sizes(capacities, entries) for form in _forms(grid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class _Form:
     charged: BlockGrid
     parts: int
 
-    def by_sizes(self, capacities: Sequence[int]) -> int:
+    def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
         everything = np.ones((self.grid.rows, self.grid.width), dtype=np.bool_)
-        return self.whole(SizeBound(self.charged).least_cut(everything, capacities))
+        return self.whole(SizeBound(self.charged).least_cut(everything, capacities, entries))
 
     def whole(self, doubled: int) -> int:
         """A bound on what is charged as one on the cut, in units of `grid`."""
@@ -109,7 +110,7 @@ def solve_zones(
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
-    bound = by_sizes(grid, capacities) if limits.rounds else 0
+    bound = sized = by_sizes(grid, capacities) if limits.rounds else 0
     is_small = grid.size <= SMALL and limits.rounds > 0
     best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
     if best.cost > bound and limits.rounds:
@@ -120,6 +121,7 @@ def solve_zones(
         if is_small and bound < best.cost:
             best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
         if bound < best.cost:
+            bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
             best = _better(best, _search(grid, capacities, limits.trees, bound))
             best, proved = _proved(proof, capacities, best, limits)
             bound = max(bound, proved)
