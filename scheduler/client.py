@@ -299,13 +299,6 @@ class Client(RoomMethods, WindowMethods, HealthMethods):
         request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
         return self._call(self._stub.GetStatus, request)
 
-    def list_hosts(
-        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
-    ) -> list[host_pb2.Host]:
-        """All hosts, page by page, in the order of the fabric."""
-        request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
-        return list(self._whole(self._stub.ListHosts, request, "hosts").hosts)
-
     def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
         return self._call(self._stub.CordonHost, request).host

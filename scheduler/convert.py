@@ -23,7 +23,6 @@ from scheduler.core.etag import host_etag, job_etag
 from scheduler.core.failures.prospect import Prospect
 from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.goodput import PARTS, Goodput
-from scheduler.core.tenancy.standing import Standing
 from scheduler.healthproto import record_to_proto
 from scheduler.specproto import numbers, spec_to_proto
 from scheduler.v1 import (
@@ -32,7 +31,6 @@ from scheduler.v1 import (
     placement_pb2,
     service_pb2,
     spares_pb2,
-    tenant_pb2,
 )
 
 HOUR_NS = 3_600 * 10**9
@@ -196,26 +194,6 @@ def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
         change_time=timestamp(change.time_ns),
         change=_CHANGES[change.kind],
         job=job,
-    )
-
-
-# --- tenants -------------------------------------------------------------------
-
-
-def standing_to_proto(standing: Standing) -> tenant_pb2.Tenant:
-    tenant = standing.tenant
-    return tenant_pb2.Tenant(
-        name=tenant.name,
-        parent=tenant.parent,
-        guaranteed_gpus=standing.guaranteed_gpus,
-        limit_gpus=tenant.limit_gpus,
-        weight=tenant.weight,
-        cells=[tenant_pb2.Cell(tier=c.tier, count=c.count, hosts=c.hosts) for c in tenant.cells],
-        held_gpus=standing.held_gpus,
-        queued_gpus=standing.queued_gpus,
-        used_gpu_hours=standing.used_gpu_s / 3600,
-        share=standing.share,
-        kept_hosts=standing.kept_hosts,
     )
 
 

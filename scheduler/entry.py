@@ -11,6 +11,7 @@ from scheduler.core import Conflict, Rejected, State
 from scheduler.core.events import Event
 from scheduler.hostchanges import hosts_changed
 from scheduler.observe.instruments import Mark, Stage, Step
+from scheduler.windowchanges import window_changed
 
 Answer = tuple[Event, ...] | Rejected | Conflict
 
@@ -53,6 +54,7 @@ def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None)
     for event in answer if isinstance(answer, tuple) else ():
         after, change = follow(state, event)
         hosts = hosts_changed(state, event, after)
-        steps.append(Step(state, event, after, actor, mark, change, hosts))
+        window = window_changed(state, event, after)
+        steps.append(Step(state, event, after, actor, mark, change, hosts, window))
         state = after
     return steps

@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from scheduler.changes import Change
 from scheduler.hostchanges import HostsChange
+from scheduler.windowchanges import WindowChange
 
-Told = TypeVar("Told", Change, HostsChange)
+Told = TypeVar("Told", Change, HostsChange, WindowChange)
 
 
 class FellBehind(Exception):
@@ -70,7 +71,7 @@ class Feed:
         self._is_closed = False
 
     def subscribe(self, kind: type[Told]) -> Subscription[Told]:
-        """Changes of jobs, or of hosts."""
+        """Changes of jobs, of hosts, or of windows."""
         subscription = Subscription(kind, self._depth)
         if self._is_closed:
             subscription.end(Closed())
@@ -90,7 +91,7 @@ class Feed:
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
         self._subscriptions.discard(subscription)
 
-    def publish(self, change: Change | HostsChange) -> None:
+    def publish(self, change: Change | HostsChange | WindowChange) -> None:
         for subscription in self._subscriptions:
             if isinstance(change, subscription.kind):
                 subscription.offer(change)

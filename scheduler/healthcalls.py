@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 
 from scheduler.asking import host_message
-from scheduler.core import Rejected, State
+from scheduler.core import State
 from scheduler.core.commands import Command, ReportHost
-from scheduler.refusal import invalid, refusals
+from scheduler.refusal import Refused, invalid, refusals
 from scheduler.v1 import service_pb2
 from scheduler.writer import Writer
 
@@ -43,15 +43,24 @@ class HealthCalls:
         async with refusals(context):
             if len(request.reports) > MOST_REPORTS:
                 raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
+            for at, one in enumerate(request.reports):
+                if one.validate_only:  # else it would be made, or others would not
+                    raise invalid(f"reports[{at}].validate_only", "is said for all: validate_only")
+            _, only_checked = self._writer, request.validate_only  # refused whole while it starts
             # Entered together they are written together, and what they stop is one decision.
-            results = await asyncio.gather(*map(self._result, request.reports))
+            results = await asyncio.gather(
+                *(self._result(one, only_checked) for one in request.reports)
+            )
             return service_pb2.ReportHostsResponse(results=results)
 
-    async def _result(self, request: service_pb2.ReportHostRequest) -> service_pb2.ReportResult:
-        answer = await self._writer.submit(_command(request))
-        if isinstance(answer, Rejected):
-            return service_pb2.ReportResult(error=answer.message)
-        return service_pb2.ReportResult(host=self._host(answer, request.name))
+    async def _result(
+        self, request: service_pb2.ReportHostRequest, only_checked: bool
+    ) -> service_pb2.ReportResult:
+        try:
+            state = await self._done(_command(request), only_checked=only_checked)
+        except Refused as refusal:
+            return service_pb2.ReportResult(error=refusal.message, reason=refusal.reason)
+        return service_pb2.ReportResult(host=self._host(state, request.name))
 
     def _host(self, state: State, name: str) -> Any:
         """None where a domain was named."""

@@ -43,12 +43,14 @@ class HealthMethods:
         return response.host if response.HasField("host") else None
 
     def report_hosts(
-        self, reports: Sequence[service_pb2.ReportHostRequest]
+        self, reports: Sequence[service_pb2.ReportHostRequest], *, dry_run: bool = False
     ) -> list[service_pb2.ReportResult]:
         """Many reports, in order; for each what became of it."""
         results: list[service_pb2.ReportResult] = []
         for start in range(0, len(reports), PAGE):
-            request = service_pb2.ReportHostsRequest(reports=reports[start : start + PAGE])
+            request = service_pb2.ReportHostsRequest(
+                reports=reports[start : start + PAGE], validate_only=dry_run
+            )
             for one in request.reports:
                 one.request_id = one.request_id or str(uuid.uuid4())
             results += self._call(self._stub.ReportHosts, request).results

@@ -1,4 +1,4 @@
-"""Lists of jobs, hosts and windows, page by page, read off one state."""
+"""Lists of jobs, hosts, windows and tenants, page by page, read off one state."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from scheduler import filters
 from scheduler.access.caller import HIDDEN
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.lifecycle import WindowState
+from scheduler.core.tenancy.standing import Standing
 from scheduler.core.windows.window import Booking, WindowKind
 
 Item = TypeVar("Item")
 Key = tuple[Any, ...]  # numbers and texts
 
 
-_WINDOWS: Final = UUID("7b0f6a52-3c1e-4d0b-8a57-1f2e9c64d0b8")  # identifiers, below their log
+# Identifiers of each kind lie below one of these and their log.
+_WINDOWS: Final = UUID("7b0f6a52-3c1e-4d0b-8a57-1f2e9c64d0b8")
+_TENANTS: Final = UUID("c4a1d9e0-5f3b-4f27-9d6e-80b7a2f51c36")
 
 
 class BadToken(ValueError):
@@ -184,6 +187,47 @@ def window_uid(state: State, booking: Booking) -> str:
     """The same in every replay of a log, and another for every window of it."""
     made = f"{state.loaded_fabric.digest}/{booking.create_ns}/{booking.sequence}"
     return str(uuid5(_WINDOWS, f"{made}/{booking.window.name}"))
+
+
+def tenants(
+    state: State,
+    found: Sequence[Standing],
+    filter: str,
+    size: int,
+    token: str,
+) -> Page[Standing]:
+    """Of these tenants, in their order, those that pass.
+
+    Raises: BadToken, BadFilter.
+    """
+    passes = filters.parse(filter, _tenant_fields(state))
+    places = {one.tenant.name: at for at, one in enumerate(found)}
+    query = Query(filter=filter, order_by=state.tenants.digest)
+
+    def key(one: Standing) -> Key:
+        return (places[one.tenant.name],)
+
+    return _page("tenants", query, [one for one in found if passes(one)], key, size, token)
+
+
+def _tenant_fields(state: State) -> dict[str, filters.Field]:
+    return {
+        "name": filters.Text(lambda one: one.tenant.name),
+        "uid": filters.Text(lambda one: tenant_uid(state, one.tenant.name)),
+        "parent": filters.Text(lambda one: one.tenant.parent),
+        "weight": filters.Number(lambda one: one.tenant.weight),
+        "guaranteed_gpus": filters.Number(lambda one: one.guaranteed_gpus),
+        "held_gpus": filters.Number(lambda one: one.held_gpus),
+        "queued_gpus": filters.Number(lambda one: one.queued_gpus),
+        "create_time": filters.Moment(lambda one: state.mark(one.tenant.name).create_ns),
+        "update_time": filters.Moment(lambda one: state.mark(one.tenant.name).update_ns),
+    }
+
+
+def tenant_uid(state: State, name: str) -> str:
+    """The same in every replay of a log, and another for one that comes back."""
+    made = f"{state.loaded_fabric.digest}/{state.mark(name).create_ns}"
+    return str(uuid5(_TENANTS, f"{made}/{name}"))
 
 
 def held_hosts(

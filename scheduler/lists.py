@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from scheduler import convert, listing, windowproto
-from scheduler.access.caller import own_jobs, own_windows
+from scheduler import convert, listing, tenantproto, windowproto
+from scheduler.access.caller import caller, own_jobs, own_windows
 from scheduler.core import Job, State
+from scheduler.core.tenancy.standing import standings
 from scheduler.filters import BadFilter
 from scheduler.refusal import invalid
 from scheduler.v1 import service_pb2
@@ -57,6 +58,23 @@ def windows_page(
     return service_pb2.ListWindowsResponse(
         windows=[windowproto.window_to_proto(state, booking) for booking in page.items],
         next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def tenants_page(
+    state: State, request: service_pb2.ListTenantsRequest, now_ns: int
+) -> service_pb2.ListTenantsResponse:
+    """Those that concern the caller. Raises: Refused."""
+    who, every = caller(), standings(state, now_ns)
+    found = [one for one in every if who.knows(state.tenants, one.tenant.name)]
+    most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
+    page = _checked(lambda: listing.tenants(state, found, request.filter, most, request.page_token))
+    return service_pb2.ListTenantsResponse(
+        tenants=[tenantproto.tenant_to_proto(state, one) for one in page.items],
+        next_page_token=page.next_token,
+        default_tenant=state.tenants.default,
+        digest=state.tenants.digest,
         version=state.version,
     )
 

@@ -13,6 +13,7 @@ from scheduler.feed import Told
 from scheduler.hostchanges import HostsChange, hosts_changed
 from scheduler.recovery import newest_snapshot
 from scheduler.store import Compacted, Store
+from scheduler.windowchanges import WindowChange, window_changed
 
 _PAGE = 500  # changes read at once
 
@@ -33,7 +34,7 @@ async def recorded(
             yield change
 
 
-def _history(store: Store, after_version: int) -> Iterator[Change | HostsChange]:
+def _history(store: Store, after_version: int) -> Iterator[Change | HostsChange | WindowChange]:
     """Changes after a version, from the snapshot before it."""
     if after_version + 1 < (first := store.first_version()):
         raise Compacted(first)
@@ -43,14 +44,15 @@ def _history(store: Store, after_version: int) -> Iterator[Change | HostsChange]
 
 def history(
     state: State, events: Iterable[tuple[int, Event]], after_version: int
-) -> Iterator[Change | HostsChange]:
+) -> Iterator[Change | HostsChange | WindowChange]:
     """Changes after `after_version`, from the events that follow `state`.
 
-    Cost: the fold of all those events, some 50 us each, since a change shows its job or
-    hosts as they were then.
+    Cost: the fold of all those events, some 50 us each, since a change shows its job,
+    hosts or window as they were then.
     """
     for _, event in events:
         after, change = follow(state, event)
         if after.version > after_version:
-            yield from (told for told in (change, hosts_changed(state, event, after)) if told)
+            hosts, window = hosts_changed(state, event, after), window_changed(state, event, after)
+            yield from (told for told in (change, hosts, window) if told)
         state = after

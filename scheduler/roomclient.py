@@ -1,11 +1,11 @@
-"""What is free and whose it is, as a part of the Python client."""
+"""What there is, what is free and whose it is, as a part of the Python client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from scheduler.v1 import service_pb2, service_pb2_grpc
+from scheduler.v1 import fabric_pb2, host_pb2, service_pb2, service_pb2_grpc, tenant_pb2
 
 Message = TypeVar("Message")
 
@@ -22,6 +22,20 @@ class RoomMethods:
 
     def _whole(self, method: Callable[..., Message], request: Any, items: str) -> Message:
         raise NotImplementedError
+
+    def get_fabric(self) -> fabric_pb2.Fabric:
+        """Tiers, domains and how many hosts."""
+        return self._call(self._stub.GetFabric, service_pb2.GetFabricRequest()).fabric
+
+    def get_host(self, name: str) -> host_pb2.Host:
+        return self._call(self._stub.GetHost, service_pb2.GetHostRequest(name=name)).host
+
+    def list_hosts(
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
+    ) -> list[host_pb2.Host]:
+        """All hosts, page by page, in the order of the fabric."""
+        request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
+        return list(self._whole(self._stub.ListHosts, request, "hosts").hosts)
 
     def list_spares(self) -> service_pb2.ListSparesResponse:
         """The spares of each zone: who holds them, what they survive, what one more buys."""
@@ -40,6 +54,10 @@ class RoomMethods:
         )
         return self._call(self._stub.ListSlots, request)
 
-    def list_tenants(self) -> service_pb2.ListTenantsResponse:
+    def get_tenant(self, name: str) -> tenant_pb2.Tenant:
+        return self._call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name)).tenant
+
+    def list_tenants(self, filter: str = "") -> service_pb2.ListTenantsResponse:
         """Quotas, and what each tenant holds and has used, parents before children."""
-        return self._whole(self._stub.ListTenants, service_pb2.ListTenantsRequest(), "tenants")
+        request = service_pb2.ListTenantsRequest(filter=filter)
+        return self._whole(self._stub.ListTenants, request, "tenants")

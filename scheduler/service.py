@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 
 from placement.errors import BadInput
-from scheduler import advice, convert, lists
-from scheduler.access.caller import caller
+from scheduler import advice, convert
 from scheduler.asking import (
     checked,
     counted_slots,
@@ -34,7 +33,6 @@ from scheduler.core.commands import (
 from scheduler.core.failures.prospect import prospect
 from scheduler.core.goodput import shown
 from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.standing import standings
 from scheduler.healthcalls import HealthCalls
 from scheduler.observe.status import Server
 from scheduler.problems import InputError
@@ -45,6 +43,7 @@ from scheduler.refusal import (
     rejected,
     starting,
 )
+from scheduler.roomcalls import RoomCalls
 from scheduler.sparecalls import SpareCalls
 from scheduler.specproto import spec_from_proto
 from scheduler.tidycalls import TidyCalls
@@ -66,6 +65,7 @@ _FRESH = "was just submitted; the next decision looks at it"
 
 
 class SchedulerServicer(
+    RoomCalls,
     SpareCalls,
     TidyCalls,
     WatchCalls,
@@ -191,29 +191,6 @@ class SchedulerServicer(
     ) -> service_pb2.ListSlotsResponse:
         async with refusals(context):
             return await asyncio.to_thread(counted_slots, self._writer, request)
-
-    async def ListTenants(
-        self, request: service_pb2.ListTenantsRequest, context: Context
-    ) -> service_pb2.ListTenantsResponse:
-        async with refusals(context):
-            writer, state = self._writer, self._writer.state
-            who, found = caller(), standings(state, writer.now_ns())
-            concerned = [one for one in found if who.knows(state.tenants, one.tenant.name)]
-            page = lists.whole_page("tenants", state.tenants.digest, concerned, request)
-            return service_pb2.ListTenantsResponse(
-                tenants=map(convert.standing_to_proto, page.items),
-                next_page_token=page.next_token,
-                default_tenant=state.tenants.default,
-                digest=state.tenants.digest,
-                version=state.version,
-            )
-
-    async def ListHosts(
-        self, request: service_pb2.ListHostsRequest, context: Context
-    ) -> service_pb2.ListHostsResponse:
-        async with refusals(context):
-            state, now_ns = self._writer.state, self._writer.now_ns()
-            return await asyncio.to_thread(lists.hosts_page, state, request, now_ns)
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context

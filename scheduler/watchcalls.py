@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
-from scheduler.access.caller import caller, own_jobs
+from scheduler.access.caller import caller, own_jobs, own_windows
 from scheduler.changes import Change
 from scheduler.convert import change_to_proto, host_to_proto, timestamp
 from scheduler.core import State
+from scheduler.core.lifecycle import WindowState
 from scheduler.hostchanges import HostsChange
 from scheduler.listing import domains, held_hosts
 from scheduler.refusal import invalid, not_found, refusals
 from scheduler.v1 import service_pb2
+from scheduler.windowchanges import WindowChange, WindowChangeKind
+from scheduler.windowproto import window_change_to_proto
 from scheduler.writer import Writer
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
@@ -95,6 +99,31 @@ class WatchCalls:
                 async for change in changes:
                     for message in _some(change, wanted):
                         yield message
+
+    async def WatchWindows(
+        self, request: service_pb2.WatchWindowsRequest, context: Context
+    ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
+        async with refusals(context):
+            writer = self._writer
+            after = await _begun(writer.state, request, context)
+            async with aclosing(writer.watch(WindowChange, after)) as changes:
+                async for change in changes:
+                    told = _as_seen(change, writer.state)
+                    if told and request.name in ("", change.booking.window.name):
+                        yield window_change_to_proto(told)
+
+
+def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
+    """What the caller may see of it. A window that is held for another tenant from here on is
+    gone for those who saw it, and new for the tenant."""
+    is_seen = own_windows(state)
+    if is_seen(change.booking):
+        is_new = change.before is None or not is_seen(change.before)
+        return replace(change, kind=WindowChangeKind.CREATED) if is_new else change
+    if change.before is None or not is_seen(change.before):
+        return None
+    was = replace(change.before, state=WindowState.OVER, since_ns=change.time_ns)
+    return replace(change, kind=WindowChangeKind.REMOVED, booking=was)
 
 
 async def _begun(state: State, request: Any, context: Context) -> int:

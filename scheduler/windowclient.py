@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -24,6 +24,9 @@ class WindowMethods:
         raise NotImplementedError
 
     def _whole(self, method: Callable[..., Message], request: Any, items: str) -> Message:
+        raise NotImplementedError
+
+    def _watch(self, open_stream: Callable[[int | None], Any], after: int | None) -> Iterator[Any]:
         raise NotImplementedError
 
     def create_window(
@@ -49,6 +52,17 @@ class WindowMethods:
         made."""
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
         return list(self._whole(self._stub.ListWindows, request, "windows").windows)
+
+    def watch_windows(
+        self, after_version: int | None = None, name: str = ""
+    ) -> Iterator[service_pb2.WatchWindowsResponse]:
+        """Every change of windows, or of those of one name; as `watch_jobs`."""
+
+        def stream(after: int | None) -> Any:
+            request = service_pb2.WatchWindowsRequest(after_version=after, name=name)
+            return self._stub.WatchWindows(request)
+
+        return self._watch(stream, after_version)
 
     def update_window(
         self,

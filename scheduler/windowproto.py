@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement import hostset
 from placement.errors import BadInput
 from scheduler.convert import timestamp
-from scheduler.core import State
+from scheduler.core import Job, State
 from scheduler.core.etag import window_etag
 from scheduler.core.lifecycle import WindowState
 from scheduler.core.windows.calendar import Calendar
@@ -19,11 +19,12 @@ from scheduler.core.windows.window import Booking, Leave, Window, WindowKind
 from scheduler.listing import window_uid
 from scheduler.specproto import numbers
 from scheduler.v1 import service_pb2, window_pb2
+from scheduler.windowchanges import WindowChange, WindowChangeKind
 
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
 _LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
-_LIVE = [WindowState.PENDING, WindowState.OPEN]
-_STATES = {state: window_pb2.WindowState.Value(f"WINDOW_STATE_{state.name}") for state in _LIVE}
+_STATES = numbers(window_pb2.WindowState, "WINDOW_STATE", WindowState)
+_CHANGES = numbers(service_pb2.WindowChange, "WINDOW_CHANGE", WindowChangeKind)
 _STATE_BY_NUMBER: dict[int, WindowState] = {n: state for state, n in _STATES.items()}
 _KIND_BY_NUMBER: dict[int, WindowKind] = {n: kind for kind, n in _KINDS.items()}
 _LEAVE_BY_NUMBER: dict[int, Leave] = {n: leave for leave, n in _LEAVES.items()} | {0: Leave.WAIT}
@@ -92,9 +93,25 @@ def _nanoseconds(name: str, moment: Timestamp) -> int:
         raise BadInput(name, str(error)) from None
 
 
+def window_change_to_proto(change: WindowChange) -> service_pb2.WatchWindowsResponse:
+    return service_pb2.WatchWindowsResponse(
+        version=change.version,
+        change_time=timestamp(change.time_ns),
+        change=_CHANGES[change.kind],
+        window=window_to_proto(change.state, change.booking),
+    )
+
+
+def _held_by(state: State, booking: Booking) -> list[Job]:
+    """Gangs that hold hosts of the window and that it is not for."""
+    if booking.state is WindowState.OVER:
+        return []
+    calendar = Calendar(state)
+    return [job for job in strangers(state, booking) if not calendar.is_for(booking, job)]
+
+
 def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
-    window, calendar = booking.window, Calendar(state)
-    gangs = [job for job in strangers(state, booking) if not calendar.is_for(booking, job)]
+    window, gangs = booking.window, _held_by(state, booking)
     held = hostset.of(host for job in gangs for host in (*job.hosts, *job.spares))
     return window_pb2.Window(
         name=window.name,

@@ -138,7 +138,7 @@ class Writer:
         return answer
 
     async def watch(self, kind: type[Told], after_version: int) -> AsyncGenerator[Told, None]:
-        """Every change of jobs or of hosts after `after_version`, for ever.
+        """Every change of jobs, hosts or windows after `after_version`, for ever.
 
         Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
         """
@@ -301,7 +301,7 @@ class Writer:
 
     def _publish(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            for change in (step.change, step.hosts):
+            for change in (step.change, step.hosts, step.window):
                 if change is not None:
                     self.feed.publish(change)
 

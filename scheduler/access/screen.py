@@ -36,7 +36,8 @@ _NO_JOBS: Final = frozenset(
             "zone",
         ),
         *("spec", "uid", "next_page_token", "etag", "digest", "tenant", "default_tenant"),
-        *("Host.name", "Tenant.name", "Tenant.parent", "Window.name"),
+        *("Fabric.name", "Fabric.kind", "FabricTier.name", "Host.name"),
+        *("Tenant.name", "Tenant.parent", "Window.name"),
     }
 )
 

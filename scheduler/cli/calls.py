@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -74,6 +76,12 @@ Etag = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check, and show what would be; change nothing.")
 ]
+After = Annotated[
+    int | None,
+    typer.Option(
+        help="Begin after this version of the log, 0 for its beginning.", min=0, max=2**63 - 1
+    ),
+]
 SomeMessage = TypeVar("SomeMessage", bound="Message")
 
 
@@ -92,6 +100,18 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Form
     from scheduler.cli import messages
 
     typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
+
+
+def follow(
+    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: Format
+) -> None:
+    """Print each change as it comes, as JSON one on a line."""
+    from scheduler.cli import messages
+
+    for change in changes:
+        is_json = output is Format.JSON
+        typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
+        sys.stdout.flush()
 
 
 def checked_only(dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""The commands for hosts: hosts, cordon, drain, uncordon, report."""
+"""The commands for hosts: hosts, host, cordon, drain, uncordon, report."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("hosts")(list_hosts)
+    app.command("host")(show_host)
     app.command()(cordon)
     app.command()(drain)
     app.command()(uncordon)
@@ -62,6 +63,16 @@ def list_hosts(
         found = [host for host in found if host.record.lemon]
     text = messages.lemons_text if lemons else messages.hosts_text
     write(service_pb2.ListHostsResponse(hosts=found), lambda m: text(m.hosts), output)
+
+
+def show_host(
+    name: HostName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
+    """Show one host, with who holds it, its past and its etag."""
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        write(client.get_host(name), messages.host_text, output)
 
 
 def cordon(

@@ -6,7 +6,6 @@ bears the name of a command is shown by `muster job show import`.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +17,7 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
+    After,
     DryRun,
     Etag,
     Filter,
@@ -27,6 +27,7 @@ from scheduler.cli.calls import (
     Why,
     checked_only,
     connected,
+    follow,
     state_numbers,
     write,
 )
@@ -152,12 +153,7 @@ def explain(
 
 
 def watch(
-    after: Annotated[
-        int | None,
-        typer.Option(
-            help="Begin after this version of the log, 0 for its beginning.", min=0, max=2**63 - 1
-        ),
-    ] = None,
+    after: After = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
     hosts: Annotated[
         bool, typer.Option("--hosts", help="Changes of hosts: of their state, not of who has them.")
@@ -169,8 +165,6 @@ def watch(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Follow the changes of jobs, or of hosts, a line each, until Ctrl-C."""
-    import json
-
     from scheduler.cli import messages
 
     of_hosts = hosts or bool(host)
@@ -179,10 +173,7 @@ def watch(
     text: Any = messages.hosts_change_text if of_hosts else messages.change_text
     with connected(address) as client:
         changes = client.watch_hosts(after, host) if of_hosts else client.watch_jobs(after, name)
-        for change in changes:
-            is_json = output is Format.JSON
-            typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
-            sys.stdout.flush()
+        follow(changes, text, output)
 
 
 def cancel(

@@ -134,6 +134,26 @@ def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
     return columns([head, *rows], right=set(range(1, 8)))
 
 
+def tenant_text(tenant: tenant_pb2.Tenant) -> str:
+    """One tenant, a line for each thing that is to be said of it."""
+    limit = f"{tenant.limit_gpus:,} GPUs" if tenant.HasField("limit_gpus") else ""
+    rows = [
+        ("name", tenant.name),
+        ("below", tenant.parent),
+        ("guaranteed", f"{tenant.guaranteed_gpus:,} GPUs"),
+        ("limit", limit),
+        ("held", f"{tenant.held_gpus:,} GPUs"),
+        ("queued", f"{tenant.queued_gpus:,} GPUs"),
+        ("used", f"{tenant.used_gpu_hours:,.1f} GPU hours, {100 * tenant.share:.0f} %"),
+        ("weight", str(tenant.weight)),
+        ("cells", _cells(tenant)),
+        ("made", time_text(tenant.create_time)),
+        ("changed", time_text(tenant.update_time)),
+        ("etag", tenant.etag),
+    ]
+    return columns([(title, text) for title, text in rows if text])
+
+
 def _cells(tenant: tenant_pb2.Tenant) -> str:
     """`32 x rack, 1 x zone of 64 hosts; 12 hosts kept`."""
     cells = [
@@ -186,6 +206,24 @@ def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
         for host in hosts
     ]
     return columns([head, *rows], right={4, 5, 6}) if rows else "no hosts"
+
+
+def host_text(host: host_pb2.Host) -> str:
+    """One host, a line for each thing that is to be said of it."""
+    block = f"block {host.block}" if host.HasField("block") else "a spare"
+    since = f"since {time_text(host.update_time)}" if host.HasField("update_time") else ""
+    state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+    rows = [
+        ("name", host.name),
+        ("state", " ".join(filter(None, (state, since)))),
+        ("reason", host_words(host)),
+        ("in", " ".join(host.domains)),
+        ("job", f"{host.job}, {block}" if host.job else ""),
+        ("reports", str(host.record.reports or "")),
+        ("failures", str(host.record.failures or "")),
+        ("etag", host.etag),
+    ]
+    return columns([(title, text) for title, text in rows if text])
 
 
 def host_words(host: host_pb2.Host) -> str:

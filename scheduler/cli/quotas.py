@@ -1,20 +1,45 @@
-"""`muster tenants`: quotas, and who holds and has used what."""
+"""`muster tenants` and `tenant`: quotas, and who holds and has used what."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    Filter,
+    Format,
+    Output,
+    connected,
+    write,
+)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command()(tenants)
+    app.command()(tenant)
 
 
-def tenants(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def tenants(
+    filter: Filter = "", output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
     """List tenants: guarantee, limit, GPUs held and asked for, usage and share of it."""
     from scheduler.cli import messages
 
     with connected(address) as client:
-        write(client.list_tenants(), messages.tenants_text, output)
+        write(client.list_tenants(filter), messages.tenants_text, output)
+
+
+def tenant(
+    name: Annotated[str, typer.Argument(help="Name of the tenant.", show_default=False)],
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Show one tenant, when it came and when it last changed."""
+    from scheduler.cli import messages
+
+    with connected(address) as client:
+        write(client.get_tenant(name), messages.tenant_text, output)

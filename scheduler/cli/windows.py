@@ -12,6 +12,7 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
+    After,
     DryRun,
     Etag,
     Filter,
@@ -21,6 +22,7 @@ from scheduler.cli.calls import (
     Why,
     checked_only,
     connected,
+    follow,
     state_numbers,
     write,
 )
@@ -144,6 +146,20 @@ def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_AD
     """Show one window, with its hosts and who holds them."""
     with connected(address) as client:
         write(client.get_window(name), _text, output)
+
+
+@app.command()
+def watch(
+    after: After = None,
+    name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
+    output: Output = Format.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Follow the changes of windows, a line each, until Ctrl-C."""
+    from scheduler.cli import windowtext
+
+    with connected(address) as client:
+        follow(client.watch_windows(after, name), windowtext.change_text, output)
 
 
 @app.command()

@@ -1,5 +1,5 @@
-"""Etags: a name for what a job, host or window is now, so that a change made for a caller who
-has seen something else is refused."""
+"""Etags: a name for what a job, host, window or tenant is now, so that a change made for a caller
+who has seen something else is refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hashlib import blake2b
 from scheduler.core.job import Job
 from scheduler.core.rejected import Code, Rejected
 from scheduler.core.state import Host
+from scheduler.core.tenancy.marks import Mark
+from scheduler.core.tenancy.tenants import Tenant
 from scheduler.core.windows.window import Booking
 
 
@@ -30,6 +32,11 @@ def host_etag(name: str, host: Host, holder: Job | None) -> str:
 def window_etag(booking: Booking) -> str:
     """Differs when what is asked for does, or its hosts or state, or when it is another one."""
     return digest(booking.sequence, booking.state, booking.update_ns, booking.window)
+
+
+def tenant_etag(tenant: Tenant, mark: Mark) -> str:
+    """Differs when the tenants file says something else of it."""
+    return digest(tenant, mark)
 
 
 def stale(given: str, current: Callable[[], str], what: str) -> Rejected | None:

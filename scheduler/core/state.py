@@ -18,6 +18,7 @@ from scheduler.core.overlay import Overlay
 from scheduler.core.remade import found_from
 from scheduler.core.requests import Done
 from scheduler.core.spares.faults import NO_FAULTS, Faults
+from scheduler.core.tenancy.marks import Mark
 from scheduler.core.tenancy.tenants import OPEN, Tenants
 from scheduler.core.tenancy.usage import Account
 from scheduler.core.windows.window import Booking, Shares
@@ -49,7 +50,8 @@ class State:
     `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
     begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
     anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
-    `accounts`: what each tenant holds and has used. `reserved`: latest start of waiting
+    `accounts`: what each tenant holds and has used. `marks`: when those came and changed that a
+    tenants file named. `reserved`: latest start of waiting
     jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
     kind, where windows tell hosts apart. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
@@ -78,6 +80,7 @@ class State:
     judge_ns: int = 0
     tenants: Tenants = OPEN
     accounts: Mapping[str, Account] = field(default_factory=Overlay)
+    marks: Mapping[str, Mark] = field(default_factory=Overlay)
     reserved: Mapping[str, int] = field(default_factory=Overlay)
     shares: Mapping[str, Shares] = field(default_factory=Overlay)
     requests: Mapping[str, Done] = field(default_factory=Overlay)
@@ -138,6 +141,10 @@ class State:
 
     def account(self, tenant: str) -> Account:
         return self.accounts.get(tenant, _UNUSED)
+
+    def mark(self, tenant: str) -> Mark:
+        """One that no file has named yet has been there since the fabric was loaded."""
+        return self.marks.get(tenant) or Mark(self.faults.since_ns, self.faults.since_ns)
 
     def find(self, name: str) -> Job | None:
         """The live job of this name, else the newest ended one at hand."""

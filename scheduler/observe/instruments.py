@@ -31,6 +31,7 @@ from scheduler.hostchanges import HostsChange
 from scheduler.observe.incidents import Incidents
 from scheduler.observe.numbers import Counts, Histogram, Histograms
 from scheduler.observe.tally import Tally
+from scheduler.windowchanges import WindowChange
 
 STAGE_BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -80,7 +81,8 @@ class Mark:
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
-    None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts."""
+    None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts,
+    `window`: to a window."""
 
     before: State
     event: Event
@@ -89,6 +91,7 @@ class Step:
     mark: Mark | None
     change: Change | None
     hosts: HostsChange | None
+    window: WindowChange | None
 
 
 class Instruments:

@@ -11,6 +11,8 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from scheduler.v1 import advice_pb2 as _advice_pb2
+from scheduler.v1 import error_pb2 as _error_pb2
+from scheduler.v1 import fabric_pb2 as _fabric_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import placement_pb2 as _placement_pb2
@@ -88,6 +90,46 @@ JOB_CHANGE_SPARES_CHANGED: JobChange.ValueType  # 10
 place of those that were used.
 """
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
+
+class _WindowChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WindowChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WINDOW_CHANGE_UNSPECIFIED: _WindowChange.ValueType  # 0
+    """Never sent."""
+    WINDOW_CHANGE_CREATED: _WindowChange.ValueType  # 1
+    """It was made."""
+    WINDOW_CHANGE_UPDATED: _WindowChange.ValueType  # 2
+    """Somebody changed it."""
+    WINDOW_CHANGE_OPENED: _WindowChange.ValueType  # 3
+    """Its start came."""
+    WINDOW_CHANGE_CLOSED: _WindowChange.ValueType  # 4
+    """Its end came."""
+    WINDOW_CHANGE_REMOVED: _WindowChange.ValueType  # 5
+    """Somebody removed it before its end; or it is held for another tenant from here on, and you
+    see it no more.
+    """
+
+class WindowChange(_WindowChange, metaclass=_WindowChangeEnumTypeWrapper):
+    """What can happen to a window."""
+
+WINDOW_CHANGE_UNSPECIFIED: WindowChange.ValueType  # 0
+"""Never sent."""
+WINDOW_CHANGE_CREATED: WindowChange.ValueType  # 1
+"""It was made."""
+WINDOW_CHANGE_UPDATED: WindowChange.ValueType  # 2
+"""Somebody changed it."""
+WINDOW_CHANGE_OPENED: WindowChange.ValueType  # 3
+"""Its start came."""
+WINDOW_CHANGE_CLOSED: WindowChange.ValueType  # 4
+"""Its end came."""
+WINDOW_CHANGE_REMOVED: WindowChange.ValueType  # 5
+"""Somebody removed it before its end; or it is held for another tenant from here on, and you
+see it no more.
+"""
+Global___WindowChange: _TypeAlias = WindowChange  # noqa: Y015
 
 @_typing.final
 class CreateJobRequest(_message.Message):
@@ -940,6 +982,93 @@ class ListSparesResponse(_message.Message):
 Global___ListSparesResponse: _TypeAlias = ListSparesResponse  # noqa: Y015
 
 @_typing.final
+class GetFabricRequest(_message.Message):
+    """Asks for the fabric."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFabricRequest: _TypeAlias = GetFabricRequest  # noqa: Y015
+
+@_typing.final
+class GetFabricResponse(_message.Message):
+    """Answers GetFabric."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FABRIC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fabric(self) -> _fabric_pb2.Fabric:
+        """The fabric."""
+
+    def __init__(
+        self,
+        *,
+        fabric: _fabric_pb2.Fabric | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fabric", b"fabric"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fabric", b"fabric"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFabricResponse: _TypeAlias = GetFabricResponse  # noqa: Y015
+
+@_typing.final
+class GetTenantRequest(_message.Message):
+    """Asks for one tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the tenant. Required."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTenantRequest: _TypeAlias = GetTenantRequest  # noqa: Y015
+
+@_typing.final
+class GetTenantResponse(_message.Message):
+    """Answers GetTenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tenant(self) -> _tenant_pb2.Tenant:
+        """The tenant."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _tenant_pb2.Tenant | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTenantResponse: _TypeAlias = GetTenantResponse  # noqa: Y015
+
+@_typing.final
 class ListTenantsRequest(_message.Message):
     """Asks for a page of the tenants."""
 
@@ -947,21 +1076,29 @@ class ListTenantsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Tenants to return at most, up to 10000. 0 means 1000."""
     page_token: _builtins.str
-    """The next_page_token of the page before, as long as the same tenants file holds. Empty: the
-    first page.
+    """The next_page_token of the page before, for the same filter, as long as the same tenants file
+    holds. Empty: the first page.
+    """
+    filter: _builtins.str
+    """Only tenants for which this holds, such as `parent = research AND held_gpus > 0`. Fields:
+    name, uid, parent, weight, guaranteed_gpus, held_gpus, queued_gpus, create_time and
+    update_time. Times are written as "2026-11-21T06:00Z". For the rest as in ListJobs. Empty:
+    all.
     """
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1006,6 +1143,52 @@ class ListTenantsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTenantsResponse: _TypeAlias = ListTenantsResponse  # noqa: Y015
+
+@_typing.final
+class GetHostRequest(_message.Message):
+    """Asks for one host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the host. Required."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHostRequest: _TypeAlias = GetHostRequest  # noqa: Y015
+
+@_typing.final
+class GetHostResponse(_message.Message):
+    """Answers GetHost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def host(self) -> _host_pb2.Host:
+        """The host."""
+
+    def __init__(
+        self,
+        *,
+        host: _host_pb2.Host | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHostResponse: _TypeAlias = GetHostResponse  # noqa: Y015
 
 @_typing.final
 class ListHostsRequest(_message.Message):
@@ -1438,18 +1621,24 @@ class ReportHostsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPORTS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Checks each report for itself, as if the others were not made, and makes none."""
     @_builtins.property
     def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportHostRequest]:
-        """The reports, 1,000 at most. Their validate_only is not looked at."""
+        """The reports, 1,000 at most. Each has a request_id of its own; validate_only is said below, for
+        all of them.
+        """
 
     def __init__(
         self,
         *,
         reports: _abc.Iterable[Global___ReportHostRequest] | None = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,8 +1676,11 @@ class ReportResult(_message.Message):
 
     HOST_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     error: _builtins.str
     """Why it was refused. Empty: it was not."""
+    reason: _error_pb2.ErrorReason.ValueType
+    """The same to switch on. Unspecified: it was not refused."""
     @_builtins.property
     def host(self) -> _host_pb2.Host:
         """The host after it. Unset where the signal names a domain, or the report was refused."""
@@ -1498,10 +1690,11 @@ class ReportResult(_message.Message):
         *,
         host: _host_pb2.Host | None = ...,
         error: _builtins.str = ...,
+        reason: _error_pb2.ErrorReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "host", b"host"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "host", b"host", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1770,6 +1963,75 @@ class ListWindowsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListWindowsResponse: _TypeAlias = ListWindowsResponse  # noqa: Y015
+
+@_typing.final
+class WatchWindowsRequest(_message.Message):
+    """Asks for the changes of windows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_VERSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    after_version: _builtins.int
+    """Changes after this version of the log, as in WatchJobs: 0 for all there ever were. OUT_OF_RANGE
+    when changes so old are no longer kept: list the windows, then watch from the version of the
+    list. Unset: from now on.
+    """
+    name: _builtins.str
+    """Only changes of windows with this name. Empty: of all windows."""
+    def __init__(
+        self,
+        *,
+        after_version: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
+    _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_version) -> _WhichOneofReturnType__after_version | None: ...
+
+Global___WatchWindowsRequest: _TypeAlias = WatchWindowsRequest  # noqa: Y015
+
+@_typing.final
+class WatchWindowsResponse(_message.Message):
+    """One change of one window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGE_TIME_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log that this change made."""
+    change: Global___WindowChange.ValueType
+    """What happened."""
+    @_builtins.property
+    def change_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def window(self) -> _window_pb2.Window:
+        """The window after the change; one that is over as it was."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        change_time: _timestamp_pb2.Timestamp | None = ...,
+        change: Global___WindowChange.ValueType = ...,
+        window: _window_pb2.Window | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "change_time", b"change_time", "version", b"version", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchWindowsResponse: _TypeAlias = WatchWindowsResponse  # noqa: Y015
 
 @_typing.final
 class UpdateWindowRequest(_message.Message):

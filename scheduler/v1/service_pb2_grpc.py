@@ -90,10 +90,25 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListSparesRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListSparesResponse.FromString,
                 _registered_method=True)
+        self.GetFabric = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/GetFabric',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetFabricResponse.FromString,
+                _registered_method=True)
+        self.GetTenant = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/GetTenant',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.GetTenantRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetTenantResponse.FromString,
+                _registered_method=True)
         self.ListTenants = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListTenants',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.FromString,
+                _registered_method=True)
+        self.GetHost = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/GetHost',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.GetHostRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetHostResponse.FromString,
                 _registered_method=True)
         self.ListHosts = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListHosts',
@@ -149,6 +164,11 @@ class SchedulerServiceStub:
                 '/scheduler.v1.SchedulerService/ListWindows',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
+                _registered_method=True)
+        self.WatchWindows = channel.unary_stream(
+                '/scheduler.v1.SchedulerService/WatchWindows',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.FromString,
                 _registered_method=True)
         self.UpdateWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/UpdateWindow',
@@ -246,8 +266,29 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFabric(self, request, context):
+        """Returns the fabric on which everything is placed. A log has one for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTenant(self, request, context):
+        """Returns one tenant with its quota and what it holds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTenants(self, request, context):
         """Lists tenants with their quotas and what they hold, parents before children.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHost(self, request, context):
+        """Returns one host, with who holds it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -335,6 +376,14 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchWindows(self, request, context):
+        """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+        onwards. Who holds the hosts of a window is a change of a job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateWindow(self, request, context):
         """Changes a window; of one that is open only its end and its terms.
         """
@@ -407,10 +456,25 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListSparesRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListSparesResponse.SerializeToString,
             ),
+            'GetFabric': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFabric,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetFabricResponse.SerializeToString,
+            ),
+            'GetTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTenant,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.GetTenantRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetTenantResponse.SerializeToString,
+            ),
             'ListTenants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTenants,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.SerializeToString,
+            ),
+            'GetHost': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHost,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.GetHostRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetHostResponse.SerializeToString,
             ),
             'ListHosts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHosts,
@@ -466,6 +530,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListWindows,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.SerializeToString,
+            ),
+            'WatchWindows': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchWindows,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.SerializeToString,
             ),
             'UpdateWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateWindow,
@@ -787,6 +856,60 @@ class SchedulerService:
             _registered_method=True)
 
     @staticmethod
+    def GetFabric(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/GetFabric',
+            scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.GetFabricResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/GetTenant',
+            scheduler_dot_v1_dot_service__pb2.GetTenantRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.GetTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTenants(request,
             target,
             options=(),
@@ -803,6 +926,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListTenants',
             scheduler_dot_v1_dot_service__pb2.ListTenantsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListTenantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHost(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/GetHost',
+            scheduler_dot_v1_dot_service__pb2.GetHostRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.GetHostResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1100,6 +1250,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListWindows',
             scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchWindows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/WatchWindows',
+            scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

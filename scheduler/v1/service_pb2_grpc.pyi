@@ -61,8 +61,14 @@ class SchedulerServiceStub:
     """Shows the spares of each outermost domain: who holds them, what they survive, and what one
     more would buy.
     """
+    GetFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]
+    """Returns the fabric on which everything is placed. A log has one for good."""
+    GetTenant: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]
+    """Returns one tenant with its quota and what it holds."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
     """Lists tenants with their quotas and what they hold, parents before children."""
+    GetHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _service_pb2.GetHostResponse]
+    """Returns one host, with who holds it."""
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
     """Lists hosts in the order of the fabric."""
     WatchHosts: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]
@@ -95,6 +101,10 @@ class SchedulerServiceStub:
     """Returns one window that is not over."""
     ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
     """Lists the windows that are not over, by default in the order in which they were made."""
+    WatchWindows: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]
+    """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+    onwards. Who holds the hosts of a window is a change of a job.
+    """
     UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]
@@ -133,8 +143,14 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Shows the spares of each outermost domain: who holds them, what they survive, and what one
     more would buy.
     """
+    GetFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]  # type: ignore[assignment]
+    """Returns the fabric on which everything is placed. A log has one for good."""
+    GetTenant: _aio.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]  # type: ignore[assignment]
+    """Returns one tenant with its quota and what it holds."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
     """Lists tenants with their quotas and what they hold, parents before children."""
+    GetHost: _aio.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _service_pb2.GetHostResponse]  # type: ignore[assignment]
+    """Returns one host, with who holds it."""
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Lists hosts in the order of the fabric."""
     WatchHosts: _aio.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]  # type: ignore[assignment]
@@ -167,6 +183,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Returns one window that is not over."""
     ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
     """Lists the windows that are not over, by default in the order in which they were made."""
+    WatchWindows: _aio.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]  # type: ignore[assignment]
+    """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+    onwards. Who holds the hosts of a window is a change of a job.
+    """
     UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]  # type: ignore[assignment]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]  # type: ignore[assignment]
@@ -270,12 +290,36 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def GetFabric(
+        self,
+        request: _service_pb2.GetFabricRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.GetFabricResponse, _abc.Awaitable[_service_pb2.GetFabricResponse]]:
+        """Returns the fabric on which everything is placed. A log has one for good."""
+
+    @_abc_1.abstractmethod
+    def GetTenant(
+        self,
+        request: _service_pb2.GetTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.GetTenantResponse, _abc.Awaitable[_service_pb2.GetTenantResponse]]:
+        """Returns one tenant with its quota and what it holds."""
+
+    @_abc_1.abstractmethod
     def ListTenants(
         self,
         request: _service_pb2.ListTenantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListTenantsResponse, _abc.Awaitable[_service_pb2.ListTenantsResponse]]:
         """Lists tenants with their quotas and what they hold, parents before children."""
+
+    @_abc_1.abstractmethod
+    def GetHost(
+        self,
+        request: _service_pb2.GetHostRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.GetHostResponse, _abc.Awaitable[_service_pb2.GetHostResponse]]:
+        """Returns one host, with who holds it."""
 
     @_abc_1.abstractmethod
     def ListHosts(
@@ -374,6 +418,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListWindowsResponse, _abc.Awaitable[_service_pb2.ListWindowsResponse]]:
         """Lists the windows that are not over, by default in the order in which they were made."""
+
+    @_abc_1.abstractmethod
+    def WatchWindows(
+        self,
+        request: _service_pb2.WatchWindowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchWindowsResponse], _abc.AsyncIterator[_service_pb2.WatchWindowsResponse]]:
+        """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+        onwards. Who holds the hosts of a window is a change of a job.
+        """
 
     @_abc_1.abstractmethod
     def UpdateWindow(

@@ -22,17 +22,18 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/tenant.proto\x12\x0cscheduler.v1\"\xfd\x01\n\x06Tenant\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x17\n\x0fguaranteed_gpus\x18\x03 \x01(\x03\x12\x17\n\nlimit_gpus\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06weight\x18\x05 \x01(\x05\x12!\n\x05\x63\x65lls\x18\x06 \x03(\x0b\x32\x12.scheduler.v1.Cell\x12\x11\n\theld_gpus\x18\x07 \x01(\x03\x12\x13\n\x0bqueued_gpus\x18\x08 \x01(\x03\x12\x16\n\x0eused_gpu_hours\x18\t \x01(\x01\x12\r\n\x05share\x18\n \x01(\x01\x12\x12\n\nkept_hosts\x18\x0b \x01(\x05\x42\r\n\x0b_limit_gpus\"2\n\x04\x43\x65ll\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/tenant.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x03\n\x06Tenant\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x17\n\x0fguaranteed_gpus\x18\x03 \x01(\x03\x12\x17\n\nlimit_gpus\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06weight\x18\x05 \x01(\x05\x12!\n\x05\x63\x65lls\x18\x06 \x03(\x0b\x32\x12.scheduler.v1.Cell\x12\x11\n\theld_gpus\x18\x07 \x01(\x03\x12\x13\n\x0bqueued_gpus\x18\x08 \x01(\x03\x12\x16\n\x0eused_gpu_hours\x18\t \x01(\x01\x12\r\n\x05share\x18\n \x01(\x01\x12\x12\n\nkept_hosts\x18\x0b \x01(\x05\x12\x0b\n\x03uid\x18\x0c \x01(\t\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\x03\x42\r\n\x0b_limit_gpus\"2\n\x04\x43\x65ll\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.tenant_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TENANT']._serialized_start=44
-  _globals['_TENANT']._serialized_end=297
-  _globals['_CELL']._serialized_start=299
-  _globals['_CELL']._serialized_end=349
+  _globals['_TENANT']._serialized_start=77
+  _globals['_TENANT']._serialized_end=472
+  _globals['_CELL']._serialized_start=474
+  _globals['_CELL']._serialized_end=524
 # @@protoc_insertion_point(module_scope)

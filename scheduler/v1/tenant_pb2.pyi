@@ -6,6 +6,7 @@ Tenants: who may hold how much, and how much they do."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -37,6 +38,11 @@ class Tenant(_message.Message):
     USED_GPU_HOURS_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     KEPT_HOSTS_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the tenant."""
     parent: _builtins.str
@@ -57,9 +63,29 @@ class Tenant(_message.Message):
     """Its usage over that of all tenants at its level under the same parent, 0 to 1."""
     kept_hosts: _builtins.int
     """Free hosts kept together for it now."""
+    uid: _builtins.str
+    """Identifier of this tenant: one that comes back under the same name after it was gone has
+    another.
+    """
+    etag: _builtins.str
+    """Names what the tenants file says of it now: another after each such change. What it holds and
+    has used is no part of that.
+    """
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
     @_builtins.property
     def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cell]:
         """Guaranteed hosts that lie together."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When a tenants file first named it; for one that was never left to a file, when the fabric was
+        loaded.
+        """
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When a tenants file last gave it another parent, guarantee, limit, weight or other cells."""
 
     def __init__(
         self,
@@ -75,10 +101,15 @@ class Tenant(_message.Message):
         used_gpu_hours: _builtins.float = ...,
         share: _builtins.float = ...,
         kept_hosts: _builtins.int = ...,
+        uid: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        etag: _builtins.str = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "limit_gpus", b"limit_gpus"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "create_time", b"create_time", "limit_gpus", b"limit_gpus", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "cells", b"cells", "guaranteed_gpus", b"guaranteed_gpus", "held_gpus", b"held_gpus", "kept_hosts", b"kept_hosts", "limit_gpus", b"limit_gpus", "name", b"name", "parent", b"parent", "queued_gpus", b"queued_gpus", "share", b"share", "used_gpu_hours", b"used_gpu_hours", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "cells", b"cells", "create_time", b"create_time", "etag", b"etag", "guaranteed_gpus", b"guaranteed_gpus", "held_gpus", b"held_gpus", "kept_hosts", b"kept_hosts", "limit_gpus", b"limit_gpus", "name", b"name", "parent", b"parent", "queued_gpus", b"queued_gpus", "share", b"share", "uid", b"uid", "update_time", b"update_time", "used_gpu_hours", b"used_gpu_hours", "version", b"version", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit_gpus: _TypeAlias = _typing.Literal["limit_gpus"]  # noqa: Y015
     _WhichOneofArgType__limit_gpus: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x04\n\x06Window\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKind\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x12\n\nhost_count\x18\x06 \x01(\x05\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x0c\n\x04jobs\x18\x08 \x03(\t\x12(\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeave\x12\x0e\n\x06reason\x18\n \x01(\t\x12(\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowState\x12\x14\n\x0c\x63hosen_hosts\x18\x0c \x03(\t\x12\x12\n\nheld_hosts\x18\r \x01(\x05\x12\x0f\n\x07held_by\x18\x0e \x03(\t\x12\x0f\n\x07version\x18\x0f \x01(\x03\x12\x0b\n\x03uid\x18\x10 \x01(\t\x12/\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x13 \x01(\t*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*\\\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x04\n\x06Window\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKind\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x12\n\nhost_count\x18\x06 \x01(\x05\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x0c\n\x04jobs\x18\x08 \x03(\t\x12(\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeave\x12\x0e\n\x06reason\x18\n \x01(\t\x12(\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowState\x12\x14\n\x0c\x63hosen_hosts\x18\x0c \x03(\t\x12\x12\n\nheld_hosts\x18\r \x01(\x05\x12\x0f\n\x07held_by\x18\x0e \x03(\t\x12\x0f\n\x07version\x18\x0f \x01(\x03\x12\x0b\n\x03uid\x18\x10 \x01(\t\x12/\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x13 \x01(\t*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*s\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02\x12\x15\n\x11WINDOW_STATE_OVER\x10\x03*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,9 +35,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WINDOWKIND']._serialized_start=601
   _globals['_WINDOWKIND']._serialized_end=700
   _globals['_WINDOWSTATE']._serialized_start=702
-  _globals['_WINDOWSTATE']._serialized_end=794
-  _globals['_WINDOWLEAVE']._serialized_start=796
-  _globals['_WINDOWLEAVE']._serialized_end=911
+  _globals['_WINDOWSTATE']._serialized_end=817
+  _globals['_WINDOWLEAVE']._serialized_start=819
+  _globals['_WINDOWLEAVE']._serialized_end=934
   _globals['_WINDOW']._serialized_start=77
   _globals['_WINDOW']._serialized_end=599
 # @@protoc_insertion_point(module_scope)

@@ -135,6 +135,8 @@ def _valid(method: str) -> Iterator[Message]:
     elif method == "ReportHost":
         for signal in ("gpu-lost", "repaired", "link-flap"):
             yield kind(name="z0-r0-h0", signal=signal)
+    elif method == "GetTenant":
+        yield kind(name="default")
     elif "name" in fields:
         what = "z0-r0-h0" if method.endswith("Host") else "a"
         yield kind(name=what)

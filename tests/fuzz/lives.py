@@ -38,7 +38,7 @@ class Life:
         self._makers: tuple[Callable[[], Call], ...] = (
             *(self._create, self._create, self._create, self._delete, self._update, self._get),
             *(self._list, self._list, self._list, self._job, self._end, self._host),
-            *(self._defragment, self._watch, self._hosts),
+            *(self._defragment, self._watch, self._watch, self._hosts),
         )
 
     def __iter__(self) -> Life:
@@ -172,6 +172,8 @@ class Life:
 
     def _watch(self) -> Call:
         name = self._random.choice(("", "", "z0", "z1-r0-h1"))
+        if self._random.random() < 0.5:
+            return Call("WatchWindows", service_pb2.WatchWindowsRequest(after_version=0))
         return Call("WatchHosts", service_pb2.WatchHostsRequest(after_version=0, name=name))
 
     def _hosts(self) -> Call:

@@ -32,7 +32,7 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 # the table in methods.py is held against it.
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
-    " GetStatus GetWindow ListWindows ListSpares",
+    " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost",
     "submitter": "CreateJob UpdateJob CancelJob",
     "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " CreateWindow UpdateWindow DeleteWindow",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler.core.events import GangSwapped
-from scheduler.v1 import host_pb2, service_pb2
-from tests.serving import RUNNING, create, logged, serving
+from scheduler.v1 import error_pb2, host_pb2, service_pb2
+from tests.serving import RUNNING, create, logged, refused, serving
 
 
 async def test_many_reports_are_answered_each_in_its_place(tmp_path: Path) -> None:
@@ -25,6 +25,24 @@ async def test_many_reports_are_answered_each_in_its_place(tmp_path: Path) -> No
     assert "no host 'nowhere'" in second.error
     assert not third.error
     assert not third.HasField("host")
+
+
+async def test_many_reports_are_checked_and_none_is_made(tmp_path: Path) -> None:
+    report = service_pb2.ReportHostRequest
+    reports = [report(name="z0-r0-h0", signal="gpu-lost"), report(name="nowhere", signal="thermal")]
+    async with serving(tmp_path) as served:
+        request = service_pb2.ReportHostsRequest(reports=reports, validate_only=True)
+        first, second = (await served.stub.ReportHosts(request)).results
+        host = await served.stub.GetHost(service_pb2.GetHostRequest(name="z0-r0-h0"))
+        reports[1].validate_only = True
+        mixed = service_pb2.ReportHostsRequest(reports=reports)
+        error = await refused(served.stub.ReportHosts(mixed))
+        after = await served.stub.GetHost(service_pb2.GetHostRequest(name="z0-r0-h0"))
+    assert first.host.state == host_pb2.HOST_STATE_FAILED
+    assert first.reason == error_pb2.ERROR_REASON_UNSPECIFIED
+    assert second.reason == error_pb2.ERROR_REASON_NOT_FOUND
+    assert host.host.state == after.host.state == host_pb2.HOST_STATE_HEALTHY
+    assert error.fields == ("reports[1].validate_only",)
 
 
 async def test_a_cordon_is_shown_through_a_failure(tmp_path: Path) -> None:

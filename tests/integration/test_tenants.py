@@ -13,7 +13,7 @@ from scheduler.specproto import spec_to_proto
 from scheduler.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2
 from tests.build import spec
-from tests.serving import RUNNING, refused, serving
+from tests.serving import RUNNING, Served, refused, serving
 
 GPUS = 8
 TENANTS = Tenants(
@@ -126,6 +126,80 @@ async def test_tenants_and_spares_come_in_pages(tmp_path: Path) -> None:
         zones.page_token = first.next_page_token
         error = await refused(served.stub.ListSpares(zones))
         assert error.fields == ("page_token",)
+
+
+async def _tenants(served: Served, filter: str = "") -> dict[str, tenant_pb2.Tenant]:
+    answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest(filter=filter))
+    return {tenant.name: tenant for tenant in answer.tenants}
+
+
+async def test_a_tenant_has_times_and_an_etag_that_follow_the_file(tmp_path: Path) -> None:
+    """What it holds changes neither; a file that says the same changes neither."""
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        first = await _tenants(served)
+        await served.stub.CreateJob(create("a", 2, "language"))
+        await served.until("a", RUNNING)
+        ask = service_pb2.GetTenantRequest(name="language")
+        held = (await served.stub.GetTenant(ask)).tenant
+        error = await refused(served.stub.GetTenant(service_pb2.GetTenantRequest(name="x")))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+    assert (held.etag, held.held_gpus) == (first["language"].etag, 16)
+    assert held.version > first["language"].version
+    fewer = Tenants((Tenant("language", weight=3), Tenant("default")))
+    async with serving(tmp_path, tenants=fewer) as served:
+        second = await _tenants(served)
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        third = await _tenants(served)
+
+    def same(name: str, field: str, *all_: dict[str, tenant_pb2.Tenant]) -> bool:
+        return len({str(getattr(found[name], field)) for found in all_}) == 1
+
+    assert same("language", "uid", first, second, third)
+    assert same("language", "create_time", first, second, third)
+    assert not same("language", "update_time", first, second)
+    assert not same("language", "etag", first, second)
+    assert same("default", "etag", first, second, third)
+    assert same("default", "update_time", first, second, third)
+    assert not same("vision", "uid", first, third)
+    assert third["vision"].create_time.ToNanoseconds() > first["vision"].create_time.ToNanoseconds()
+    assert len({tenant.uid for tenant in (*first.values(), *third.values())}) == 4 + 2
+
+
+async def test_tenants_without_a_file_are_as_old_as_the_fabric(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        fabric = (await served.stub.GetFabric(service_pb2.GetFabricRequest())).fabric
+        (tenant,) = (await _tenants(served)).values()
+    assert tenant.create_time == tenant.update_time == fabric.create_time
+    assert (fabric.host_count, fabric.gpus_per_host, fabric.uid) == (
+        8,
+        8,
+        served.ready.fabric.digest,
+    )
+    assert [(t.name, list(t.domains), t.most_hosts) for t in fabric.tiers] == [
+        ("zone", ["z0", "z1"], 4),
+        ("rack", ["z0-r0", "z0-r1", "z1-r0", "z1-r1"], 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filter", "names"),
+    [
+        ("parent = research", ["vision", "language"]),
+        ("parent = research AND weight > 1", ["language"]),
+        ("guaranteed_gpus > 0", ["research", "vision"]),
+        ('create_time < "2001-01-01T00:00Z"', []),
+    ],
+)
+async def test_tenants_are_filtered(tmp_path: Path, filter: str, names: list[str]) -> None:
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        assert [*await _tenants(served, filter)] == names
+        error = await refused(_tenants(served, "colour = red"))
+        ask = service_pb2.ListTenantsRequest(page_size=1, filter="weight > 0")
+        ask.page_token = (await served.stub.ListTenants(ask)).next_page_token
+        assert [t.name for t in (await served.stub.ListTenants(ask)).tenants] == ["vision"]
+        ask.filter = filter
+        other = await refused(served.stub.ListTenants(ask))
+    assert (error.fields, other.fields) == (("filter",), ("page_token",))
 
 
 def test_the_client_puts_pages_together(monkeypatch: pytest.MonkeyPatch) -> None:

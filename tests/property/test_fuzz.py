@@ -52,8 +52,9 @@ def test_a_life_of_windows_is_mostly_taken() -> None:
     """Else only the checks would be tried, and nothing behind them."""
     taken = Counter[tuple[str, bool]]()
     life = Life(Random("ci/life"))
-    asyncio.run(calls.run(life, 400, lambda call, was: taken.update([(call.method, was)])))
-    for method in ("CreateWindow", "ListWindows", "DeleteWindow", "UpdateWindow", "WatchHosts"):
+    asyncio.run(calls.run(life, 500, lambda call, was: taken.update([(call.method, was)])))
+    watches = ("WatchHosts", "WatchWindows")
+    for method in ("CreateWindow", "ListWindows", "DeleteWindow", "UpdateWindow", *watches):
         assert taken[method, True] > 5, taken
     assert taken["ListWindows", True] > taken["ListWindows", False]
 

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.tenancy.tenants import Tenant, Tenants
-from scheduler.v1 import job_pb2, service_pb2
+from scheduler.v1 import job_pb2, service_pb2, window_pb2
 from tests.secured import House
-from tests.serving import create, error_of, serving
+from tests.serving import START_NS, create, error_of, serving
 
 TENANTS = Tenants(
     (Tenant("default"), Tenant("vision"), Tenant("video", "vision"), Tenant("language"))
@@ -52,6 +52,8 @@ def naming(name: str) -> list[tuple[str, Any]]:
         ("CancelJob", messages.CancelJobRequest(name=name)),
         ("UpdateJob", messages.UpdateJobRequest(job=job_pb2.Job(name=name))),
         ("ExplainJob", messages.ExplainJobRequest(name=name)),
+        ("GetTenant", messages.GetTenantRequest(name=name)),
+        ("GetWindow", messages.GetWindowRequest(name=name)),
         ("ListHosts", messages.ListHostsRequest(job=name)),
         ("ListHosts", messages.ListHostsRequest(filter=f'job = "{name}"')),
         ("ListJobs", messages.ListJobsRequest(filter=f'name = "{name}"')),
@@ -65,7 +67,21 @@ def looking() -> list[tuple[str, Any]]:
         ("ListTenants", service_pb2.ListTenantsRequest()),
         ("ListSlots", service_pb2.ListSlotsRequest()),
         ("GetStatus", service_pb2.GetStatusRequest()),
+        ("GetHost", service_pb2.GetHostRequest(name="z0-r0-h0")),
+        ("GetFabric", service_pb2.GetFabricRequest()),
+        ("ListSpares", service_pb2.ListSparesRequest()),
+        ("ListWindows", service_pb2.ListWindowsRequest()),
+        ("GetWindow", service_pb2.GetWindowRequest(name="service")),
     ]
+
+
+def _window() -> window_pb2.Window:
+    """Maintenance of every host, which every gang holds."""
+    window = window_pb2.Window(name="service", kind=window_pb2.WINDOW_KIND_MAINTENANCE)
+    window.start_time.FromNanoseconds(START_NS)
+    window.end_time.FromNanoseconds(START_NS + 3_600 * 10**9)
+    window.hosts.extend(("z0", "z1"))
+    return window
 
 
 async def answer(stub: Any, method: str, request: Any) -> tuple[str, str]:
@@ -100,6 +116,7 @@ async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
                 if cancelled:
                     await root.CancelJob(service_pb2.CancelJobRequest(name=name))
             await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+            await root.CreateWindow(service_pb2.CreateWindowRequest(window=_window()))
         async with house.calling(served, bound) as stub:
             told = [await answer(stub, *asked) for asked in looking()]
             for name in mine:
@@ -108,8 +125,11 @@ async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
                 assert told[-1][0] == "OK"
             jobs = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
             hosts = stub.WatchHosts(service_pb2.WatchHostsRequest(after_version=0))
+            windows = stub.WatchWindows(service_pb2.WatchWindowsRequest(after_version=0))
             told += [("OK", await watched(jobs)), ("OK", told_of := await watched(hosts))]
+            told += [("OK", told_of_window := await watched(windows))]
             assert "HOST_STATE_CORDONED" in told_of
+            assert "WINDOW_CHANGE_CREATED" in told_of_window
             for name in others:
                 for theirs, nobodys in zip(naming(name), naming(ABSENT), strict=True):
                     found = await answer(stub, *theirs)

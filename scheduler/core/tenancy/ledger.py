@@ -12,6 +12,7 @@ from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay
 from scheduler.core.remade import remade
 from scheduler.core.state import State
+from scheduler.core.tenancy.marks import marked
 from scheduler.core.tenancy.tenants import PriorityClass, Tenants
 from scheduler.core.tenancy.usage import Account
 
@@ -76,6 +77,7 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
     return remade(
         state,
         tenants=event.tenants,
+        marks=Overlay(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
         jobs=Overlay(jobs),
         queue=Names(job.name for job in queued),
         accounts=Overlay({n: Account(held[n], used.get(n, 0), event.time_ns) for n in names}),

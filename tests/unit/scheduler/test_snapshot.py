@@ -18,10 +18,12 @@ from scheduler.core.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    TenantsLoaded,
     WindowOpened,
     WindowSet,
 )
 from scheduler.core.lifecycle import HostMove
+from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.snapshot import BadSnapshot, decode, encode
 from scheduler.upgrades import FORMAT
 from tests.build import fabric_spec, spec, window
@@ -35,6 +37,7 @@ def a_life() -> State:
     return replay(
         [
             FabricLoaded(1, fabric_spec()),
+            TenantsLoaded(2, "", Tenants((Tenant("default"), Tenant("nlp")))),
             JobSubmitted(2, "u1", spec("runs", 2), "r1"),
             JobSubmitted(3, "u2", spec("wäits\t", 8, priority=3, limit_s=9), "r2"),
             JobSubmitted(4, "u3", spec("gone"), "r3"),
