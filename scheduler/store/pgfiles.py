@@ -17,7 +17,7 @@ from psycopg import IsolationLevel
 from scheduler.store.base import StoreError
 from scheduler.store.files import check_target, written
 from scheduler.store.pglink import Connection, Links
-from scheduler.store.pgschema import LOCK, prepare, schema_of
+from scheduler.store.pgschema import ALONE, LEAD, prepare, schema_of
 from scheduler.store.schema import migrate
 from scheduler.store.sqlite import PREFIX, connect, look_at
 
@@ -67,9 +67,9 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     connection = links.connect()
     with closing(connection), closing(connect(source)) as file, links.speaking():
         prepare(links.name, connection)
-        lock = "SELECT pg_try_advisory_lock(%s, 'log'::regclass::oid::bigint::int)"
-        if connection.execute(lock, (LOCK,)).fetchone() != (True,):
-            raise StoreError(f"{links.name} is in use by another server")
+        for lock, who in ((LEAD, "a server leads"), (ALONE, "servers follow")):
+            if connection.execute(lock.encode()).fetchone() != (True,):
+                raise StoreError(f"{links.name} is in use: {who} there; stop all of them first")
         with connection.transaction():
             if _last(connection.execute):
                 if not is_forced:
@@ -91,7 +91,11 @@ def _replace(connection: Connection, file: sqlite3.Connection) -> int:
     _load(connection, "snapshot (version, body)", file.execute(_SNAPSHOTS))
     (first,) = file.execute(_FIRST).fetchone()
     connection.execute("UPDATE meta SET value = %s WHERE key = 'first_version'", (first,))
-    # Whoever led before and still runs is refused from now on.
+    # Whoever led before and still runs is refused from now on, and so is who followed.
+    connection.execute(
+        "INSERT INTO meta VALUES ('restored', '1') ON CONFLICT (key)"
+        " DO UPDATE SET value = (meta.value::bigint + 1)::text"
+    )
     connection.execute("UPDATE leader SET term = term + 1, address = ''")
     return _last(connection.execute)
 

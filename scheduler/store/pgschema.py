@@ -11,7 +11,13 @@ from scheduler.store.pglink import Connection
 from scheduler.store.schema import FORMAT, schema_in
 
 LOCK = 0x6D757374  # "must": first half of every advisory lock here
-_CREATION = 0  # second half, while tables are made; who leads takes the log's own number
+_CREATION = 0  # second half, while tables are made; the locks of a log have its own number
+
+# Held by the one session that leads, and shared by every session that stands for a server.
+LEAD = f"SELECT pg_try_advisory_lock({LOCK}, 'log'::regclass::oid::bigint::int)"
+_SERVERS = f"({LOCK + 1}, 'log'::regclass::oid::bigint::int)"
+ATTEND = f"SELECT pg_try_advisory_lock_shared{_SERVERS}"
+ALONE = f"SELECT pg_try_advisory_lock{_SERVERS}"
 
 _TABLES = f"""
     CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
@@ -54,6 +60,13 @@ def prepare(name: str, connection: Connection) -> None:
                 " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 (str(SCHEMA),),
             )
+
+
+def restores(connection: Connection) -> int:
+    """How often a backup was put back here: a server that has seen what was there before must
+    not go on from what is there now."""
+    row = connection.execute("SELECT value::bigint FROM meta WHERE key = 'restored'").fetchone()
+    return int(row[0]) if row else 0
 
 
 def schema_of(name: str, connection: Connection) -> int:

@@ -35,7 +35,7 @@ from scheduler.store.base import (
     VersionMismatch,
 )
 from scheduler.store.pglink import Connection, Links
-from scheduler.store.pgschema import LOCK, prepare, schema_of
+from scheduler.store.pgschema import ATTEND, LEAD, prepare, restores, schema_of
 
 PAGE = 500  # events of one poll at most: a few tens of milliseconds to apply
 _CHANNEL = "muster_log"
@@ -72,8 +72,9 @@ _FIRST = "SELECT value::bigint FROM meta WHERE key = 'first_version'"
 class PostgresStore:
     """An open log; see SharedStore."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, restored: int = 0) -> None:
         self.name = links.name
+        self._restored = restored
         self._links = links
         self._session: Connection | None = None
         self._asking: Connection | None = None
@@ -195,9 +196,7 @@ class PostgresStore:
         """As SharedStore says. The lock belongs to the log's table, not to the database,
         so that each schema can have its own."""
         with self._listening() as session:
-            lock = "SELECT pg_try_advisory_lock(%s, 'log'::regclass::oid::bigint::int)"
-            (got,) = session.execute(lock, (LOCK,)).fetchone() or (False,)
-            if not got:
+            if session.execute(LEAD.encode()).fetchone() != (True,):
                 return None
             session.execute(f"UNLISTEN {_CHANNEL}")
             session.execute(f"SET idle_session_timeout = {round(lease_s * 1000)}".encode())
@@ -233,12 +232,19 @@ class PostgresStore:
     def _listening(self) -> Iterator[Connection]:
         """The session, opened anew when there is none."""
         if self._session is None or self._session.closed:
-            session = self._links.connect()
-            with self._links.speaking():
-                session.execute(f"LISTEN {_CHANNEL}")
-            self._session = session
+            self._session = self._attending()
         with self._links.speaking():
             yield self._session
+
+    def _attending(self) -> Connection:
+        """A session that stands for this server: a restore waits until there is none."""
+        session = self._links.connect()
+        with self._links.speaking():
+            if session.execute(ATTEND.encode()).fetchone() != (True,):
+                session.close()
+                raise Unreachable(f"{self.name} is being restored")
+            session.execute(f"LISTEN {_CHANNEL}")
+        return session
 
     @contextmanager
     def _leading(self) -> Iterator[Connection]:
@@ -273,6 +279,11 @@ class PostgresStore:
     # Rows
 
     def _check_kept(self, connection: Connection, after_version: int) -> None:
+        if restores(connection) != self._restored:
+            raise StoreError(
+                f"a backup was put back in {self.name}: what this server knows is of the log"
+                " before; start it anew"
+            )
         first = _number(connection, _FIRST)
         if first > after_version + 1:
             raise Compacted(first)
@@ -314,9 +325,10 @@ def open_postgres(url: str) -> PostgresStore:
     with links.speaking():
         try:
             prepare(links.name, connection)
+            restored = restores(connection)
         finally:
             connection.close()
-    return PostgresStore(links)
+    return PostgresStore(links, restored)
 
 
 def look_at_postgres(url: str) -> PostgresStore:
@@ -330,9 +342,10 @@ def look_at_postgres(url: str) -> PostgresStore:
         try:
             if not schema_of(links.name, connection):
                 raise StoreError(f"{links.name} is empty: there is no muster store")
+            restored = restores(connection)
         finally:
             connection.close()
-    return PostgresStore(links)
+    return PostgresStore(links, restored)
 
 
 def _number(connection: Connection, query: str, values: Sequence[Any] = ()) -> int:

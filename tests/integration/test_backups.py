@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
@@ -19,7 +19,7 @@ from scheduler import cli, snapshot
 from scheduler.core import replay
 from scheduler.core.events import Event, FabricLoaded, HostSignalled
 from scheduler.keeper import Retention
-from scheduler.store import Deposed, Store, backup, look_at, open_store, restore
+from scheduler.store import Deposed, Store, StoreError, backup, look_at, open_store, restore
 from scheduler.store.postgres import PostgresStore, open_postgres
 from tests.build import fabric_spec
 from tests.postgres import Cluster
@@ -140,7 +140,7 @@ def test_a_store_in_use_or_full_is_not_replaced(
     copy = tmp_path / "copy.db"
     backup(database, copy)
     said = store("restore", copy, "--store", database, "--force", code=2).output
-    assert "in use by another server" in said
+    assert "is in use: a server leads there; stop all of them first" in said
     leading.append(10, [HostSignalled(10, "later", "link-flap")], 1)
     leading.resign()
     assert "--force replaces it" in store("restore", copy, "--store", database, code=2).output
@@ -164,6 +164,67 @@ def test_whoever_led_before_a_restore_writes_no_more(
     leading.try_lead("a:1", LEASE_S)
     with pytest.raises(Deposed):
         leading.append(10, [HostSignalled(10, "h", "link-flap")], 1)
+
+
+def test_a_follower_alone_keeps_a_restore_away(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    """Nobody leads, but a server follows, and would go on with what it knows."""
+    copy = tmp_path / "copy.db"
+    backup(database, copy)
+    leading.resign()
+    follower = open_postgres(database)
+    assert follower.poll(10, 0.0) == []
+    said = store("restore", copy, "--store", database, "--force", code=2).output
+    assert "is in use: servers follow there; stop all of them first" in said
+    follower.close()
+    store("restore", copy, "--store", database, "--force")
+
+
+def test_who_knows_the_log_before_a_restore_does_not_go_on(
+    database: str, leading: PostgresStore, tmp_path: Path
+) -> None:
+    """A server that was cut off meanwhile: the same versions may say something else by now."""
+    copy = tmp_path / "copy.db"
+    backup(database, copy)
+    leading.resign()
+    restore(copy, database, is_forced=True)
+    with pytest.raises(StoreError, match=r"a backup was put back in .* start it anew"):
+        leading.poll(10, 0.0)
+    again = open_postgres(database)
+    assert again.poll(10, 0.0) == []
+    again.close()
+
+
+async def test_a_server_that_was_cut_off_ends_after_a_restore(
+    database: str, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match="a backup was put back"):
+        await _served_until_restored(database, tmp_path)
+
+
+async def _served_until_restored(database: str, folder: Path) -> None:
+    copy = folder / "copy.db"
+    async with serving(folder, store=database) as served:
+        await served.stub.CreateJob(create("a", 3))
+        await asyncio.to_thread(backup, database, copy)
+        await asyncio.to_thread(_restored_over, database, copy)
+        async with asyncio.timeout(60):
+            await served.task
+
+
+def _restored_over(database: str, copy: Path) -> None:
+    """End the sessions of the server until a restore comes between."""
+    ends = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'muster'"
+    )
+    for _ in range(1_000):
+        with psycopg.connect(database) as connection:
+            connection.execute(ends.encode())
+        with suppress(StoreError):
+            restore(copy, database, is_forced=True)
+            return
+    raise AssertionError("no restore came between")
 
 
 def test_what_is_no_backup_is_refused_and_leaves_what_was_there(
