@@ -73,7 +73,7 @@ def tenants_page(
     return service_pb2.ListTenantsResponse(
         tenants=[tenantproto.tenant_to_proto(state, one) for one in page.items],
         next_page_token=page.next_token,
-        default_tenant=state.tenants.default,
+        default_tenant=who.tenant or state.tenants.default,
         digest=state.tenants.digest,
         version=state.version,
     )

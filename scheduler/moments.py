@@ -41,3 +41,8 @@ def parse_duration(text: str) -> int:
     if not _DURATION.fullmatch(text):
         raise BadInput("", f"must be a duration such as 90m, 4h or 1d12h, not {text!r}")
     return sum(int(n) * _SECONDS[unit] for n, unit in _PART.findall(text)) * SECOND_NS
+
+
+def written(moment: datetime) -> str:
+    """A time with a zone as the command line writes it: `2026-11-21T06:00:00Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth, tenancy
 from scheduler.access.caller import Role
 from scheduler.access.tokens import Minted, mint
+from scheduler.moments import written
 from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import parse, read_text
 
@@ -132,12 +133,15 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
         what = "is laid out in a way that this command cannot change: edit it by hand"
         raise InputError(Problem("", what, path))
     beside = Path(f"{path}.new")
-    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o640
+    there = os.stat(path) if os.path.exists(path) else None
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as out:
         out.write(text)
         out.flush()
-        os.fchmod(out.fileno(), mode)
+        if there is not None:
+            with suppress(PermissionError):  # who is not root gives nothing away
+                os.fchown(out.fileno(), there.st_uid, there.st_gid)
+        os.fchmod(out.fileno(), there.st_mode & 0o777 if there else 0o640)
         os.fsync(out.fileno())
     os.replace(beside, path)
 
@@ -148,4 +152,4 @@ def _quoted(text: str) -> str:
 
 
 def _time(time: datetime) -> str:
-    return '"' + time.isoformat(timespec="seconds").replace("+00:00", "Z") + '"'
+    return f'"{written(time)}"'

@@ -107,4 +107,6 @@ def _subject(event: Event) -> str:
 
 
 def _iso(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    from scheduler.moments import written
+
+    return written(datetime.fromtimestamp(time_ns / 1e9, UTC))

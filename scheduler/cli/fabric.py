@@ -115,6 +115,8 @@ def export_command(
 
     found = load_fabric(fabric)
     _write(fabricfiles.write_fabric(found, form.value), output)
+    if output:
+        _say([f"{output}: {_head(found)}"])
     if overlay:
         _write(fabricfiles.write_overlay(found, form.value), overlay)
     else:

@@ -69,6 +69,7 @@ def import_command(
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+        typer.echo(f"{output}: the job file", err=True)
 
 
 def _pairs(given: list[str] | None, option: str) -> list[tuple[str, str]]:

@@ -141,12 +141,14 @@ def _report(url: str) -> Report:
 
 
 def _rows(report: Report) -> dict[str, object]:
+    from scheduler.moments import written
+
     fabric, last_s = report.state.fabric, report.last_ns / 1e9
     return {
         "fabric": fabric.name if fabric else "",
         "first_version": report.first_version,
         "last_version": report.last_version,
-        "last_event": datetime.fromtimestamp(last_s, UTC).isoformat("T", "seconds"),
+        "last_event": written(datetime.fromtimestamp(last_s, UTC)),
         "snapshots": list(report.snapshots),
         "live_jobs": len(report.state.jobs),
         "problems": list(report.problems),

@@ -84,11 +84,13 @@ def revoke(
 
 
 def _row(token: TokenKeys) -> dict[str, Any]:
+    from scheduler.moments import written
+
     return {
         "id": token.id,
         "name": token.name,
         "role": token.role.name.lower(),
         "tenant": token.tenant,
-        "created": token.created.isoformat() if token.created else None,
-        "expires": token.expires.isoformat() if token.expires else None,
+        "created": written(token.created) if token.created else None,
+        "expires": written(token.expires) if token.expires else None,
     }

@@ -1116,7 +1116,7 @@ class ListTenantsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     default_tenant: _builtins.str
-    """Name of the tenant that takes jobs which name none."""
+    """Name of the tenant that takes your jobs which name none: your own, if you are bound to one."""
     digest: _builtins.str
     """Names the content of the tenants file: equal digests rule equally."""
     version: _builtins.int

@@ -48,7 +48,8 @@ def test_a_job_file_on_standard_output(muster: Muster, tmp_path: Path) -> None:
 
 
 def test_a_job_file_in_a_file(muster: Muster) -> None:
-    assert muster(*IMPORT, "-o", "job.yaml", "--set", "priority=3") == (0, "", "")
+    said = "job.yaml: the job file\n"
+    assert muster(*IMPORT, "-o", "job.yaml", "--set", "priority=3") == (0, "", said)
     assert load_job("job.yaml").priority == 3
     assert muster("place", "job.yaml", "--fabric", "roce-24k")[0] == 0
 
@@ -61,7 +62,7 @@ def test_a_model_from_a_job_file(muster: Muster, tmp_path: Path) -> None:
     code, _, err = muster(
         "job", "import", "ds.json", "--gpus", "16", "--model", "job.yaml", "-o", "ds.yaml"
     )
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ds.yaml: the job file\n")
     assert load_job("ds.yaml").request.model == load_job("job.yaml").request.model
 
 

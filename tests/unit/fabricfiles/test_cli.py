@@ -42,7 +42,9 @@ def muster(
 def test_there_and_back(muster: Muster) -> None:
     """What export and --overlay write, import makes a file of that is the preset."""
     args = ("--fabric", "roce-24k", "--to", "slurm", "-o", "topology.conf")
-    assert muster("export", *args, "--overlay", "overlay.yaml") == (0, "", "")
+    code, out, err = muster("export", *args, "--overlay", "overlay.yaml")
+    assert (code, out) == (0, "")
+    assert err == "topology.conf: roce-24k, 8 x zone, 1,536 x rack, 3,072 hosts\n"
     code, out, err = muster(
         "import", "topology.conf", "--from", "slurm", "--overlay", "overlay.yaml", "-o", "f.yaml"
     )
