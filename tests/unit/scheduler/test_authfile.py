@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,3 +144,16 @@ def test_a_token_does_not_travel_in_the_clear() -> None:
 def test_a_certificate_takes_tls() -> None:
     with pytest.raises(InputError, match="takes TLS"):
         Credentials(certificate="c.pem", key="k.pem").channel("127.0.0.1:1", ())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_edited_file_keeps_its_owner_and_mode(path: Path) -> None:
+    """Root edits it, the server's own user reads it."""
+    add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    assert path.stat().st_mode & 0o777 == 0o640
+    os.chown(path, 65_534, 65_534)
+    path.chmod(0o600)
+    made = add_token(str(path), "eve", Role.ADMIN, "", NOW, None)
+    revoke(str(path), made.id)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65_534, 65_534, 0o600)

@@ -1,0 +1,66 @@
+"""What every resource and every method of the API has, read off the descriptors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.access.methods import METHODS
+from scheduler.v1 import fabric_pb2, host_pb2, job_pb2, service_pb2, tenant_pb2, window_pb2
+
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
+CHANGES = [m for m in SERVICE.methods if METHODS[f"/{SERVICE.full_name}/{m.name}"].is_change]
+PAGES = [m for m in SERVICE.methods if "page_token" in m.input_type.fields_by_name]
+WATCHES = [m for m in SERVICE.methods if m.server_streaming]
+RESOURCES = [job_pb2.Job, host_pb2.Host, window_pb2.Window, tenant_pb2.Tenant, fabric_pb2.Fabric]
+# Facts that a monitor states, or jobs and windows that are not there yet: of no etag.
+NO_ETAG = {"CreateJob", "CreateWindow", "ReportHost", "ReportHosts"}
+
+
+def names(message: Any) -> set[str]:
+    return set(message.fields_by_name)
+
+
+@pytest.mark.parametrize("method", CHANGES, ids=lambda m: m.name)
+def test_a_change_can_be_repeated_checked_and_tied_to_what_is_known(method: Any) -> None:
+    asked = names(method.input_type)
+    assert "validate_only" in asked
+    resource = next((f for f in ("job", "window") if f in asked and "Update" in method.name), "")
+    of = method.input_type.fields_by_name[resource].message_type if resource else None
+    each = method.input_type.fields_by_name["reports"] if method.name == "ReportHosts" else None
+    assert "request_id" in (names(each.message_type) if each else asked)
+    if method.name not in NO_ETAG:
+        assert "etag" in (names(of) if of else asked)
+    assert ("update_mask" in asked) == method.name.startswith("Update")
+
+
+@pytest.mark.parametrize("method", PAGES, ids=lambda m: m.name)
+def test_a_list_comes_in_pages_of_one_version(method: Any) -> None:
+    assert {"page_size", "page_token"} <= names(method.input_type)
+    assert {"next_page_token", "version"} <= names(method.output_type)
+    if method.name != "ListSpares":  # a line for each outermost domain
+        assert "filter" in names(method.input_type)
+
+
+def test_what_is_listed_of_resources_is_a_page() -> None:
+    listed = {m.name for m in SERVICE.methods if m.name.startswith("List")}
+    assert listed - {m.name for m in PAGES} == {"ListSlots"}  # counts, no resources
+
+
+@pytest.mark.parametrize("method", WATCHES, ids=lambda m: m.name)
+def test_a_watch_resumes_from_a_version(method: Any) -> None:
+    after = method.input_type.fields_by_name["after_version"]
+    assert after.has_presence  # 0 is another thing than none
+    assert {"version", "change_time"} <= names(method.output_type)
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.DESCRIPTOR.name)
+def test_a_resource_says_which_one_it_is_and_since_when(resource: Any) -> None:
+    has = names(resource.DESCRIPTOR)
+    assert {"uid", "create_time", "version"} <= has
+    assert {"name"} <= has
+    if resource is not fabric_pb2.Fabric:  # which never changes
+        assert {"update_time", "etag"} <= has
+    name = resource.DESCRIPTOR.name
+    assert f"Get{name}" in SERVICE.methods_by_name
