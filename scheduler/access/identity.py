@@ -55,8 +55,9 @@ def unknown(names: Names, does: str) -> str:
     """Why a certificate with these names, or none, lets nobody in."""
     if not names.sans and not names.common_name:
         return f"this server asks who {does}: give a token or a client certificate"
-    shown = ", ".join(filter(None, (*names.sans, names.common_name)))
-    return f"the auth file does not know this certificate ({shown})"
+    named = [f"san {san}" for san in names.sans]
+    named += [f"common_name {names.common_name}"] if names.common_name else []
+    return f"the auth file does not know this certificate ({', '.join(named)})"
 
 
 def _token(context: Context) -> str | None:
