@@ -113,7 +113,11 @@ async def test_where_clients_need_a_certificate_a_scraper_does_as_well(
         ("{san: prometheus.example, name: prometheus, role: viewer, tenant: '*'}", 200, "ready 1"),
         ("{common_name: scraper, name: prometheus, role: operator}", 200, "ready 1"),
         ("{san: prometheus.example, name: ada, role: viewer, tenant: vision}", 403, "vision"),
-        ("{san: other.example, name: other, role: operator}", 401, "(prometheus.example, scraper)"),
+        (
+            "{san: other.example, name: other, role: operator}",
+            401,
+            "(san prometheus.example, common_name scraper)",
+        ),
     ],
 )
 async def test_a_certificate_that_the_auth_file_knows_needs_no_token(
