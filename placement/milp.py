@@ -24,6 +24,18 @@ INFINITY = pywraplp.Solver.infinity()
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
 
+def _going_on() -> pywraplp.MPSolverParameters:
+    """Go on from the last basis: with more columns it stays feasible, so the primal simplex
+    needs a few steps where presolve and the dual would begin again."""
+    parameters = pywraplp.MPSolverParameters()
+    parameters.SetIntegerParam(parameters.PRESOLVE, parameters.PRESOLVE_OFF)
+    parameters.SetIntegerParam(parameters.LP_ALGORITHM, parameters.PRIMAL)
+    return parameters
+
+
+GOING_ON = _going_on()
+
+
 @dataclass(frozen=True, slots=True)
 class LpSolution:
     """The cost, the value of each column, and the dual of each row."""
@@ -80,7 +92,7 @@ class ColumnLp:
 
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+        if self._solver.Solve(GOING_ON) != pywraplp.Solver.OPTIMAL:
             return None
         return LpSolution(
             self._objective.Value(),

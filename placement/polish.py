@@ -17,16 +17,20 @@ is an integer or a rounded constant: the same answer on every machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate
 from math import log
+
+import numpy as np
 
 from placement.pieces import PieceGraph
 
 STAGES = 40  # temperatures per anneal, falling geometrically
 HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
-STRAY = 0.1  # share of idle proposals that try any domain at all
+STRAY = 6_554  # of 65,536 idle proposals that try any domain at all: a tenth
+BATCH = 4_096  # proposals, or a little more, that are drawn together
 # Draws of Metropolis' rule: -log of evenly spaced numbers, rounded.
-DRAWS = tuple(round(-log((i + 0.5) / 1024), 6) for i in range(1024))
+DRAWS = np.array([round(-log((i + 0.5) / 1024), 6) for i in range(1024)])
 
 
 def polished(
@@ -156,17 +160,15 @@ def _annealed(
     is_hot: bool,
 ) -> list[int]:
     weights = sorted(w for links in graph.ratings() for w in links.values() if w)
-    if not weights:
+    excess = graph.cost(start) - target
+    if not weights or excess <= 0:
         return list(start)
     first = HOT * weights[-1] if is_hot else WARM * weights[len(weights) // 2]
     last = min(first, COLD * weights[0])
+    ratio = last / first
+    falling = [round(first * ratio ** (stage / (STAGES - 1)), 3) for stage in range(STAGES)]
     run = _Run(graph, capacities, start, rng)
-    excess = graph.cost(start) - target
-    for stage in range(STAGES):
-        if run.most_saved >= excess:
-            break
-        temperature = first * (last / first) ** (stage / (STAGES - 1))
-        run.stage(round(temperature, 3), proposals // STAGES + 1)
+    run.anneal(falling, proposals // STAGES + 1, excess)
     return run.best_at
 
 
@@ -183,7 +185,6 @@ class _Run:
         self._rng = rng
         self._sizes = graph.sizes
         self._near = graph.near()
-        self._movable = [vertex for vertex, near in enumerate(self._near) if near]
         self._weight = graph.links
         self._links = [list(links.items()) for links in graph.links]
         self._at = list(start)
@@ -215,22 +216,15 @@ class _Run:
                     count[self._at[vertex]] += 1
                     self._spans[vertex].append((count, group.weight))
 
-    def stage(self, temperature: float, proposals: int) -> None:
-        """So many proposals at one temperature."""
-        draw, at, near, movable = self._rng.random, self._at, self._near, self._movable
-        slack, sizes, dearer = self._slack, self._sizes, self._dearer
-        count, domains = len(movable), self._open
-        for _ in range(proposals):
-            vertex = movable[int(draw() * count)]
-            others = near[vertex]
-            here, there = at[vertex], at[others[int(draw() * len(others))]]
+    def anneal(self, temperatures: Sequence[float], each: int, enough: int) -> None:
+        """So many proposals at each temperature, until `enough` is saved."""
+        at, slack, sizes, dearer = self._at, self._slack, self._sizes, self._dearer
+        for vertex, other, stray, most in self._proposals(temperatures, each):
+            here, there = at[vertex], at[other]
             if here == there:
-                if draw() > STRAY:
+                there = stray
+                if there < 0 or here == there:
                     continue
-                there = domains[int(draw() * len(domains))]
-                if here == there:
-                    continue
-            most = temperature * DRAWS[int(draw() * 1024)]
             more = dearer(vertex, here, there)
             if slack[there] < sizes[vertex]:
                 self._exchange(vertex, there, more, most)
@@ -238,6 +232,33 @@ class _Run:
                 self._shift(vertex, here, there)
                 self._reseat(vertex, here, there)
                 self._settle(here, there, sizes[vertex], more)
+            if self.most_saved >= enough:
+                return
+
+    def _proposals(
+        self, temperatures: Sequence[float], each: int
+    ) -> Iterator[tuple[int, int, int, float]]:
+        """A vertex, a neighbour whose domain is tried, the domain to try where that is its own
+        (-1: none), and what the move may cost. Many are drawn at once: one by one, drawing
+        takes longer than most moves."""
+        movable = np.array([vertex for vertex, near in enumerate(self._near) if near])
+        others = np.array([other for near in self._near for other in near])
+        degree = np.array([len(near) for near in self._near])
+        begin = np.array([0, *accumulate(degree.tolist())])
+        domains = np.array(self._open)
+        stages = max(1, BATCH // each)
+        for stage in range(0, len(temperatures), stages):
+            warmth = np.repeat(temperatures[stage : stage + stages], each)
+            drawn = np.frombuffer(self._rng.randbytes(16 * len(warmth)), dtype="<u4")
+            who, whom, stray, rule = drawn.reshape(4, -1).astype(np.int64)
+            vertex = movable[who * len(movable) >> 32]
+            other = others[begin[vertex] + (whom * degree[vertex] >> 32)]
+            anywhere = domains[(stray >> 16) * len(domains) >> 16]
+            try_ = np.where(stray & 0xFFFF < STRAY, anywhere, -1)
+            most = warmth * DRAWS[rule >> 22]
+            yield from zip(
+                vertex.tolist(), other.tolist(), try_.tolist(), most.tolist(), strict=True
+            )
 
     def _exchange(self, vertex: int, there: int, more: int, most: float) -> None:
         """Trade places with a piece of the full domain `there`, if that costs at most `most`.

@@ -4,7 +4,8 @@ A pattern says how many slots of each row a zone holds: n = (n_1 .. n_S). Given 
 price per slot and per row touched, the cheapest pattern is a shortest path over rows
 with state (slots of this row, hosts used so far). The step between rows costs a convex
 function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
-minima (a distance transform), and slope after slope is transform after transform.
+minima (a distance transform), and slope after slope is transform after transform: a sweep
+there and back over the rows of the table where a slope goes on to the end, else windows.
 All arithmetic is in int64: a bound computed here is exact, not a float's word.
 """
 
@@ -19,6 +20,8 @@ from placement.fabric import Ints
 from placement.grid import BlockGrid, Slopes, joint_cost
 
 INFINITE = np.int64(1) << 60
+LONG = 96  # entries of a row from which numpy takes row after row about as fast as a whole table
+IN_CACHE = 16_384  # entries of the parts of a table that windows slide over: 128 KB
 
 
 class Pricer:
@@ -26,7 +29,7 @@ class Pricer:
 
     `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes:
     (capacity + 1,).
-    Cost: O(rows x width x capacity), 3 ms for 16 x 128 x 384. The tables are allocated
+    Cost: O(rows x width x capacity), 5 ms for 16 x 128 x 384. The tables are allocated
     once: fresh pages cost more than the arithmetic.
     """
 
@@ -47,10 +50,7 @@ class Pricer:
         slots = min(width, capacity) + 1
         self._width = width
         shape = (slots, capacity + 1)
-        self._climbs = [
-            [(weight * np.arange(slots)[:, None], min(reach, slots - 1)) for weight, reach in each]
-            for each in slopes
-        ]
+        self._slopes = [_cut_short(each, slots - 1) for each in slopes]
         self._slots = np.arange(slots)
         self._floors = list(floors) or [0] * (rows - 1)
         self._joint = [joint_cost(each, slots - 1) for each in slopes]
@@ -59,7 +59,11 @@ class Pricer:
         kept = rows if has_patterns else min(2, rows)
         tables = [np.empty(shape, dtype=np.int64) for _ in range(kept)]
         self._tables = [tables[s % kept] for s in range(rows)]
-        self._scratch = [np.empty(shape, dtype=np.int64) for _ in range(3)]
+        self._block = max(1, min(capacity + 1, IN_CACHE // slots))
+        self._scratch = [np.empty((slots, self._block), dtype=np.int64) for _ in range(3)]
+        self._both: Ints = np.empty((slots, 2 * (capacity + 1)), dtype=np.int64)
+        self._both_rows = list(self._both)
+        self._moved: Ints = np.empty(2 * (capacity + 1), dtype=np.int64)
         # Tables shift right by their own n, so that column u - n lands in column u: the
         # buffer keeps infinite columns on the left, and a strided view slides over it.
         buffer = np.full((slots, slots + capacity + 1), INFINITE)
@@ -95,21 +99,41 @@ class Pricer:
 
     def _transform(self, s: int, table: Ints) -> None:
         """nearest[n, u] = min over n' of table[n', u] + what |n - n'| costs after row s."""
-        first, second, third = self._scratch
         start = table
-        for climb, reach in self._climbs[s]:
-            np.subtract(table, climb, out=first)
-            up = _running_min(first, second, reach)
-            up += climb
-            spare = second if up is first else first
-            np.add(table, climb, out=third)
-            down = _running_min(third[::-1], spare[::-1], reach)[::-1]
-            down -= climb
-            table = np.minimum(up, down, out=self._nearest)
+        for weight, reach in self._slopes[s]:
+            if reach >= len(table) - 1 and table.shape[1] >= LONG:
+                self._sweep(table, weight)
+            else:
+                self._slide(table, weight, reach)
+            table = self._nearest
         if self._floors[s]:
             self._nearest += self._floors[s]
             for same in self._free:
                 np.minimum(self._nearest[same], start[same], out=self._nearest[same])
+
+    def _sweep(self, table: Ints, weight: int) -> None:
+        """`_nearest` of one slope without an end; up and down side by side, in one go."""
+        length, both, moved = table.shape[1], self._both, self._moved
+        both[:, :length], both[:, length:] = table, table[::-1]
+        for last, here in pairwise(self._both_rows):
+            np.add(last, weight, out=moved)
+            np.minimum(moved, here, out=here)
+        np.minimum(both[:, :length], both[::-1, length:], out=self._nearest)
+
+    def _slide(self, table: Ints, weight: int, reach: int) -> None:
+        """The same of a slope of `reach` slots; part by part, for windows pass often."""
+        climb = weight * self._slots[:, None]
+        for begin in range(0, table.shape[1], self._block):
+            part = table[:, begin : begin + self._block]
+            first, second, third = (each[:, : part.shape[1]] for each in self._scratch)
+            np.subtract(part, climb, out=first)
+            up = _running_min(first, second, reach)
+            up += climb
+            spare = second if up is first else first
+            np.add(part, climb, out=third)
+            down = _running_min(third[::-1], spare[::-1], reach)[::-1]
+            down -= climb
+            np.minimum(up, down, out=self._nearest[:, begin : begin + self._block])
 
     def _linked(self, s: int, table: Ints, link: int) -> None:
         """As `_transform`, where going from some slots to some is worth `link`."""
@@ -138,6 +162,15 @@ class Pricer:
             n = int(np.argmin(np.abs(ways - rest)))
             counts.append(n)
         return tuple(reversed(counts))
+
+
+def _cut_short(slopes: Slopes, most: int) -> Slopes:
+    """The same costs of differences up to `most`, with reaches up to it; where the last slope
+    gets there it goes on to the end, for dearer slots come after cheaper ones."""
+    reaches = [min(reach, most) for _, reach in slopes]
+    if reaches and sum(reaches) >= most:
+        reaches[-1] = most
+    return tuple((weight, reach) for (weight, _), reach in zip(slopes, reaches, strict=True))
 
 
 def _running_min(table: Ints, other: Ints, reach: int) -> Ints:

@@ -11,6 +11,7 @@ whatever the sizes of blocks and replicas are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,18 @@ from placement.fabric import Ints
 from placement.slicing import Tree
 
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
+MOST_KEPT = 1 << 20  # blocks and edges of the sweeps that are remembered
+
+
+class _Swept(NamedTuple):
+    """Some blocks in order, the places of the ends of their edges and of their group members,
+    and what a prefix cuts."""
+
+    ordered: Ints
+    low: Ints
+    high: Ints
+    places: Ints
+    curve: Ints
 
 
 class Sweeper:
@@ -36,50 +49,73 @@ class Sweeper:
         self._place = [np.argsort(order, kind="stable") for order in orders]
         self._at: Ints = np.full(graph.blocks, -1, dtype=np.int64)
         self._layout: Ints = np.zeros(graph.blocks, dtype=np.int64)
+        self._known: dict[tuple[int, bytes], _Swept] = {}
+        self._kept = 0
 
     def layout(self, tree: Tree) -> Ints:
         """The zone of each block."""
         graph = self._graph
         self._layout = np.zeros(graph.blocks, dtype=np.int64)
+        self._held: dict[int, int] = {}  # capacity by the identity of the node
+        self._capacity(tree)
         everything = np.arange(graph.blocks)
         self._fill(tree, everything, np.arange(len(graph.tail)), np.arange(len(graph.members)))
         return self._layout
 
     def _capacity(self, tree: Tree) -> int:
         if tree.first is None or tree.second is None:
-            return self._capacities[tree.zone]
-        return self._capacity(tree.first) + self._capacity(tree.second)
+            held = self._capacities[tree.zone]
+        else:
+            held = self._capacity(tree.first) + self._capacity(tree.second)
+        self._held[id(tree)] = held
+        return held
 
     def _fill(self, tree: Tree, blocks: Ints, edges: Ints, members: Ints) -> None:
         """`edges`, `members`: those with all ends, or that are, among `blocks`."""
         if tree.first is None or tree.second is None:
             self._layout[blocks] = tree.zone
             return
-        graph, at = self._graph, self._at
-        ordered = blocks[np.argsort(self._place[tree.axis][blocks], kind="stable")]
-        at[ordered] = np.arange(len(blocks))
-        ends = at[graph.tail[edges]], at[graph.head[edges]]
-        low, high = np.minimum(*ends), np.maximum(*ends)
-        curve = self._curve(len(blocks), low, high, edges, members)
-        size = self._size(tree, curve)
-        in_first = at[graph.members[members]] < size
+        swept = self._swept(tree.axis, blocks, edges, members)
+        size = self._size(tree, swept.curve)
+        in_first = swept.places < size
+        first, second = swept.ordered[:size], swept.ordered[size:]
         if size:
-            self._fill(tree.first, ordered[:size], edges[high < size], members[in_first])
+            self._fill(tree.first, first, edges[swept.high < size], members[in_first])
         if size < len(blocks):
-            self._fill(tree.second, ordered[size:], edges[low >= size], members[~in_first])
+            self._fill(tree.second, second, edges[swept.low >= size], members[~in_first])
 
-    def _curve(self, blocks: int, low: Ints, high: Ints, edges: Ints, members: Ints) -> Ints:
+    def _swept(self, axis: int, blocks: Ints, edges: Ints, members: Ints) -> _Swept:
+        """Remembered: trees that differ in one node share most of their sweeps."""
+        inside = np.sort(blocks)
+        key = (axis, inside.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            graph, at = self._graph, self._at
+            ordered = inside[np.argsort(self._place[axis][inside], kind="stable")]
+            at[ordered] = np.arange(len(blocks))
+            ends = at[graph.tail[edges]], at[graph.head[edges]]
+            low, high, places = np.minimum(*ends), np.maximum(*ends), at[graph.members[members]]
+            curve = self._curve(len(blocks), low, high, places, edges, members)
+            self._kept += 2 * len(blocks) + 2 * len(edges) + len(members)
+            if self._kept > MOST_KEPT:
+                self._known, self._kept = {}, 0
+            found = self._known[key] = _Swept(ordered, low, high, places, curve)
+        return found
+
+    def _curve(
+        self, blocks: int, low: Ints, high: Ints, places: Ints, edges: Ints, members: Ints
+    ) -> Ints:
         """Bytes between the first n blocks and the others. Shape: (blocks + 1,)."""
         graph = self._graph
         change = np.zeros(blocks + 2, dtype=np.int64)
         np.add.at(change, low + 1, graph.weight[edges])
         np.subtract.at(change, high + 1, graph.weight[edges])
         if len(members):
-            at, group = self._at[graph.members[members]], graph.group[members]
+            group = graph.group[members]
             starts = np.flatnonzero(np.diff(group, prepend=-1))
             weight = graph.group_weight[group[starts]]
-            np.add.at(change, np.minimum.reduceat(at, starts) + 1, weight)
-            np.subtract.at(change, np.maximum.reduceat(at, starts) + 1, weight)
+            np.add.at(change, np.minimum.reduceat(places, starts) + 1, weight)
+            np.subtract.at(change, np.maximum.reduceat(places, starts) + 1, weight)
         return np.cumsum(change[: blocks + 1])
 
     def _size(self, tree: Tree, curve: Ints) -> int:
@@ -87,7 +123,7 @@ class Sweeper:
         assert tree.first is not None
         assert tree.second is not None
         blocks = len(curve) - 1
-        capacity_1, capacity_2 = self._capacity(tree.first), self._capacity(tree.second)
+        capacity_1, capacity_2 = self._held[id(tree.first)], self._held[id(tree.second)]
         least, most = max(0, blocks - capacity_2), min(capacity_1, blocks)
         window = (most - least) // WINDOW
         if tree.lean == 0:
@@ -95,6 +131,8 @@ class Sweeper:
         elif tree.lean == 2:
             least = most - window
         wish = blocks * capacity_1 // (capacity_1 + capacity_2)
-        sizes = np.arange(least, most + 1)
-        best = np.flatnonzero(curve[sizes] == curve[sizes].min())
-        return int(sizes[best[np.argmin(np.abs(sizes[best] - wish))]])
+        window = curve[least : most + 1]
+        (best,) = (window == window.min()).nonzero()
+        if len(best) == 1:
+            return least + int(best[0])
+        return least + int(best[np.abs(best + (least - wish)).argmin()])
