@@ -12,6 +12,7 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
+from placement import company
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout
@@ -42,11 +43,11 @@ class Effort:
         return replace(self, per_block=per_block, rounds=rounds)
 
 
-MOST_PROPOSALS = 120_000  # in all the rounds
-GANG = Effort(orders=60, per_block=100, rounds=6)
-SMALL_GANG = Effort(orders=8, per_block=28, rounds=1)
+MOST_PROPOSALS = 180_000  # in all the rounds
+GANG = Effort(orders=60, per_block=150, rounds=6)
+SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
 SMALL = 64  # blocks of a small gang
-PART = Effort(orders=15, per_block=25, rounds=0)  # outer tiers decide more
+PART = Effort(orders=15, per_block=40, rounds=0)  # outer tiers decide more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Descent:
             at = best_partition(graph_of_pieces(graph), room).tolist()
             layout[region] = best_fit(at, room) or at
             return layout
-        least = regions.least(region, room)
+        least = max(regions.least(region, room), company.least_cut(graph, room))
         packer = Packer(graph, regions.walks(region), room, least)
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:

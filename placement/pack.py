@@ -92,7 +92,7 @@ class Packer:
     def anneal(self, per_block: int, rounds: int) -> None:
         """So many proposals per block from the best packing; then, once for every round,
         from pieces put together anew, and again from there where that is promising."""
-        if not per_block:
+        if not per_block or self.is_done:
             return
         self._polish(self.packing(), per_block, "0")
         for k in range(1, rounds + 1):

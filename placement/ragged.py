@@ -23,11 +23,11 @@ from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover, attainable
 from placement.cells import Cells, cell_views, strands
-from placement.circle import least_cuts
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid, block_grids
 from placement.layout import counts
+from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Limits, Request
@@ -35,7 +35,7 @@ from placement.runs import best_runs
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
-from placement.tiny import MOST_BLOCKS, MOST_IN_PARTS, best_partition, least_of_parts
+from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
 from placement.zones import PROPOSALS, SMALL, ZoneStep, best_grid
 
@@ -88,14 +88,46 @@ def _step(
     best: ZoneStep,
 ) -> ZoneStep:
     """A layout and a bound at least as good as `best`."""
+    is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
     layout = _layout(request, gpus, capacities, limits, graph, best.bound)
+    if graph is not None and not is_small:
+        layout = _moved(graph, capacities, limits.trees, layout, best.bound)
+    best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
+    if graph is not None and is_small and best.bound < best.cost:
+        layout = _moved(graph, capacities, limits.trees, best.layout[0], best.bound)
+        if 2 * _bytes(request, gpus, layout) < best.cost:
+            best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
+    return best
+
+
+def _proved(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    rounds: int,
+    views: Sequence[Cells],
+    best: ZoneStep,
+    layout: Ints,
+) -> ZoneStep:
+    """The better of two layouts, with what the views prove."""
     cost, bound = 2 * _bytes(request, gpus, layout), best.bound
     if cost > best.cost:
         layout, cost = best.layout[0], best.cost
     for view in reversed(views):
         if bound < cost:
-            bound = max(bound, _view_bound(view, capacities, layout, cost, limits.rounds))
+            bound = max(bound, _view_bound(view, capacities, layout, cost, rounds))
     return ZoneStep(layout[None, :], cost, min(cost, bound))
+
+
+def _moved(
+    graph: BlockGraph, capacities: Sequence[int], trees: int, layout: Ints, bound: int
+) -> Ints:
+    """The same after moves of single blocks. `bound`: a doubled cut in bytes."""
+    target = bound * graph.scale // 2
+    if graph.cost(layout) <= target:
+        return layout
+    pieces = pieces_of_graph(graph, np.arange(graph.blocks))
+    return np.array(refined(pieces, capacities, layout.tolist(), PROPOSALS * trees, target))
 
 
 def _bytes(request: Request, gpus: int, zones: Ints) -> int:
@@ -124,12 +156,7 @@ def _layout(
             layouts.insert(0, _swept(graph, orders, capacities, limits.trees, target))
     if graph is None or min(map(graph.cost, layouts)) > target:
         layouts += _together(request, gpus, capacities, limits.trees)
-    best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
-    if graph is None or graph.cost(best) <= target:
-        return best
-    pieces = pieces_of_graph(graph, np.arange(graph.blocks))
-    proposals = PROPOSALS * limits.trees
-    return np.array(refined(pieces, capacities, best.tolist(), proposals, target))
+    return min(layouts, key=lambda layout: _bytes(request, gpus, layout))
 
 
 def _largest_first(capacities: Sequence[int]) -> list[int]:
@@ -233,23 +260,7 @@ def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:
 
 def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
     """As `_by_sizes`, from what parts of every size cut at least, where that is known."""
-    if graph.blocks <= MOST_IN_PARTS:
-        cost, offset = least_of_parts(graph)
-    else:
-        found = _on_circle(graph, capacities)
-        if found is None:
-            return 0
-        cost, offset = found, 0
-    least = least_sum(graph.blocks, capacities, cost) - offset
-    return 2 * -(-least // (2 * graph.scale))
-
-
-def _on_circle(graph: BlockGraph, capacities: Sequence[int]) -> Ints | None:
-    if len(graph.group):
-        return None
-    weights = zip(graph.tail.tolist(), graph.head.tolist(), graph.weight.tolist(), strict=True)
-    edges = {(a, b): weight for a, b, weight in weights}
-    return least_cuts(edges, [1] * graph.blocks, min(graph.blocks, max(capacities)))
+    return 2 * -(-PartBound(graph).least_cut(capacities) // (2 * graph.scale))
 
 
 def _view_bound(

@@ -15,6 +15,7 @@ from placement.blockgraph import block_graph
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.inner import proved
+from placement.parts import PartBound
 from placement.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
 from placement.request import Request
 from placement.sizes import SizeBound
@@ -82,6 +83,7 @@ class GraphRegions:
 
     def __init__(self, request: Request, gpus_per_host: int) -> None:
         self._graph = block_graph(request, gpus_per_host)
+        self._parts = None if self._graph is None else PartBound(self._graph)
         first = np.arange(request.hosts_needed(gpus_per_host)) * gpus_per_host
         self._coordinates = [
             first // traffic.stride % traffic.size
@@ -102,7 +104,9 @@ class GraphRegions:
             yield from box_walks([axis[inside] for axis in self._coordinates], ABREAST)
 
     def least(self, region: Region, room: Sequence[int]) -> int:
-        return 0
+        if self._parts is None or not region.all():
+            return 0
+        return -(-self._parts.least_cut(room) // 2)
 
     def proved(self, room: Sequence[int], cost: int) -> int:
         return 0

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placement.bounds import attainable
+from placement.bounds import attainable, fewest
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid, Slopes, joint_cost
 from placement.layout import layout_cost
@@ -65,6 +65,8 @@ class SizeBound:
         if _entries(grid, most) > entries:
             return 0
         total = least_sum(blocks, capacities, self.part_costs(most, entries)) - grid.offset
+        if blocks == grid.size and grid.width == 1:  # a chain in k parts has k - 1 cuts
+            total = max(total, 2 * grid.row_weight * (fewest(capacities, blocks) - 1))
         if blocks < grid.size:
             outside = np.count_nonzero(~region, axis=1)
             total += pattern_cost(grid, tuple(int(n) for n in outside))

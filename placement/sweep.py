@@ -131,8 +131,8 @@ class Sweeper:
         elif tree.lean == 2:
             least = most - window
         wish = blocks * capacity_1 // (capacity_1 + capacity_2)
-        window = curve[least : most + 1]
-        (best,) = (window == window.min()).nonzero()
-        if len(best) == 1:
-            return least + int(best[0])
-        return least + int(best[np.abs(best + (least - wish)).argmin()])
+        allowed = curve[least : most + 1]
+        (places,) = (allowed == allowed.min()).nonzero()
+        if len(places) == 1:
+            return least + int(places[0])
+        return least + int(places[np.abs(places + (least - wish)).argmin()])

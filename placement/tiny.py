@@ -14,7 +14,6 @@ import numpy as np
 
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
-from placement.grid import MUCH
 
 MOST_BLOCKS = 8
 MOST_IN_PARTS = 16
@@ -54,16 +53,21 @@ def least_of_parts(graph: BlockGraph) -> tuple[Ints, int]:
     A zone pays each of its cut edges, and twice the weight of each group that it touches.
     For at most `MOST_IN_PARTS` blocks. Shape: (blocks + 1,).
     """
+    near = np.zeros((graph.blocks, graph.blocks), dtype=np.int64)
+    np.add.at(near, (graph.tail, graph.head), graph.weight)
+    near += near.T
+    paid = np.zeros(1, dtype=np.int64)
+    for block, weights in enumerate(near):
+        saved = np.zeros(1, dtype=np.int64)  # twice what goes to blocks of the part
+        for weight in weights[:block].tolist():
+            saved = np.concatenate([saved, saved + 2 * weight])
+        paid = np.concatenate([paid, paid + int(weights.sum()) - saved])
     every = np.arange(1 << graph.blocks)
-    held = every[:, None] >> np.arange(graph.blocks) & 1
-    paid = np.zeros(len(every), dtype=np.int64)
-    for tail, head, weight in zip(graph.tail, graph.head, graph.weight, strict=True):
-        paid += weight * (held[:, tail] != held[:, head])
     for group, weight in enumerate(graph.group_weight):
         members = np.bitwise_or.reduce(1 << graph.members[graph.group == group])
         paid += 2 * weight * (every & members != 0)
-    least = np.full(graph.blocks + 1, MUCH)
-    np.minimum.at(least, held.sum(axis=1), paid)
+    size = np.bitwise_count(every)
+    least = np.array([paid[size == n].min() for n in range(graph.blocks + 1)])
     return least, 2 * int(graph.group_weight.sum())
 
 
