@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
 
-PER_BLOCK = 50  # proposals for each block and pass
+PER_BLOCK = 80  # proposals for each block and pass
 FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
 PER_BLOCK_OF_FEW = 200
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns

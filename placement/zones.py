@@ -25,7 +25,7 @@ from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
-PROPOSALS = 400  # of single moves, for each tree
+PROPOSALS = 640  # of single moves, for each tree
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 FEW_TREES = 40  # tried for each zone that might keep its spares
