@@ -55,7 +55,7 @@ FEW_ROUNDS = 6
 QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
 # What makes a round of about 10 ms: states priced once, or entries of a linear program solved.
 STATES_A_ROUND = 1_000_000
-ENTRIES_A_ROUND = 30_000
+ENTRIES_A_ROUND = 60_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
 STAIRS = 9
 VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
