@@ -63,6 +63,8 @@ class Strands:
 
     def part_costs(self) -> Ints | None:
         """The least doubled cost of a zone with n = 0 .. all hosts; None if unknown."""
+        if not self.arc:  # nothing is sent round the strands, and turns have no measure
+            return None
         fine = self._fineness()
         budget = fine * self.rows
         limit = int((MOST_ENTRIES / budget) ** (1 / self.classes) + 1e-9)
