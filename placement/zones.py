@@ -28,6 +28,7 @@ FEW_PATTERNS = 120  # columns of the integer master
 PROPOSALS = 640  # of single moves, for each tree
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
+ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 FEW_TREES = 40  # tried for each zone that might keep its spares
 
 
@@ -130,10 +131,10 @@ def solve_zones(
 
 
 def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
-    """Of the ways to charge zones the one that proves most in a round; the grid's own on a tie."""
+    """The way to charge zones that proves most in a few rounds; the grid's own on a tie."""
     proofs = [_Proof(form, capacities, best) for form in _forms(grid)]
     for proof in proofs:
-        proof.prove(best.cost, 1)
+        proof.prove(best.cost, ROUNDS_EACH if len(proofs) > 1 else 1)
     return max(proofs, key=lambda proof: proof.bound)
 
 
