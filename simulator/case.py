@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placement.fabric import Fabric
-from placement.request import NO_SPARES, SpareRule
+from placement.request import SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.costs import Costs
 from scheduler.core.health.policy import HealthPolicy
@@ -45,8 +45,9 @@ class Case:
     `failures`: models, presets or files, see failures/. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `assumed_limit_s`: for jobs that state no time limit, None for their run time.
-    `attach`: how jobs that are no more than a size get a shape. `decision_s`: None for as
-    long as decisions do take here and now. `times`: None for the numbers of `costs`.
+    `spares`: in place of what jobs state; None leaves that, and none for those that are no
+    more than a size. `attach`: how such jobs get a shape. `decision_s`: None for as long as
+    decisions do take here and now. `times`: None for the numbers of `costs`.
     `resize_every_s`, `least_gain_percent`: how often elastic gangs grow, and by how much.
     `until_s`: after the first submit everything is cut off. `failure_scale`: by which the
     rates of failures are multiplied.
@@ -58,7 +59,7 @@ class Case:
     policy: Policy = Policy.PRODUCTION
     failures: str | None = None
     seed: int = 0
-    spares: SpareRule = NO_SPARES
+    spares: SpareRule | None = None
     costs: Costs = field(default_factory=Costs)
     decision_s: float | None = 0.0
     strict: bool = False
@@ -342,10 +343,7 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield mapping.HEALTH
     if case.windows:
         yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
-    yield (
-        f"spares: {case.spares} for jobs of which only the size is known; a muster trace's jobs"
-        " with a shape hold what they state, auto if nothing"
-    )
+    yield _spares(case)
     if case.decision_s is None:
         yield "a decision takes as long as it does here: such a run does not repeat exactly"
     else:
@@ -359,6 +357,15 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield f"{told}; those in the recorded run times count as well"
     else:
         yield "no failures are injected; recorded run times contain those of their time"
+
+
+def _spares(case: Case) -> str:
+    if case.spares is not None:
+        return f"spares: {case.spares} for every job, whatever it states"
+    return (
+        "spares: 0 for jobs of which only the size is known; a muster trace's jobs with a shape"
+        " hold what they state, auto if nothing"
+    )
 
 
 def _interruption(case: Case) -> str:

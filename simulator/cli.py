@@ -100,12 +100,13 @@ def replay_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     spares: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help='auto, a number of hosts or a share such as "2%"; 0 by default, for traces'
-            " know nothing of spares. Jobs of a muster trace say it themselves."
+            help='auto, a number of hosts or a share such as "2%", whatever jobs state; by default'
+            " what jobs of a muster trace state, and 0 for those of which only the size is known.",
+            show_default=False,
         ),
-    ] = "0",
+    ] = None,
     attach: Annotated[
         Literal["ring", "llm", "llm-elastic"],
         typer.Option(help="What jobs train of which the trace knows only the size."),

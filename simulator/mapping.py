@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from placement.request import SpareRule
+from placement.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.admit import is_name
 from scheduler.core.job import JobSpec
@@ -42,21 +42,25 @@ def mapping(rule: Rule) -> str:
 def job_spec(
     job: TraceJob,
     gpus_per_host: int,
-    spares: SpareRule,
+    spares: SpareRule | None,
     assume_limits: bool = False,
     attach: Attach = AS_RING,
 ) -> JobSpec:
-    """What the trace's job asks of the scheduler. `assume_limits`: leave a time limit
-    that it does not state unstated, where else its run time stands in. `attach`: the
-    shape of a job that states none."""
+    """What the trace's job asks of the scheduler. `spares`: in place of what it
+    states; None leaves that, and none for a job that is but a size. `assume_limits`: leave
+    a time limit that it does not state unstated, where else its run time stands in.
+    `attach`: the shape of a job that states none."""
     limit_ns = job.time_limit_ns
     if limit_ns is None and not assume_limits:
         limit_ns = job.run_ns
     limit_s = None if limit_ns is None else max(1, -(-limit_ns // SECOND_NS))
     if job.spec is not None:
-        return replace(job.spec, time_limit_s=limit_s)
+        spec = replace(job.spec, time_limit_s=limit_s)
+        if spares is None:
+            return spec
+        return replace(spec, request=replace(spec.request, spares=spares))
     gpus = -(-job.gpus // gpus_per_host) * gpus_per_host
-    request, min_dp = shaped(gpus, gpus_per_host, spares, attach, job.line)
+    request, min_dp = shaped(gpus, gpus_per_host, spares or NO_SPARES, attach, job.line)
     return JobSpec(_name(job), request, job.priority, limit_s, min_dp=min_dp)
 
 

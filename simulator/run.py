@@ -10,7 +10,7 @@ from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric import Fabric
-from placement.request import NO_SPARES, SpareRule
+from placement.request import SpareRule
 from scheduler.core import Limits, State, Tenants
 from scheduler.core.commands import (
     CancelJob,
@@ -62,6 +62,7 @@ class Setting:
     model, what the scheduler believes. `until_ns`: after the first submit; jobs that are
     live then are cancelled.
     `assume_limits`: a job without a time limit gets the assumed one, not its run time.
+    `spares`: in place of what jobs state, see `job_spec`.
     `attach`: the shape of jobs of which the trace knows only the size.
     `placing`: who chooses the hosts. `health`: what the scheduler makes of reports.
     """
@@ -69,7 +70,7 @@ class Setting:
     fabric: Fabric
     limits: Limits = field(default_factory=Limits)
     costs: Costs = field(default_factory=Costs)
-    spares: SpareRule = NO_SPARES
+    spares: SpareRule | None = None
     decision_ns: int | None = 0
     tenants: Tenants | None = None
     windows: Callable[[int], Sequence[Window]] | None = None

@@ -154,7 +154,6 @@ def _lines(
 ) -> Iterator[str]:
     """Records that count from midnight before the first submit, so that the hours stay.
     Jobs of less than a host stay a size."""
-    from placement.request import NO_SPARES
     from simulator.mapping import job_spec
     from simulator.shapes import Attach, Rule
     from simulator.traces.write import line
@@ -165,7 +164,7 @@ def _lines(
         zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
         spec = job.spec
         if fabric and rule.rule is not Rule.RING and job.gpus >= fabric.gpus_per_host:
-            spec = job_spec(job, fabric.gpus_per_host, NO_SPARES, True, rule)
+            spec = job_spec(job, fabric.gpus_per_host, None, True, rule)
         yield line(job, zero_ns, spec)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placement.fabric import Fabric, from_spec
-from placement.request import NO_SPARES, SpareRule
+from placement.request import SpareRule
 from scheduler.core import Limits, Policy, State, Tenants, apply
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted
@@ -84,7 +84,7 @@ def replayed(
     jobs: Sequence[TraceJob],
     policy: Policy = Policy.PRODUCTION,
     outages: Iterable[Outage] = (),
-    spares: SpareRule = NO_SPARES,
+    spares: SpareRule | None = None,
     costs: Costs | None = None,
     decision_ns: int = 0,
     times: Times | None = None,

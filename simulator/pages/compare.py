@@ -49,6 +49,7 @@ def comparison_page(folder: Path, found: Values, drawn: Sequence[Chart]) -> str:
         f"Compared with the first, {found['baseline']}; {several}.",
         [
             _table(folder, found),
+            *map(html.note, found["notes"]),
             *map(html.figure, drawn),
             "<h2>What all of this rests on</h2>",
             html.listed(shared),

@@ -109,5 +109,10 @@ def details(summary: str, inner: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{inner}</details>"
 
 
+def note(sentence: str) -> str:
+    """What a reader of the numbers above has to know."""
+    return f"<p>Note: {escape(sentence)}.</p>"
+
+
 def listed(sentences: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"

@@ -40,6 +40,7 @@ def sweep_page(table: Table, drawn: Sequence[Chart]) -> str:
             "<h2>All points</h2>",
             '<p class="pale">Means over the seeds, and their range.</p>',
             _points(table),
+            *map(html.note, table["notes"]),
             '<p class="pale">Beside this page: <a href="points.csv">points.csv</a>,'
             ' <a href="points.json">points.json</a>, figures/, points/.</p>',
         ],

@@ -1,6 +1,6 @@
 """The file of a snapshot: named parts behind a header, under one digest.
 
-    muster replay snapshot 1 SHA256        of everything after this line
+    muster replay snapshot 2 SHA256        of everything after this line
     {"parts": [["state", 4711], ...], ...}  JSON, what it is a snapshot of (header.py)
     ...                                     the parts, deflated, of so many bytes
 
@@ -21,7 +21,7 @@ from typing import Any
 from scheduler.problems import InputError, Problem
 
 TITLE = "muster replay snapshot"
-FORMAT = 1
+FORMAT = 2  # 1: spares that jobs state could not be replaced
 
 
 @dataclass(frozen=True, slots=True)

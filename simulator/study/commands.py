@@ -62,7 +62,8 @@ def compare_command(
         list[str] | None, typer.Option(help="Who chooses the hosts; several. [minimum-cut]")
     ] = None,
     spares: Annotated[
-        list[str] | None, typer.Option(help="auto, a number or a share; several. [0]")
+        list[str] | None,
+        typer.Option(help="auto, a number or a share, whatever jobs state; several."),
     ] = None,
     failures: Annotated[
         list[str] | None, typer.Option(help="A failure model, or none; several. [none]")
@@ -143,7 +144,7 @@ def compare_command(
         "fabric": fabric,
         "policy": policy or ["production"],
         "placement": placement or ["minimum-cut"],
-        "spares": spares or ["0"],
+        "spares": spares or [None],
         "failures": [None if text == "none" else text for text in failures or ["none"]],
         "checkpoint_s": checkpoint_s or [None],
     }
@@ -231,7 +232,7 @@ def _side_by_side(found: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, found["seeds"]))
     several = "; mean (least to most) over them" if len(found["seeds"]) > 1 else ""
     head = f"{found['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
-    notes = [f"note: {sentence}" for sentence in _shared(runs)]
+    notes = [f"note: {sentence}" for sentence in (*found["notes"], *_shared(runs))]
     return "\n".join([head, "", *_columns(rows), "", *notes])
 
 
@@ -293,3 +294,5 @@ def sweep_command(
         typer.echo((report / "points.csv").read_text(), nl=False)
     else:
         typer.echo("\n".join(_columns(study.rows(table))))
+    for note in [] if output is Listing.JSON else table["notes"]:
+        typer.echo(f"note: {note}", err=output is Listing.CSV)

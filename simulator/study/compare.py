@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -95,12 +95,25 @@ def compare(
         if on_done:
             on_done()
     each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
+    logs = {
+        variant.name: [run["log_sha256"] for run in of]
+        for variant, of in zip(found, each, strict=True)
+    }
     return {
         "trace": runs[0]["trace"],
         "seeds": list(seeds),
         "baseline": found[0].name,
         "variants": [_told(variant, of) for variant, of in zip(found, each, strict=True)],
+        "notes": [*_alike(logs)],
     }
+
+
+def _alike(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each variant in which nothing happens otherwise than in an earlier one."""
+    names = list(logs)
+    for i, name in enumerate(names):
+        if same := next((other for other in names[:i] if logs[other] == logs[name]), None):
+            yield f"{name} differs in nothing from {same}: the logs are the same"
 
 
 def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | None:

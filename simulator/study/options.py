@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Value] = {
     "oversubscription": None,
     "policy": Policy.PRODUCTION.value,
     "placement": Placer.MINIMUM_CUT.value,
-    "spares": "0",
+    "spares": None,  # what jobs state
     "failures": None,
     "failure_scale": 1.0,
     "seed": 0,
@@ -99,7 +99,7 @@ def case_of(options: Options) -> Case:
         failures=None if options["failures"] is None else str(options["failures"]),
         failure_scale=float(options["failure_scale"] or 1),
         seed=int(options["seed"] or 0),
-        spares=parse_spares(options["spares"]),
+        spares=None if options["spares"] is None else parse_spares(options["spares"]),
         costs=costs_of(ruled, *(_maybe(options[key]) for key in COSTS)),
         decision_s=_decision_s(options["decision_s"]),
         strict=bool(options["strict"]),

@@ -107,10 +107,11 @@ def run_point(point: Waiting) -> dict[str, Any]:
 
 def collect(grid: Grid, store: Store) -> dict[str, Any]:
     """All points of the grid in its order, with the figures of each."""
-    return {
+    table = {
         "axes": {key: list(values) for key, values in grid.axes.items()},
         "points": [_point(grid, store, point) for point in grid.points],
     }
+    return {**table, "notes": [*notes(table)]}
 
 
 def _point(grid: Grid, store: Store, options: Options) -> dict[str, Any]:
@@ -126,6 +127,17 @@ def _point(grid: Grid, store: Store, options: Options) -> dict[str, Any]:
         "seconds": totals["seconds"],
         "log_sha256": totals["log_sha256"],
     }
+
+
+def notes(table: Table) -> Iterator[str]:
+    """A sentence for each axis along which nothing happens otherwise."""
+    for key, values in table["axes"].items():
+        logs: dict[str, set[str]] = {}
+        for point in table["points"]:
+            others = json.dumps([value for axis, value in point["at"].items() if axis != key])
+            logs.setdefault(others, set()).add(point["log_sha256"])
+        if len(values) > 1 and all(len(found) == 1 for found in logs.values()):
+            yield f"{key} changes nothing here: all its values give the same log"
 
 
 def write(table: Table, folder: Path) -> None:

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from placement.request import NO_SPARES
 from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobEnded
@@ -42,7 +41,7 @@ def end_s(job: TraceJob, *failing: str) -> float:
         if isinstance(event, JobEnded):
             ends.append(event.time_ns)
 
-    setting = Setting(machine(8), Limits(), COSTS, NO_SPARES, decision_ns=SECOND_NS)
+    setting = Setting(machine(8), Limits(), COSTS, decision_ns=SECOND_NS)
     outages = [down(558, host) for host in failing]  # its start is decided for a second
     Replay(setting, [job], sink, outages).run()
     return ends[0] / SECOND_NS

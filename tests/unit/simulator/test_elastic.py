@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from placement.request import NO_SPARES
 from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, GangResized, JobEnded
@@ -40,7 +39,7 @@ def replayed(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Eve
         metrics.feed(event, state)
 
     limits = Limits(resize_every_s=60)
-    setting = Setting(machine(hosts), limits=limits, costs=SAVED_ALWAYS, spares=NO_SPARES)
+    setting = Setting(machine(hosts), limits=limits, costs=SAVED_ALWAYS)
     Replay(setting, jobs, sink, outages).run()
     return log, metrics
 

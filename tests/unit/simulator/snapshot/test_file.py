@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from scheduler.problems import InputError
-from simulator.snapshot.file import read, write
+from simulator.snapshot.file import FORMAT, read, write
 
 HEADER = {"after_s": 3.5, "record": {"options": {"policy": "easy"}}}
 PARTS = {"state": bytes(range(256)) * 9, "replay": b"{}", "jobs.csv": b""}
@@ -41,7 +41,7 @@ def test_its_first_lines_say_what_it_is(path: Path) -> None:
     first, header, rest = path.read_bytes().split(b"\n", 2)
 
     digest = hashlib.sha256(header + b"\n" + rest).hexdigest()
-    assert first.decode() == f"muster replay snapshot 1 {digest}"
+    assert first.decode() == f"muster replay snapshot {FORMAT} {digest}"
     assert json.loads(header)["after_s"] == 3.5
 
 
@@ -59,8 +59,8 @@ def test_a_damaged_one_is_told_from_a_newer_one_and_from_something_else(path: Pa
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     assert refusal(path) == "is damaged or cut short: its digest is another"
-    path.write_bytes(whole.replace(b"snapshot 1 ", b"snapshot 2 ", 1))
-    assert refusal(path) == "has format 2, this muster reads format 1"
+    path.write_bytes(whole.replace(b"snapshot 2 ", b"snapshot 3 ", 1))
+    assert refusal(path) == "has format 3, this muster reads format 2"
     path.write_bytes(b"\x1f\x8b something else")
     assert refusal(path) == "is no snapshot of a replay"
     assert refusal(path.with_name("absent")) == "cannot be read: No such file or directory"
@@ -69,7 +69,7 @@ def test_a_damaged_one_is_told_from_a_newer_one_and_from_something_else(path: Pa
 @pytest.mark.parametrize("body", [b"", b"[]\n", b"{}\n", b'{"parts": [["a", 9]]}\nabc', b"{\n"])
 def test_a_right_digest_of_nonsense_is_refused(body: bytes, path: Path) -> None:
     digest = hashlib.sha256(body).hexdigest()
-    path.write_bytes(f"muster replay snapshot 1 {digest}\n".encode() + body)
+    path.write_bytes(f"muster replay snapshot {FORMAT} {digest}\n".encode() + body)
 
     assert refusal(path) == "is not what muster writes"
 

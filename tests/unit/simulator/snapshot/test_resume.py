@@ -116,7 +116,10 @@ def test_the_options_may_be_said_again_and_the_files_may_have_moved(folder: Path
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (("--spares", "1"), "--spares: is 0 in the snapshot and cannot become 1 on the way"),
+        (
+            ("--spares", "1"),
+            "--spares: is not given in the snapshot and cannot become 1 on the way",
+        ),
         (("--strict",), "--strict: is False in the snapshot and cannot become True"),
         (("--times", "llama3"), "--times: is not given in the snapshot and cannot become llama3"),
         (("--fabric", "roce-24k"), "--fabric: is m.yaml in the snapshot and cannot become"),

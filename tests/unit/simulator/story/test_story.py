@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from placement.fabric import Fabric, from_spec
-from placement.request import NO_SPARES, SpareRule
+from placement.request import SpareRule
 from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event
@@ -38,7 +38,7 @@ def told(
     fabric: Fabric,
     jobs: Sequence[TraceJob],
     outages: Iterable[Outage] = (),
-    spares: SpareRule = NO_SPARES,
+    spares: SpareRule | None = None,
     times: Times | None = None,
 ) -> tuple[dict[str, Any], Metrics]:
     story = Story(fabric)

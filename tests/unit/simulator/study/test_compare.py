@@ -51,6 +51,16 @@ def compared(*options: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("folder")
 class TestCompare:
+    def test_variants_that_do_the_same_are_named(self) -> None:
+        options = ("--spares", "0", "--spares", "1", "--attach", "ring", "--placement=minimum-cut")
+        told = "differs in nothing from minimum-cut: the logs are the same"
+        twice = compared("--placement", "minimum-cut", "--placement", "consecutive", "--limit=1")
+
+        assert compared(*options)["notes"] == []
+        assert twice["notes"] == [f"consecutive {told}"]
+        shown = muster("--placement", "minimum-cut", "--placement", "consecutive", "--limit=1")
+        assert f"note: consecutive {told}" in shown.stdout
+
     def test_every_combination_under_every_seed(self) -> None:
         found = compared(
             "--policy", "fifo", "--policy", "easy", "--fabric", "wide.yaml", "--seed", "4",

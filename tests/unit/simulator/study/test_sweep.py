@@ -43,6 +43,15 @@ def _pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr("simulator.pages.write_sweep", lambda *_: None)
 
 
+def shaped(folder: Path, grid: str) -> None:
+    """A case of two gangs with a shape, one of which states its spares."""
+    job = {"submit_s": 0, "run_s": 60, "parallelism": {"dp": 4}, "traffic": {"dp": 1}}
+    lines = [json.dumps({**job, **more}) for more in ({"spares": 1}, {"submit_s": 90})]
+    (folder / "t.jsonl").write_text("\n".join(lines))
+    head = "trace: t.jsonl\ntrace_format: muster\nfabric: m.yaml\n"
+    (folder / "case.yaml").write_text(f"{head}grid:\n  {grid}\n")
+
+
 def table(*options: str) -> dict[str, Any]:
     result = muster(
         "case.yaml", "--report", "out", "--processes", "1", "--format", "json", *options
@@ -128,6 +137,21 @@ class TestSweep:
         assert lines[0].split()[:2] == ["spares", "policy"]
         assert len(lines) == 5
         assert " to " in lines[1]
+
+    def test_spares_take_the_place_of_what_jobs_of_a_trace_state(self, folder: Path) -> None:
+        shaped(folder, "spares: [0, 3]")
+        found = table()
+
+        assert [point["host_s"]["spare"] > 0 for point in found["points"]] == [False, True]
+        assert found["notes"] == []
+
+    def test_an_axis_that_changes_nothing_is_named(self, folder: Path) -> None:
+        shaped(folder, "spares: [0, 3]\n  seed: {count: 2}")
+        told = ["seed changes nothing here: all its values give the same log"]
+
+        assert table()["notes"] == told
+        assert muster("case.yaml", "--report", "out").stdout.endswith(f"note: {told[0]}\n")
+        assert "note" not in muster("case.yaml", "--report", "out", "--format", "csv").stdout
 
     def test_the_page_has_a_figure_for_every_axis(self, folder: Path) -> None:
         table()
