@@ -32,6 +32,7 @@ PARTS = (
     ("idle_wanted", "idle while jobs wait", "purple"),
     ("idle_unwanted", "idle, queue empty", "grey"),
 )
+PALE = ("rule", "grey", "yellow")  # bars on which dark letters are read better
 STATES = (
     ("running", "running", "blue"),
     ("stopped", "gang stands still", "pink"),
@@ -96,9 +97,12 @@ def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -
 def waits(story: Story) -> Chart:
     made, (axes,) = theme.new(3.2)
     for i, found in enumerate(story["sizes"]):
-        wait_curve(axes, found, f"{found['class']} ({found['jobs']:,} jobs)", theme.line_style(i))
+        wait_curve(
+            axes, found, f"{found['class']} ({jobs_text(found['jobs'])})", theme.line_style(i)
+        )
     wait_axis(axes)
     theme.legend(axes, ncols=3)
+    none_told(axes, has_waits(story), "every job started within a second")
     words = "The share of jobs of each size that has started after so long."
     return Chart("waits", "Waits by size", words, made)
 
@@ -108,6 +112,23 @@ def wait_curve(axes: Axes, found: Mapping[str, Any], name: str, style: dict[str,
     curve = found["wait_curve"]
     at = [1.0, *(max(wait_s, 1.0) for wait_s, _ in curve)]
     axes.step(at, [0.0, *(by for _, by in curve)], where="post", label=name, **style)
+
+
+def has_waits(*stories: Story) -> bool:
+    """Whether there is a curve to see."""
+    sizes = (found for story in stories for found in story["sizes"])
+    return any(wait_s > 1 for found in sizes for wait_s, _ in found["wait_curve"])
+
+
+def none_told(axes: Axes, is_any: bool, sentence: str) -> None:
+    """A panel with nothing in it says why."""
+    if not is_any:
+        place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, sentence, fontsize=8, color=light("pale"), **place)
+
+
+def jobs_text(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def wait_axis(axes: Axes) -> None:
@@ -143,8 +164,10 @@ def waterfall(story: Story) -> Chart:
         text = f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
         beside = start + share + 0.01
         side = ("left", beside) if beside < 0.9 else ("right", start - 0.01)
-        inside = ("right", 0.985) if start + share > 0.9 and start < 0.1 else side
-        axes.text(inside[1], at, text, ha=inside[0], va="center", fontsize=8, color=light("ink"))
+        is_inside = start + share > 0.9 and start < 0.1
+        side = ("right", 0.985) if is_inside else side
+        ink = light("ground" if is_inside and colour not in PALE else "ink")
+        axes.text(side[1], at, text, ha=side[0], va="center", fontsize=8, color=ink)
     axes.set_yticks(range(len(rows)), [words for words, *_ in rows])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
@@ -170,6 +193,7 @@ def cuts(story: Story) -> Chart:
     )
     cut.axhline(1, color=light("red"), linewidth=1)
     theme.titled(cut, "bytes cut over their lower bound")
+    none_told(cut, any(found["cut_bytes"] for found in sizes), f"nothing crosses a {tier}")
     for key, style in (("p50", "blue"), ("p95", "red")):
         values = [found["slowdown"][key] for found in sizes]
         slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)

@@ -8,8 +8,19 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import EngFormatter
+
 from simulator.pages import html, theme
-from simulator.pages.charts import PARTS, Chart, percent, wait_axis, wait_curve
+from simulator.pages.charts import (
+    PARTS,
+    Chart,
+    has_waits,
+    jobs_text,
+    none_told,
+    percent,
+    wait_axis,
+    wait_curve,
+)
 from simulator.pages.theme import light
 from simulator.study.figures import BY_KEY, Figure, Range, shown
 
@@ -132,7 +143,7 @@ def timeline(stories: Stories) -> Chart:
     busy.set_ylim(0, 1)
     busy.yaxis.set_major_formatter(percent())
     busy.set_ylabel("hosts whose ranks run")
-    queue.set_ylim(0)
+    queue.set_ylim(0, max(1, queue.get_ylim()[1]))
     queue.set_ylabel("jobs waiting")
     queue.set_xlabel(f"{unit} since the first submit")
     queue.set_xlim(0, last / scale)
@@ -155,7 +166,8 @@ def waits(stories: Stories) -> Chart:
                 if found["class"] == name:
                     wait_curve(each, found, variant, theme.line_style(i))
         wait_axis(each)
-        theme.titled(each, f"{name} ({jobs:,} jobs)")
+        theme.titled(each, f"{name} ({jobs_text(jobs)})")
+    none_told(axes[0], has_waits(*(s for _, s in stories)), "every job started within a second")
     for each in axes[len(classes) :]:
         each.set_visible(False)
     theme.above(made, axes[0])
@@ -215,6 +227,9 @@ def cuts(stories: Stories) -> Chart:
         )
         axes.set_xlabel("GPUs")
         theme.titled(axes, title)
+    panels[1].yaxis.set_major_formatter(EngFormatter("B"))
+    is_any = any(found["cut_bytes"] for _, story in stories for found in story["sizes"])
+    none_told(panels[1], is_any, f"nothing crosses a {tier}")
     theme.above(made, panels[0])
     words = f"Per size of gang, as placed: {tier}s it lies over, and what it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)

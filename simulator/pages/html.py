@@ -12,6 +12,8 @@ from simulator.pages.theme import inline, variables
 # Nothing may be fetched, not even by mistake: pictures inside figures are data.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
+_LONG_CARD = ' class="long"'
+LONG = 36  # letters of a card's value: more make it tall and narrow
 STYLE = """
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--ground);
   color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -19,7 +21,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .2rem; } h2 { font-size: 1.1rem; margin: 2.4
 p { margin: .2rem 0 .8rem; } .pale, figcaption, summary { color: var(--pale); }
 a { color: var(--blue); } code { font-size: .92em; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.6rem, 1fr));
-  gap: .6rem; margin: 1.2rem 0; padding: 0; }
+  grid-auto-flow: dense; gap: .6rem; margin: 1.2rem 0; padding: 0; }
+.cards .long { grid-column: 1 / -1; }
 .cards div { border: 1px solid var(--rule); border-radius: .5rem; padding: .5rem .7rem; }
 .cards dt { color: var(--pale); font-size: .8rem; } .cards dd { margin: 0; font-size: 1.15rem; }
 figure { margin: .4rem 0; } figure svg { width: 100%; height: auto; display: block; }
@@ -61,8 +64,12 @@ def page(title: str, subtitle: str, body: Iterable[str]) -> str:
 
 
 def cards(rows: Iterable[tuple[str, str]]) -> str:
-    """Figures that are looked for first."""
-    each = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
+    """Figures that are looked for first; one that is a list has a row of its own."""
+    each = (
+        f"<div{_LONG_CARD if len(value) > LONG else ''}>"
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in rows
+    )
     return f'<dl class="cards">{"".join(each)}</dl>'
 
 

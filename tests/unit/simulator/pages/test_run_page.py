@@ -13,6 +13,7 @@ from placement.fabric import from_spec
 from placement.request import SpareRule
 from scheduler.core.costs import Costs
 from simulator.case import Case, run_case
+from simulator.pages.html import LONG, cards
 from simulator.pages.theme import COLOURS
 from simulator.report import Report
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -119,6 +120,29 @@ def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
 
     assert 'id="failures"' not in text
     assert 'id="waits"' in text
+
+
+def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
+    trace = tmp_path / "one.swf"
+    trace.write_text(ROW.format(1, 0, 600, 8))
+    with Report(tmp_path / "report") as report:
+        run_case(Case(trace, "swf", from_spec(SPEC)), report)
+    page = (tmp_path / "report" / "index.html").read_text()
+
+    assert "every job started within a second" in page
+    assert "nothing crosses a zone" in page
+    assert "2-8 GPUs (1 job)" in page
+
+
+def test_panels_with_something_in_them_do_not(report: Path) -> None:
+    page = (report / "index.html").read_text()
+
+    assert "every job started within a second" not in page
+    assert "nothing crosses a zone" not in page
+
+
+def test_a_long_list_has_a_row_of_its_own() -> None:
+    assert cards([("a", "x" * LONG), ("b", "x" * (LONG + 1))]).count('class="long"') == 1
 
 
 @pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
