@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ def waits(story: Story) -> Chart:
         )
     wait_axis(axes)
     theme.legend(axes, ncols=3)
-    none_told(axes, has_waits(story), "every job started within a second")
+    none_told(axes, has_waits(story["sizes"]), "every job started within a second")
     words = "The share of jobs of each size that has started after so long."
     return Chart("waits", "Waits by size", words, made)
 
@@ -114,9 +114,8 @@ def wait_curve(axes: Axes, found: Mapping[str, Any], name: str, style: dict[str,
     axes.step(at, [0.0, *(by for _, by in curve)], where="post", label=name, **style)
 
 
-def has_waits(*stories: Story) -> bool:
+def has_waits(sizes: Iterable[Mapping[str, Any]]) -> bool:
     """Whether there is a curve to see."""
-    sizes = (found for story in stories for found in story["sizes"])
     return any(wait_s > 1 for found in sizes for wait_s, _ in found["wait_curve"])
 
 
@@ -162,8 +161,8 @@ def waterfall(story: Story) -> Chart:
     for at, (_, start, share, colour) in enumerate(rows):
         axes.barh(at, share, left=start, color=light(colour), height=0.72)
         text = f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
-        beside = start + share + 0.01
-        side = ("left", beside) if beside < 0.9 else ("right", start - 0.01)
+        after = start + share + 0.01
+        side = ("left", after) if after < 0.9 else ("right", start - 0.01)
         is_inside = start + share > 0.9 and start < 0.1
         side = ("right", 0.985) if is_inside else side
         ink = light("ground" if is_inside and colour not in PALE else "ink")
@@ -294,12 +293,18 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
     axes.grid(visible=False)
     axes.barh(range(len(rows)), [value for _, value in rows], color=light("blue"), height=0.7)
     for at, (_, value) in enumerate(rows):
-        axes.text(value, at, f" {value:,.0f}", va="center", fontsize=8, color=light("ink"))
+        beside(axes, value, at, f"{value:,.0f}")
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     if not axes.yaxis_inverted():
         axes.invert_yaxis()
     axes.margins(x=0.14)
     axes.set_xticks([])
+
+
+def beside(axes: Axes, value: float, at: float, text: str) -> None:
+    """A number right of its bar, clear of it."""
+    place: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate(text, (value, at), fontsize=8, color=light("ink"), **place)
 
 
 def percent() -> FuncFormatter:

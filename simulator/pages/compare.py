@@ -14,6 +14,7 @@ from simulator.pages import html, theme
 from simulator.pages.charts import (
     PARTS,
     Chart,
+    beside,
     has_waits,
     jobs_text,
     none_told,
@@ -118,8 +119,7 @@ def bars(found: Values) -> Chart:
             each.barh(at, value.mean, color=colour, height=0.66)
             if value.most > value.least:
                 each.plot([value.least, value.most], [at, at], color=light("ink"), linewidth=1.4)
-            each.text(value.most, at, f"  {figure.told(value.mean)}", va="center", fontsize=8,
-                      color=light("ink"))  # fmt: skip
+            beside(each, value.most, at, figure.told(value.mean))
         each.set_yticks(range(len(names)), names)
         each.set_xticks([])
         each.margins(x=0.35)
@@ -166,8 +166,9 @@ def waits(stories: Stories) -> Chart:
                 if found["class"] == name:
                     wait_curve(each, found, variant, theme.line_style(i))
         wait_axis(each)
+        alike = (f for _, story in stories for f in story["sizes"] if f["class"] == name)
+        none_told(each, has_waits(alike), "every job started within a second")
         theme.titled(each, f"{name} ({jobs_text(jobs)})")
-    none_told(axes[0], has_waits(*(s for _, s in stories)), "every job started within a second")
     for each in axes[len(classes) :]:
         each.set_visible(False)
     theme.above(made, axes[0])
