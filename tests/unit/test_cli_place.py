@@ -1,81 +1,17 @@
-"""`muster place` and the command around it: answers, exit codes, messages."""
+"""`muster place`: answers, exit codes, messages."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from placement import hostlist
 from placement.cut import cut
-from placement.errors import BadInput
-from scheduler import cli
 from scheduler.specs import job_from_mapping, load_fabric
-
-MINI = """\
-name: mini
-gpus_per_host: 2
-tiers:
-  - {name: zone, count: 3, oversubscription: 7}
-  - {name: rack, count: 2}
-  - {name: host, count: 4}
-"""
-JOB = """\
-name: job
-parallelism: {tp: 2, pp: 2, dp: 5}
-traffic: {dp: 10, pp: 3}
-spares: 1
-"""
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Muster = Callable[..., Result]
-
-
-@pytest.fixture
-def muster(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Muster:
-    """Runs the command in this process, in a folder with mini.yaml and job.yaml."""
-    (tmp_path / "mini.yaml").write_text(MINI)
-    (tmp_path / "job.yaml").write_text(JOB)
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["muster", *args])
-        with pytest.raises(SystemExit) as finished:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Result(int(finished.value.code or 0), out, err)
-
-    return run
-
-
-@pytest.fixture
-def place(muster: Muster) -> Muster:
-    def run(*args: str, job: str = "job.yaml", fabric: str = "mini.yaml") -> Result:
-        return muster("place", job, "--fabric", fabric, *args)
-
-    return run
+from tests.commands import JOB, MINI, Muster, Result
 
 
 def write(text: str | bytes, name: str = "job.yaml") -> None:
@@ -298,6 +234,7 @@ def test_files_that_are_not_there(place: Muster) -> None:
     ("options", "message"),
     [
         (("--at", "+2h"), "--at: goes with --windows"),
+        (("--plot-by", "stage"), "--plot-by: needs --plot"),
         (("--near-slack", "0.1"), "--near-slack: goes with --near"),
         (("--near", "x", "--near-slack", "inf"), "--near-slack"),
     ],
@@ -331,127 +268,6 @@ def test_a_bad_option(place: Muster, option: str, value: str, message: str) -> N
     result = place(option, value)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
-
-
-# --- the command around it ---------------------------------------------------------
-
-
-def test_version(muster: Muster) -> None:
-    result = muster("--version")
-    assert (result.code, result.out.split()[0]) == (0, "muster")
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (BadInput("a.b", "is wrong"), 2, "a.b: is wrong"),
-        (RuntimeError("boom"), 70, "muster: internal error: RuntimeError: boom"),
-        (KeyboardInterrupt(), 130, ""),
-    ],
-)
-def test_nothing_ends_in_a_traceback(
-    muster: Muster, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
-) -> None:
-    def fails() -> None:
-        raise error
-
-    monkeypatch.setattr(cli, "app", fails)
-    result = muster()
-    assert result.code == code
-    assert message in result.err
-
-
-MAIN = "from scheduler.cli import main; main()"
-
-
-def place_args(folder: Path) -> list[str]:
-    return ["place", f"{folder}/job.yaml", "--fabric", "roce-24k"]
-
-
-def run_python(code: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, **env},
-    )
-
-
-HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
-
-
-def test_help_loads_nothing_heavy() -> None:
-    done = run_python(
-        "import sys\n"
-        "from scheduler.cli import main\n"
-        "sys.argv = ['muster', '--help']\n"
-        "try: main()\n"
-        f"finally: print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
-    )
-    assert done.returncode == 0
-    assert "place" in done.stdout
-    assert done.stderr.splitlines()[-1] == "[]"
-
-
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
-    args = " ".join(place_args(tmp_path))
-    done = subprocess.run(
-        ["bash", "-c", f'"$PYTHON" -c "{MAIN}" {args} --format env | head -1'],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={**os.environ, "PYTHON": sys.executable},
-    )
-    assert done.stdout.startswith("RANK=0 ")
-    assert "rror" not in done.stderr.replace("does not load", "")
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    gone = tmp_path / "gone" / "f.yaml"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            MAIN,
-            *f"fabric export --fabric roce-24k --to slurm -o {gone}".split(),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == f"muster: {gone}: No such file or directory"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *place_args(tmp_path)],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("muster: No space left")
-
-
-def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
-    (tmp_path / "busy").write_text("\n".join(f"z{i}-r[000-188]-h[0-1]" for i in range(8)))
-    args = [*place_args(tmp_path), "--busy", f"{tmp_path}/busy", "--format", "json"]
-    answers = [json.loads(run_python(MAIN, *args, PYTHONHASHSEED=seed).stdout) for seed in "12"]
-    for answer in answers:
-        assert answer.pop("seconds")["total"] > 0
-    assert json.dumps(answers[0]) == json.dumps(answers[1])
 
 
 # --- near an old placement, and what stays free ---------------------------------------

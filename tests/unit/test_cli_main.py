@@ -1,0 +1,133 @@
+"""The command around all commands: its version, its exit codes, its streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from placement.errors import BadInput
+from scheduler import cli
+from tests.commands import JOB, Muster
+
+
+def test_version(muster: Muster) -> None:
+    result = muster("--version")
+    assert (result.code, result.out.split()[0]) == (0, "muster")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (BadInput("a.b", "is wrong"), 2, "a.b: is wrong"),
+        (RuntimeError("boom"), 70, "muster: internal error: RuntimeError: boom"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_nothing_ends_in_a_traceback(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    result = muster()
+    assert result.code == code
+    assert message in result.err
+
+
+MAIN = "from scheduler.cli import main; main()"
+
+
+def place_args(folder: Path) -> list[str]:
+    return ["place", f"{folder}/job.yaml", "--fabric", "roce-24k"]
+
+
+def run_python(code: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **env},
+    )
+
+
+HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run_python(
+        "import sys\n"
+        "from scheduler.cli import main\n"
+        "sys.argv = ['muster', '--help']\n"
+        "try: main()\n"
+        f"finally: print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    assert done.returncode == 0
+    assert "place" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
+    args = " ".join(place_args(tmp_path))
+    done = subprocess.run(
+        ["bash", "-c", f'"$PYTHON" -c "{MAIN}" {args} --format env | head -1'],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert done.stdout.startswith("RANK=0 ")
+    assert "rror" not in done.stderr.replace("does not load", "")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "f.yaml"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            MAIN,
+            *f"fabric export --fabric roce-24k --to slurm -o {gone}".split(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"muster: {gone}: No such file or directory"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *place_args(tmp_path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("muster: No space left")
+
+
+def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    (tmp_path / "busy").write_text("\n".join(f"z{i}-r[000-188]-h[0-1]" for i in range(8)))
+    args = [*place_args(tmp_path), "--busy", f"{tmp_path}/busy", "--format", "json"]
+    answers = [json.loads(run_python(MAIN, *args, PYTHONHASHSEED=seed).stdout) for seed in "12"]
+    for answer in answers:
+        assert answer.pop("seconds")["total"] > 0
+    assert json.dumps(answers[0]) == json.dumps(answers[1])
