@@ -225,7 +225,7 @@ def replay_command(
 
 def _given(ctx: typer.Context) -> dict[str, Any]:
     """The options of the replay itself that stand on the command line."""
-    from simulator.study.options import DEFAULTS
+    from simulator.study.options import DEFAULTS, MEASURED, option
 
     values = {
         name: value
@@ -236,7 +236,9 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
         values["trace"] = str(values["trace"])
     if "decision_s" in values:
         values["decision_s"] = _decision_s(values["decision_s"])
-    return values
+    return {
+        name: value if value == MEASURED else option(name, value) for name, value in values.items()
+    }
 
 
 def _begun(given: dict[str, Any], resume: Path | None) -> tuple[Record, Resumed | None]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placement.errors import BadInput
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.problems import InputError, Problem
 
@@ -116,7 +115,7 @@ def compare_command(
     and the first is what the others are compared with.
     """
     from simulator.study import compare as study
-    from simulator.study.options import DEFAULTS
+    from simulator.study.options import DEFAULTS, option
     from simulator.terminal import void_told
 
     if parquet:
@@ -148,7 +147,7 @@ def compare_command(
         "failures": [None if text == "none" else text for text in failures or ["none"]],
         "checkpoint_s": checkpoint_s or [None],
     }
-    base = {**DEFAULTS, **{key: _option(key, value) for key, value in once.items()}}
+    base = {**DEFAULTS, **{key: option(key, value) for key, value in once.items()}}
     axes = {key: _distinct(key, values) for key, values in several.items()}
     seeds = [int(value or 0) for value in _distinct("seed", seed or [0])]
     variants = study.variants(base, axes)
@@ -166,19 +165,10 @@ def compare_command(
     typer.echo(json.dumps(found) if output is Output.JSON else _side_by_side(found))
 
 
-def _option(key: str, value: Value) -> Value:
-    """Raises: InputError naming the option."""
-    from simulator.study.options import checked
-
-    try:
-        return checked(key, value)
-    except BadInput as error:
-        option = "trace" if key == "trace" else f"--{key.replace('_', '-')}"
-        raise InputError(Problem(option, error.message)) from None
-
-
 def _distinct(key: str, values: Sequence[Value]) -> list[Value]:
-    found = [_option(key, value) for value in values]
+    from simulator.study.options import option
+
+    found = [option(key, value) for value in values]
     if twice := [value for i, value in enumerate(found) if value in found[:i]]:
         raise InputError(Problem(f"--{key.replace('_', '-')}", f"{twice[0]} is given twice"))
     return found

@@ -86,6 +86,15 @@ def checked(key: str, value: Value) -> Value:
         raise BadInput(key, error.found[0].message) from None
 
 
+def option(key: str, value: Value) -> Value:
+    """The same of what stands on a command line. Raises: InputError naming the option."""
+    try:
+        return checked(key, value)
+    except BadInput as error:
+        name = "trace" if key == "trace" else f"--{key.replace('_', '-')}"
+        raise InputError(Problem(name, error.message)) from None
+
+
 def case_of(options: Options) -> Case:
     """The replay that these values describe. Raises: InputError."""
     tenants, windows = options["tenants"], options["windows"]

@@ -160,6 +160,12 @@ class TestMessages:
 
         assert told == "gone.swf: cannot be read: No such file or directory"
 
+    @pytest.mark.parametrize(
+        ("name", "value"), [("--seed", "-1"), ("--checkpoint-s", "9" * 20), ("--spares", "9" * 20)]
+    )
+    def test_a_number_that_nobody_means_is_refused(self, name: str, value: str) -> None:
+        assert refusal(replay(name, value)).startswith(f"{name}: must be ")
+
     @pytest.mark.parametrize("since", ["yesterday", "inf", "nan", "2024-13-01"])
     def test_a_bad_since_is_named(self, since: str) -> None:
         assert refusal(replay("--since", since)).startswith("--since: must be YYYY-MM-DD or")
