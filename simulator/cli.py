@@ -236,8 +236,10 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
         values["trace"] = str(values["trace"])
     if "decision_s" in values:
         values["decision_s"] = _decision_s(values["decision_s"])
+    # A trace that cannot be read is named by its reader.
     return {
-        name: value if value == MEASURED else option(name, value) for name, value in values.items()
+        name: value if name == "trace" or value == MEASURED else option(name, value)
+        for name, value in values.items()
     }
 
 
