@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from placement.request import Answer, Placement
 from scheduler.plot.by import By
 from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.congestion import Congestion
+    from placement.request import Answer
     from scheduler.cli.answers import Question
 
 Plot = Annotated[
@@ -43,6 +43,7 @@ def drawer(path: Path | None, by: By | None) -> Draw:
     Raises: BadInput at once when the path is no name of a picture, before any solving;
     InputError when colours are chosen for no picture.
     """
+    from placement.request import Placement
     from scheduler import plot
 
     if path is not None:
