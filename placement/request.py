@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from placement import hostset
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
 from placement.training import AS_LLAMA3, Batch, ModelShape, Training
+
+if TYPE_CHECKING:
+    from placement.hostset import HostSet
 
 
 class Collective(StrEnum):
@@ -188,8 +191,10 @@ class Placement:
     inner: TierBound | None = None
 
     @cached_property
-    def held(self) -> hostset.HostSet:
+    def held(self) -> HostSet:
         """Hosts and spares."""
+        from placement import hostset  # heavy, and command lines name requests before they place
+
         return hostset.of(self.hosts + self.spares)
 
     @property
