@@ -34,6 +34,14 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     return remade(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
 
 
+def since_stop(job: Job) -> tuple[int, ...]:
+    """Hosts of the gang that have failed since it stopped, the first first."""
+    if job.stop_ns is None:
+        return ()
+    late = (strike.host for strike in job.strikes if strike.at_ns >= job.stop_ns)
+    return tuple(host for host in late if host in job.hosts)  # others failed, and were left, before
+
+
 def avoided(job: Job, terms: Restarts, now_ns: int) -> HostSet:
     """Hosts that stopped this job of late."""
     if not job.strikes:

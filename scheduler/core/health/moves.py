@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from placement import hostset
 from scheduler.core.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
-from scheduler.core.failures.storm import struck
+from scheduler.core.failures.storm import since_stop, struck
 from scheduler.core.health import history
 from scheduler.core.health.judge import is_early, verdict
 from scheduler.core.health.record import BLANK, Record
@@ -28,6 +29,7 @@ from scheduler.core.remade import remade
 from scheduler.core.spares import faults
 from scheduler.core.state import Host, State
 from scheduler.core.tenancy.ledger import charged
+from scheduler.core.words import listed
 
 HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
 _CORDONS = (HostMove.CORDON, HostMove.DRAIN)
@@ -129,15 +131,23 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
             held=state.held & ~(1 << index),
             accounts=charged(state, job.tenant, -1, event.time_ns),
         )
-    costs = state.tenants.preemption.costs
+    hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
     hit = remade(
-        struck(job, index, event.time_ns, costs),
+        hit,
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
-        reason=f"host {event.host} failed: {event.reason}",
+        reason=_failed_text(state, since_stop(hit)),
     )
     stopped = (*(name for name in state.stopped if name != job.name), job.name)
     return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
+
+
+def _failed_text(state: State, indices: Sequence[int]) -> str:
+    """`host a failed: gpu-lost`; of several all, with the reasons of those not yet repaired."""
+    names = tuple(state.loaded_fabric.names(indices))
+    hosts = [host for i in indices if (host := state.host(i)).state is HostState.FAILED]
+    reasons = tuple(dict.fromkeys(host.reason for host in hosts))
+    return f"host{'' if len(names) == 1 else 's'} {listed(names)} failed: {listed(reasons)}"
 
 
 def _unlent(state: State, index: int) -> State:

@@ -139,6 +139,38 @@ def test_a_failed_host_stops_its_gang() -> None:
     assert not hostset.has(state.free, 0)
 
 
+def test_all_hosts_that_failed_since_the_stop_are_named() -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(1, HostMove.FAIL, at=5))
+    state = replay([moved(0, HostMove.FAIL, at=7)], state)
+    assert state.jobs["a"].reason == "hosts z0-r0-h1, z0-r0-h0 failed: why"
+    again = (JobRequeued(8, "a", "why"), begun("a", 2, 3, at=9), moved(2, HostMove.FAIL, at=11))
+    state = replay(again, state)
+    assert state.jobs["a"].reason == "host z0-r1-h0 failed: why"
+
+
+def test_a_host_that_was_left_is_not_named_again() -> None:
+    swap = HostSwap(0, "z0-r0-h0", "z0-r1-h0")
+    state = after(
+        submitted("a"),
+        begun("a", 0, 1),
+        moved(0, HostMove.FAIL),
+        GangSwapped(0, "a", 2, (swap,), CUTS),
+        moved(1, HostMove.FAIL),
+    )
+    assert state.jobs["a"].reason == "host z0-r0-h1 failed: why"
+
+
+def test_reasons_of_failures_are_those_of_hosts_still_out() -> None:
+    first, second, third = (
+        HostMoved(at, EMPTY.loaded_fabric.hosts[at], HostMove.FAIL, reason)
+        for at, reason in enumerate(("one", "two", "three"))
+    )
+    state = after(submitted("a"), begun("a", 0, 1, 2), first, second)
+    assert state.jobs["a"].reason == "hosts z0-r0-h0, z0-r0-h1 failed: one, two"
+    state = replay([moved(0, HostMove.REPAIR, at=2), third], state)
+    assert state.jobs["a"].reason == "hosts z0-r0-h0, z0-r0-h1, z0-r1-h0 failed: two, three"
+
+
 def test_a_failed_spare_is_lost_and_the_gang_runs_on() -> None:
     state = after(submitted("a"), begun("a", 0, 1, spares=(2, 3)), moved(2, HostMove.FAIL))
     assert state.jobs["a"].state is JobState.RUNNING
