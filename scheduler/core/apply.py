@@ -265,13 +265,14 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
     indices = state.loaded_fabric.indices
     changed = remade(job, spares=indices(event.spares), lent=indices(event.lent))
-    return remade(
+    after_change = remade(
         state,
         lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
         jobs=_with(state.jobs, job.name, changed),
         held=(state.held & ~job.held) | changed.held,
         accounts=charged(state, job.tenant, _size(changed) - _size(job), event.time_ns),
     )
+    return emptied(after_change, job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:

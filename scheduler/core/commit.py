@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,6 +18,7 @@ from scheduler.core.events import (
     Defragmented,
     Event,
     GangResized,
+    GangSwapped,
     JobEnded,
     JobRequeued,
     JobsReserved,
@@ -53,12 +53,17 @@ from scheduler.core.preemption.victims import (
     without,
 )
 from scheduler.core.spares.lending import changed, idle
-from scheduler.core.spares.settling import once_settled, settled, touches_loans
+from scheduler.core.spares.settling import (
+    given,
+    left_behind,
+    once_settled,
+    settled,
+    touches_loans,
+)
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, turned
 from scheduler.core.windows.substitutes import rehosted
-from scheduler.core.words import hosts_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,7 @@ def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | str:
 
 
 def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event, ...] | str:
-    """The swap, after what those give up whose spares join."""
+    """The swap, after what those give up whose spares join, and before what it leaves behind."""
     if not _may(state, action.name, JobMove.SWAP):
         return f"job {action.name} is no longer running"
     job = state.jobs[action.name]
@@ -298,7 +303,8 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
     if cut(fabric, job.request, hosts) != action.cuts:
         return f"job {action.name}: other blocks moved meanwhile"
     swapped = peers.swapped(state, job, action, hosts, now_ns)
-    return (*_given(state, action, lent, now_ns), swapped)
+    behind = left_behind(state, job, hosts, now_ns)
+    return (*given(state, action, lent, now_ns), swapped, *behind)
 
 
 def _lent(state: State, action: Swap) -> list[tuple[int, str]] | str:
@@ -314,19 +320,6 @@ def _lent(state: State, action: Swap) -> list[tuple[int, str]] | str:
             return f"job {action.name}: {name} has no spare for it any more"
         found += [(spare, name) for spare in mine]
     return found
-
-
-def _given(
-    state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
-) -> Iterator[SparesChanged]:
-    """What each lender holds from here on."""
-    gone = {host for host, _ in lent}
-    for name in action.lenders:
-        job = state.jobs[name]
-        kept = tuple(s for s in job.spares if s not in gone)
-        count = len(job.spares) - len(kept)
-        reason = f"{action.name} took {hosts_text(count)} for those that failed"
-        yield changed(state, job, kept, job.lent, reason, now_ns)
 
 
 def _refill(
@@ -377,7 +370,7 @@ def _tidied(state: State, action: Tidy, now_ns: int) -> tuple[Event, ...] | str:
     answer = commit(state, Plan(state.version, action.swaps), now_ns)
     if isinstance(answer, Conflict):
         return answer.reasons[0]
-    if len(answer) != len(action.swaps):
+    if sum(isinstance(event, GangSwapped) for event in answer) != len(action.swaps):
         return "defragmentation: some of the moves cannot be made any more"
     why = (action.sentence, action.asked, action.request_id)
     return (*answer, Defragmented(now_ns, *why))

@@ -1,17 +1,25 @@
-"""What stands in the log before an action that lends spares, or has lent ones back."""
+"""What stands in the log around an action for the spares that it touches.
+
+Before it, loans are made and called back, and lenders give up what others swap in; after it,
+a gang that has left a domain it may not lie across lets the spares go that are still there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from placement import hostset
+from placement.constraints import joinable
+from placement.request import ANYWHERE
 from scheduler.core.apply import replay
-from scheduler.core.events import Event, GangResized, JobPreempted, JobRequeued
+from scheduler.core.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
+from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Action, Recall, Resize, Start, Swap, taken
-from scheduler.core.spares.lending import back, lends
+from scheduler.core.spares.lending import back, changed, lends
 from scheduler.core.state import State
+from scheduler.core.words import hosts_text
 
 Resized = Callable[[State, Resize], Event | str]
 
@@ -41,6 +49,37 @@ def settled(state: State, action: Action, now_ns: int, resized: Resized) -> tupl
     if taken(action) & replay(events, state).lent:
         return f"job {action.name}: a spare that was lent is not back"
     return tuple(events)
+
+
+def given(
+    state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
+) -> Iterator[SparesChanged]:
+    """What each lender holds from here on."""
+    gone = {host for host, _ in lent}
+    for name in action.lenders:
+        job = state.jobs[name]
+        kept = tuple(s for s in job.spares if s not in gone)
+        count = len(job.spares) - len(kept)
+        reason = f"{action.name} took {hosts_text(count)} for those that failed"
+        yield changed(state, job, kept, job.lent, reason, now_ns)
+
+
+def left_behind(
+    state: State, job: Job, hosts: Sequence[int], now_ns: int
+) -> Iterator[SparesChanged]:
+    """What `job` holds once its gang is on these hosts, where that is less: a spare beside
+    which the gang would not keep its constraints can never join it."""
+    fabric, where, gang = state.loaded_fabric, job.request.where, hostset.of(hosts)
+    if where == ANYWHERE:
+        return
+    spares = [s for s in job.spares if not hostset.has(gang, s)]
+    kept: list[int] = []
+    for spare in spares:
+        if hostset.has(joinable(fabric, where, gang | hostset.of(kept)), spare):
+            kept.append(spare)
+    if len(kept) < len(spares):
+        reason = f"leaves {hosts_text(len(spares) - len(kept))} behind, where it may not lie"
+        yield changed(state, job, tuple(kept), job.lent, reason, now_ns)
 
 
 def once_settled(action: Action) -> Action:

@@ -9,11 +9,12 @@ is an event of its own, so that the next period counts from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scheduler.core.apply import replay
 from scheduler.core.commit import Conflict, commit
+from scheduler.core.events import Event, GangSwapped
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.plan import Plan, Start, Tidy
 from scheduler.core.policy import Limits
@@ -73,12 +74,16 @@ def _verdict(
         least = hosts_text(policy.hosts_per_gpu_hour)
         return f"nothing moved, less than {least} for a GPU-hour"
     answer = commit(state, found.plan, now_ns)
-    if isinstance(answer, Conflict) or len(answer) != len(found.moves):
+    if isinstance(answer, Conflict) or _swaps_in(answer) != len(found.moves):
         return "nothing moved, not all moves can be made"
     after = decide(replay(answer, state)) if waiting else None
     if after and waiting and waiting.name not in _started(after):
         return f"nothing moved, {waiting.name} would not start"
     return ""
+
+
+def _swaps_in(events: Sequence[Event]) -> int:
+    return sum(isinstance(event, GangSwapped) for event in events)
 
 
 def _started(plan: Plan) -> set[str]:

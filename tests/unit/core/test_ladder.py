@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from placement.request import AUTO
+from placement.constraints import broken
+from placement.request import AUTO, Constraints
 from placement.spares import Sizing, size_spares, standby_pool
-from scheduler.core import JobState, Limits, State, decide, explain
-from scheduler.core.commands import LoadTenants
+from scheduler.core import HostState, JobState, Limits, State, decide, explain
+from scheduler.core.commands import LoadTenants, MoveHost
 from scheduler.core.failures.prospect import prospect
 from scheduler.core.failures.rungs import Rung, taken
 from scheduler.core.failures.storm import avoided, retry_ns
@@ -20,7 +22,22 @@ from scheduler.core.spares.outlook import spares_outlook
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.spares.pools import Pools
 from scheduler.core.tenancy.tenants import OPEN, Restarts
-from tests.build import exactly, fabric, fail, loaded, repair, run, schedule, started, submit
+from tests.build import (
+    cordon,
+    drain,
+    exactly,
+    fabric,
+    fail,
+    job,
+    loaded,
+    repair,
+    run,
+    running,
+    schedule,
+    settled,
+    started,
+    submit,
+)
 
 DAY_NS = 86_400 * SECOND_NS
 
@@ -241,3 +258,23 @@ def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
     roomy = schedule(run(roomy, submit("a", 4, spares=AUTO)))
     assert roomy.free
     assert spares_outlook(roomy, 0, Limits()).zones[0].saved_gpu_hours == 0 < held.saved_gpu_hours
+
+
+@pytest.mark.parametrize("move", [cordon, drain])
+def test_a_gang_that_leaves_its_zone_leaves_its_spare_there_behind(
+    move: Callable[[str], MoveHost],
+) -> None:
+    """The spare is out of service when the only other host fails, so the gang goes on in the
+    other zone: back in service the spare would be of no use to it."""
+    state = loaded(fabric(2, 1, 2))
+    inside = Constraints(same="zone")
+    state = settled(run(state, submit("a", 1, spares=exactly(1), where=inside)))
+    (host,), (spare,) = hosts_of(state, "a"), spares_of(state, "a")
+    state = schedule(run(state, move(spare), fail(host)))
+    assert running(state) == {"a"}
+    assert spares_of(state, "a") == []
+    index = state.loaded_fabric.index_by_name[spare]
+    assert state.host(index).state is HostState.CORDONED
+    state = settled(state)
+    assert len(spares_of(state, "a")) == 1
+    assert not broken(state.loaded_fabric, inside, job(state, "a").held)
