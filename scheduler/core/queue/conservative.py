@@ -120,6 +120,8 @@ class Conservative:
         return self._grounds is not None and self._grounds.of_today(before) != what.shares
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        if job.hosts:  # it runs, and has more now or not at all: it waits for no time
+            return self._now(job, end_ns, allowed)
         self._considered += 1
         self._unbook(job.name)
         lasts_ns = end_ns - self._now_ns

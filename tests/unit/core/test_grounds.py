@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from placement import hostset
-from scheduler.core import State
+from scheduler.core import Limits, Policy, State
+from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS
+from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.grounds import Grounds
 from scheduler.core.windows.calendar import Calendar
-from tests.build import fabric, job, loaded, run, set_window, submit
+from tests.build import fabric, job, loaded, run, set_window, settled, submit
 
 EVERYTHING = hostset.full(4)
 
@@ -53,3 +55,19 @@ def test_a_promise_is_said_anew_when_windows_are_others() -> None:
     assert grounds(state).of_today(shares) == ((0, 1), (2, 2))
     bare = run(loaded(fabric(1, 2, 2)), submit("j0", 3, limit_s=5))
     assert grounds(bare).of_today(shares) == ((0, 3),)
+
+
+def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
+    """All that is free is held for b in a while. What a would take before is nothing, and
+    after it a has no place in the plan that b would have to go round."""
+    limits = Limits(policy=Policy.CONSERVATIVE)
+    state = settled(run(loaded(fabric(1, 1, 5)), submit("a"), submit("b")), 0, limits)
+    free = state.loaded_fabric.names(hostset.members(state.free))
+    state = run(state, set_window("w", *free, start_s=100, end_s=200, jobs=("b",)))
+    a, b, end_ns = job(state, "a"), job(state, "b"), 1_000 * SECOND_NS
+    find = placing(state, limits)
+    desk = Desk(state, 0, limits, state.free, find, find)
+    assert desk.spare_room(a, end_ns) == (0, 0)
+    assert desk.spare_room(b, end_ns) == (state.free, 3)
+    desk.grows(b, state.free & -state.free, end_ns)
+    assert desk.spare_room(b, end_ns)[1] == 2
