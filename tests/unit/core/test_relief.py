@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from placement import hostset
 from placement.cut import cut
 from placement.request import AUTO
@@ -13,7 +15,7 @@ from scheduler.core.failures.relief import relieved, thin
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.spares.pools import Pools
 from scheduler.core.tenancy.tenants import OPEN
-from tests.build import fabric, loaded, run, schedule, submit
+from tests.build import fabric, fail, hosts_of, loaded, run, schedule, submit
 
 SELDOM = SparePolicy(1e-6, prior_host_days=0)
 TOGETHER = SparePolicy(0.03, epsilon=0.05, prior_host_days=0, dispersion=8)
@@ -61,3 +63,16 @@ def test_zones_with_spares_enough_are_left_alone() -> None:
     state = gang(replace(SELDOM, in_zone=True))
     job = state.jobs["a"]
     assert relieved(Pools(state), job, job.hosts, state.free) is None
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neighbours(
+    block: int,
+) -> None:
+    state = gang(replace(TOGETHER, in_zone=True))
+    job, lost = state.jobs["a"], hosts_of(state, "a")[block]
+    later = schedule(run(state, fail(lost)))
+    after = later.jobs["a"]
+    assert not thin(Pools(later), after.hosts, later.free | hostset.of(after.spares))
+    assert after.cuts[0] == job.cuts[0]
+    assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4
