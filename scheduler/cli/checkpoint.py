@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.core.checkpoint.sizes import Sizes
 
 
-MOST_S = 1e9  # some thirty years: more is a slip of the hand
+MOST = 1e9  # in seconds some thirty years: more of anything is a slip of the hand
 
 
 class Format(StrEnum):
@@ -47,11 +48,11 @@ def checkpoint_command(
     restart_s: Annotated[
         float,
         typer.Option(
-            min=0, max=MOST_S, help="From the swap to the first new step, loading included."
+            min=0, max=MOST, help="From the swap to the first new step, loading included."
         ),
     ] = 300.0,
     down_s: Annotated[
-        float, typer.Option(min=0, max=MOST_S, help="From the failure to the swap.")
+        float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
     ] = 60.0,
     output: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
 ) -> None:
@@ -90,8 +91,10 @@ def _faults(
 
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
     for option, value in given.items():
-        if value is not None and not 0 < value < 1e9:
+        if value is not None and not 0 < value < math.inf:
             raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
+        if value is not None and value > MOST:
+            raise InputError(Problem(option, f"must be at most {MOST:,.0f}, not {value:g}"))
     if write_s is not None and bandwidth is not None:
         raise InputError(Problem("--bandwidth", "stands beside --write-s: give one of them"))
     if write_s is None and sizes is None:
@@ -140,7 +143,7 @@ def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict
 
 def _text(body: dict[str, Any]) -> str:
     from scheduler.cli.goodputtext import elapsed_text
-    from scheduler.cli.text import bytes_text, columns
+    from scheduler.cli.text import bytes_text, columns, seconds_text
 
     size = f"{bytes_text(body['bytes'])} written in " if body["bytes"] else "a write takes "
     head = (
@@ -168,7 +171,7 @@ def _text(body: dict[str, Any]) -> str:
     parts.append(f"checkpoints that cost nothing would leave {_share(body['without_writes'])}")
     if body["load_from_peer_seconds"] is not None:
         kept, load = bytes_text(body["bytes_per_host"]), body["load_from_peer_seconds"]
-        parts[-1] += f"; a copy of a host's {kept} in a peer's memory loads in {elapsed_text(load)}"
+        parts[-1] += f"; a copy of a host's {kept} in a peer's memory loads in {seconds_text(load)}"
     return "\n\n".join(parts)
 
 

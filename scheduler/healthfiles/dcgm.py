@@ -7,7 +7,8 @@
 DCGM itself knows one host, so that whoever collects its answers puts the name before each.
 Of a diagnosis every failed test is a failed stress test; it is a passed one when nothing
 failed and a test of its category "Stress" passed (`-r 3` and up), not where they were left
-out. Of fields those are read that say by themselves that something is wrong.
+out. Of fields those are read that say by themselves that something is wrong. A report in which
+nothing is recognised is refused: taken for one of a healthy host it would hide what is wrong.
 
 Sources: NVIDIA/DCGM, dcgmi/Health.cpp and DcgmiOutput.h (groups, entities and systems are
 `children`; a system has its verdict as `value` and its words as `overflow`); dcgmi/Diag.cpp
@@ -47,6 +48,8 @@ FIELDS: Final = {
 XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
 _FINE, _WARNING, _FAILURE = "healthy", "warning", "failure"
 _GPU, _OVERALL, _STRESS = "GPU", "Overall Health", "stress"
+_BOX: Final = ("children", "value", "overflow")
+_RESULTS: Final = ("results", "test_summary")
 _DIAGNOSES: Final = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 
 
@@ -90,8 +93,17 @@ def _gpu(file: JsonFile, text: str, field: str) -> int:
 def _health(file: JsonFile, host: str, body: Any) -> Iterator[Found]:
     """`body` -> group -> number of the entity -> "Errors" -> system, each below `children`."""
     groups = _mapping(file, body, f"{host}.body")
+    overall = f"{host}.body.{_OVERALL}"
     if _OVERALL not in groups:
-        raise file.error(f"{host}.body.{_OVERALL}", "is missing: this is no dcgmi health -c -j")
+        raise file.error(overall, "is missing: this is no dcgmi health -c -j")
+    found = list(_incidents(file, host, groups))
+    status = _verdict(file, groups[_OVERALL], overall)
+    if status != _FINE and not found:
+        raise file.error(overall, f"is {status}, but no system of an entity is said to be")
+    yield from found
+
+
+def _incidents(file: JsonFile, host: str, groups: Mapping[str, Any]) -> Iterator[Found]:
     for group, entities in groups.items():
         if group == _OVERALL:
             continue
@@ -99,15 +111,27 @@ def _health(file: JsonFile, host: str, body: Any) -> Iterator[Found]:
         for number, node in _children(file, entities, field).items():
             here = f"{field}.children.{number}"
             gpu = _gpu(file, number, here) if group == _GPU else None
-            errors = _children(file, node, here).get("Errors", {})
+            parts = _children(file, node, here)
+            if parts and "Errors" not in parts:
+                raise file.error(f"{here}.children", f"must hold Errors, not {next(iter(parts))}")
+            errors = parts.get("Errors", {})
             there = f"{here}.children.Errors"
             for system, entry in _children(file, errors, there).items():
                 yield from _system(file, host, f"{there}.children.{system}", system, entry, gpu)
 
 
 def _children(file: JsonFile, node: Any, field: str) -> dict[str, Any]:
-    children = _mapping(file, node, field).get("children", {})
-    return _mapping(file, children, f"{field}.children")
+    told = _mapping(file, node, field)
+    if told and not any(key in told for key in _BOX):
+        raise file.error(field, f"must have children, not {next(iter(told))}")
+    return _mapping(file, told.get("children", {}), f"{field}.children")
+
+
+def _verdict(file: JsonFile, node: Any, field: str) -> str:
+    status = str(_mapping(file, node, field).get("value", "")).lower()
+    if status not in (_FINE, _WARNING, _FAILURE):
+        raise file.error(field, f"must be healthy, warning or failure, not {status!r}")
+    return status
 
 
 def _system(
@@ -117,12 +141,9 @@ def _system(
     signals = SYSTEMS.get(words[0] if words else "")
     if signals is None:
         raise file.error(field, f"unknown system; known are {', '.join(SYSTEMS)}")
-    told = _mapping(file, node, field)
-    status = str(told.get("value", "")).lower()
-    if status not in (_FINE, _WARNING, _FAILURE):
-        raise file.error(field, f"must be healthy, warning or failure, not {status!r}")
+    status = _verdict(file, node, field)
     if status != _FINE:
-        detail = _joined(told.get("overflow"), " ") or f"dcgm: {system} {status}"
+        detail = _joined(node.get("overflow"), " ") or f"dcgm: {system} {status}"
         yield Found(host, 0, field, signals[status == _WARNING], detail, gpu)
 
 
@@ -155,6 +176,8 @@ def _results(file: JsonFile, test: Any, field: str) -> list[tuple[str, Any]]:
     """Each result with its place. A summary says something new only when no result failed."""
     told = _mapping(file, test, field)
     results = _list(file, test, "results", field) if "results" in told else []
+    if not any(key in told for key in _RESULTS) and (strange := [*(told.keys() - {"name"})]):
+        raise file.error(field, f"must have results or a test_summary, not {min(strange)}")
     found = [(f"{field}.results.{k}", result) for k, result in enumerate(results)]
     has_failed = any(_status(file, result, where) == "fail" for where, result in found)
     if "test_summary" in told and not has_failed:

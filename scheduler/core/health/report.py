@@ -67,7 +67,8 @@ def _misfit(state: State, command: ReportHost) -> Rejected | None:
         return invalid("value", f"is of signals that count errors: {counts}")
     gpus = state.loaded_fabric.gpus_per_host
     if command.gpu is not None and not 0 <= command.gpu < gpus:
-        return invalid("gpu", f"must be 0 to {gpus - 1}, not {command.gpu}")
+        most = f"must be 0 to {gpus - 1}" if gpus > 1 else "must be 0, for a host has one GPU"
+        return invalid("gpu", f"{most}, not {command.gpu}")
     if command.signal == "excluded" and not command.detail:
         return invalid("detail", "must name the job that excludes the host")
     return None

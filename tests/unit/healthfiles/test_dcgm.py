@@ -35,6 +35,10 @@ def health(
     return {"body": body, "header": ["Health Monitor Report"]}
 
 
+def said(groups: dict[str, Any], overall: str = "Healthy") -> dict[str, Any]:
+    return {"n1": {"body": {"Overall Health": {"value": overall}, **groups}}}
+
+
 def diagnosis(*results: dict[str, Any], category: str = "Stress", **test: Any) -> dict[str, Any]:
     """DCGM 2 and 3; `test`: what a test has beside."""
     tests = [{"name": "Targeted Power", "results": list(results), **test}]
@@ -120,6 +124,18 @@ def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
         ({"n1": health("Memory", "Odd")}, "n1.body.GPU.children.3.children.Errors.children.Memory"),
         ({"n1": health("Memory", "Failure", "x")}, "n1.body.GPU.children.x"),
         ({"n1": {"body": {"PCIe": {"value": "On"}}}}, "n1.body.Overall Health"),
+        (said({"GPU": {"0": {"Errors": {}}}}), "n1.body.GPU"),
+        (said({"GPU": {"children": {"0": {"systems": {}}}}}), "n1.body.GPU.children.0"),
+        (
+            said({"GPU": {"children": {"0": {"children": {"Faults": {}}}}}}),
+            "n1.body.GPU.children.0.children",
+        ),
+        (said({}, "Failure"), "n1.body.Overall Health"),
+        (said({}, "Odd"), "n1.body.Overall Health"),
+        (
+            {"n1": diagnosis_4({"outcomes": [{"status": "Fail"}]})},
+            "n1.DCGM Diagnostic.test_categories.0.tests.0",
+        ),
         ({"n1": diagnosis({"status": "Maybe"})}, "n1.DCGM GPU Diagnostic.test_categories.0"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_GPU_TEMP": 3}}}}, "n1.fields.0.DCGM"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": -1}}}}, "n1.fields.0.DCGM"),
