@@ -128,18 +128,8 @@ def added_cut(
     cost = np.zeros(domains)
     ranks = block * gpus_per_host + np.arange(gpus_per_host)
     for traffic in axis_traffic(request):
-        for rank in _one_per_group(traffic, ranks):
-            cost += _edges(traffic, rank, gpus_per_host, domain_by_block, block, domains)
+        cost += _edges(traffic, ranks, gpus_per_host, domain_by_block, block, domains)
     return cost
-
-
-def _one_per_group(traffic: AxisTraffic, ranks: Ints) -> list[int]:
-    """Ranks whose edges count: all of them, or one of each group where only the set of
-    domains matters."""
-    if traffic.pattern is not Pattern.HIERARCHICAL:
-        return [int(r) for r in ranks]
-    group = _first_of_group(traffic, ranks)
-    return [int(ranks[i]) for i in np.unique(group, return_index=True)[1]]
 
 
 def _first_of_group(traffic: AxisTraffic, ranks: Ints) -> Ints:
@@ -147,29 +137,31 @@ def _first_of_group(traffic: AxisTraffic, ranks: Ints) -> Ints:
 
 
 def _edges(
-    traffic: AxisTraffic, rank: int, gpus: int, domain_by_block: Ints, block: int, domains: int
+    traffic: AxisTraffic, ranks: Ints, gpus: int, domain_by_block: Ints, block: int, domains: int
 ) -> Floats:
-    """What the edges of one rank along one axis cut, by the domain of its block."""
+    """What the edges of the ranks of a block along one axis cut, by the domain of the block."""
     n, w = traffic.size, traffic.edge_bytes
-    at = rank // traffic.stride % n
-    members = rank + (np.arange(n) - at) * traffic.stride
-    others = members // gpus
-    weight = np.zeros(n)
+    if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
+        ranks = ranks[np.unique(_first_of_group(traffic, ranks), return_index=True)[1]]
+    at = (ranks // traffic.stride % n)[:, None]
+    beside = at + np.array([-1, 1])
     match traffic.pattern:
         case Pattern.RING:
-            np.add.at(weight, [(at - 1) % n, (at + 1) % n], w)
+            to, weight = beside % n, np.full(beside.shape, float(w))
         case Pattern.CHAIN:
-            near = [i for i in (at - 1, at + 1) if 0 <= i < n]
-            np.add.at(weight, near, w)
-            if at in (0, n - 1):
-                weight[n - 1 - at] += traffic.wrap_bytes
-        case Pattern.ALL_TO_ALL:
-            weight[:] = 2 * w
-        case Pattern.HIERARCHICAL:
-            inside = np.unique(domain_by_block[others[others != block]])
-            cost = np.full(domains, w * n / (n - 1))
-            cost[inside] = 0
-            return cost
+            is_there = (beside >= 0) & (beside < n)
+            wrap = np.where((at == 0) | (at == n - 1), float(traffic.wrap_bytes), 0.0)
+            to = np.hstack([np.where(is_there, beside, at), n - 1 - at])
+            weight = np.hstack([np.where(is_there, float(w), 0.0), wrap])
+        case _:
+            to = np.broadcast_to(np.arange(n), (len(ranks), n))
+            weight = np.full(to.shape, 2.0 * w)
+    others = (ranks[:, None] + (to - at) * traffic.stride) // gpus
     weight[others == block] = 0
-    inside_bytes = np.bincount(domain_by_block[others], weights=weight, minlength=domains)
+    domain = domain_by_block[others]
+    if traffic.pattern is Pattern.HIERARCHICAL:
+        domain += domains * np.arange(len(ranks))[:, None]
+        there = np.bincount(domain[others != block], minlength=domains * len(ranks))
+        return np.asarray((there.reshape(-1, domains) == 0).sum(axis=0) * (w * n / (n - 1)))
+    inside_bytes = np.bincount(domain.ravel(), weights=weight.ravel(), minlength=domains)
     return np.asarray(weight.sum() - inside_bytes)
