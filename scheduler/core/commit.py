@@ -269,7 +269,7 @@ def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | str:
 
 
 def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event, ...] | str:
-    """The swap, after what those give up whose spares join, and before what it leaves behind."""
+    """The swap, after what those give up whose spares join, and what it leaves behind."""
     if not _may(state, action.name, JobMove.SWAP):
         return f"job {action.name} is no longer running"
     job = state.jobs[action.name]
@@ -304,7 +304,7 @@ def _swap(state: State, action: Swap, free: HostSet, now_ns: int) -> tuple[Event
         return f"job {action.name}: other blocks moved meanwhile"
     swapped = peers.swapped(state, job, action, hosts, now_ns)
     behind = left_behind(state, job, hosts, now_ns)
-    return (*given(state, action, lent, now_ns), swapped, *behind)
+    return (*given(state, action, lent, now_ns), *behind, swapped)
 
 
 def _lent(state: State, action: Swap) -> list[tuple[int, str]] | str:

@@ -14,12 +14,12 @@ from functools import cached_property, reduce
 from operator import or_
 
 from placement import hostset
-from placement.constraints import broken, joinable
+from placement.constraints import broken, joinable, usable
 from placement.cut import cut
 from placement.hostset import HostSet
 from placement.near import Hint, placed_near
+from placement.request import ANYWHERE, TierCut
 from placement.request import Limits as PlaceLimits
-from placement.request import TierCut
 from placement.shift import shifted
 from placement.swaps import Swaps, choose_swaps
 from scheduler.core.elastic.shrink import resize, without_hosts
@@ -174,7 +174,13 @@ class Climb:
     def _swaps(self, others: HostSet, among: HostSet = -1) -> Swaps | None:
         fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
         own, free = loss.own & among, others & among
-        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
+        found = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
+        if found is not None or job.request.where == ANYWHERE or not own:
+            return found
+        room = own | free  # its spares bind the gang to their domain, unless they stay behind
+        if len(loss.blocks) == len(job.hosts):
+            room = usable(fabric, job.request.where, room, len(job.hosts))
+        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, 0, room)
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""

@@ -60,7 +60,7 @@ class _Desk:
         self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
         self._free, self._company, self._pools = state.free, Company(state), Pools(state)
         self._lent = Lent(state, now_ns, limits, frozenset(job.name for job in moved))
-        self._borrowed = 0
+        self._borrowed = self._left = 0
         self._acted, self._gone = set[str](), set[str]()  # gangs
 
     def actions(self) -> list[Action]:
@@ -69,9 +69,11 @@ class _Desk:
             if job.name in self._gone:
                 continue  # it was on spares that another gang has back
             action = self._way(job)
-            if action is None:
-                continue
+            if action is None or (self._left and _makes_others_leave(action)):
+                continue  # its turn comes again at once, and with what others have left
             found.append(action)
+            if isinstance(action, Requeue | GiveUp):
+                self._left |= job.held & ~self._state.out_of_service
             self._acted.add(job.name)
             if isinstance(action, Swap | Resize):
                 self._take(job, action)
@@ -164,6 +166,10 @@ class _Desk:
             return None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in found.joined)
         return Swap(job.name, moves, found.cuts, end_ns=end_ns)
+
+
+def _makes_others_leave(action: Action) -> bool:
+    return isinstance(action, Swap) and bool(action.victims or action.shrinks or action.recalls)
 
 
 def _broken(state: State, job: Job) -> list[int]:

@@ -1,7 +1,7 @@
-"""What stands in the log around an action for the spares that it touches.
+"""What stands in the log before an action, for the spares that it touches.
 
-Before it, loans are made and called back, and lenders give up what others swap in; after it,
-a gang that has left a domain it may not lie across lets the spares go that are still there.
+Loans are made and called back, lenders give up what others swap in, and a gang that is about
+to leave the domain in which it has to lie lets the spares go that are still there.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def given(
 def left_behind(
     state: State, job: Job, hosts: Sequence[int], now_ns: int
 ) -> Iterator[SparesChanged]:
-    """What `job` holds once its gang is on these hosts, where that is less: a spare beside
-    which the gang would not keep its constraints can never join it."""
+    """What `job` holds of its spares before its gang is on these hosts, where that is less: a
+    spare beside which the gang would not keep its constraints can never join it."""
     fabric, where, gang = state.loaded_fabric, job.request.where, hostset.of(hosts)
     if where == ANYWHERE:
         return
-    spares = [s for s in job.spares if not hostset.has(gang, s)]
     kept: list[int] = []
-    for spare in spares:
-        if hostset.has(joinable(fabric, where, gang | hostset.of(kept)), spare):
+    for spare in job.spares:
+        if hostset.has(gang, spare) or hostset.has(joinable(fabric, where, gang), spare):
             kept.append(spare)
-    if len(kept) < len(spares):
-        reason = f"leaves {hosts_text(len(spares) - len(kept))} behind, where it may not lie"
+            gang |= 1 << spare
+    if len(kept) < len(job.spares):
+        reason = f"leaves {hosts_text(len(job.spares) - len(kept))} behind, where it may not lie"
         yield changed(state, job, tuple(kept), job.lent, reason, now_ns)
 
 

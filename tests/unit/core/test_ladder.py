@@ -21,7 +21,7 @@ from scheduler.core.spares import faults
 from scheduler.core.spares.outlook import spares_outlook
 from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.spares.pools import Pools
-from scheduler.core.tenancy.tenants import OPEN, Restarts
+from scheduler.core.tenancy.tenants import OPEN, Preemption, PriorityClass, Restarts
 from tests.build import (
     cordon,
     drain,
@@ -278,3 +278,34 @@ def test_a_gang_that_leaves_its_zone_leaves_its_spare_there_behind(
     state = settled(state)
     assert len(spares_of(state, "a")) == 1
     assert not broken(state.loaded_fabric, inside, job(state, "a").held)
+
+
+CLASSES = (PriorityClass("spot", -5, is_preemptible=True), PriorityClass("urgent", 5))
+RIPE = replace(OPEN, classes=CLASSES, preemption=Preemption(min_run_s=0))
+
+
+def test_nobody_is_sent_away_to_stay_beside_a_spare() -> None:
+    """The gang has lost all its hosts. Its zone has but its spare and a host that another is
+    on, the other zone is empty: it goes there, and the spare stays behind."""
+    inside = Constraints(same="zone")
+    state = run(loaded(fabric(2, 1, 4)), LoadTenants(RIPE))
+    state = settled(run(state, submit("a", 2, spares=exactly(1), where=inside)))
+    state = settled(run(state, submit("s", 1, priority_class="spot")))
+    assert {host[:2] for name in "as" for host in hosts_of(state, name)} == {"z0"}
+    state = settled(run(state, *map(fail, hosts_of(state, "a"))))
+    assert running(state) == {"a", "s"}
+    assert {host[:2] for host in hosts_of(state, "a") + spares_of(state, "a")} == {"z1"}
+    assert state.jobs["s"].attempt == 1
+
+
+def test_nobody_is_sent_away_while_a_gang_leaves_hosts() -> None:
+    """a finds no two hosts and gives up the one it has left, which b then needs."""
+    state = run(loaded(fabric(1, 1, 5)), LoadTenants(RIPE))
+    state = settled(run(state, submit("a", 3, priority_class="urgent"), submit("b", 1)))
+    state = settled(run(state, submit("s", 1, priority_class="spot")))
+    lost = (*hosts_of(state, "a")[:2], *hosts_of(state, "b"))
+    (left,) = hosts_of(state, "a")[2:]
+    state = settled(run(state, *map(fail, lost)))
+    assert running(state) == {"b", "s"}
+    assert hosts_of(state, "b") == [left]
+    assert state.jobs["s"].attempt == 1
