@@ -185,7 +185,8 @@ class Reservation:
     because the job's constraints leave it no other place. `among`: the hosts that `extra`
     counts, None for all: those that windows close to it then count for nothing. `draws_on`:
     tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so that
-    these promises or what may be borrowed still cover it.
+    these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
+    is for it too, how many hosts any jobs may take now, and longer ones.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Reservation:
     among: HostSet | None = None
     draws_on: tuple[str, ...] = ()
     own: int = 0
+    limits: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,7 +342,7 @@ def foreseen(state: State, name: str, now_ns: int, limits: Limits) -> int | None
     if job.needed <= state.free.bit_count():
         return now_ns
     outlook = Outlook(state, now_ns, limits, quotas)
-    found = outlook.reservation(job, quotas.allowance(job, state.free), state.free)
+    found = outlook.reservation(job, state.free)
     return None if found is None else found.start_ns
 
 

@@ -153,8 +153,7 @@ def foreseen(state: State, job: Job, now_ns: int, limits: Limits) -> int | None:
     end_ns = now_ns + time_limit_ns(job, limits)
     if job.needed <= (state.free & ~Calendar(state).closed(job, now_ns, end_ns)).bit_count():
         return now_ns
-    allowed = quotas.allowance(job, state.free)
-    found = Outlook(state, now_ns, limits, quotas).reservation(job, allowed, state.free)
+    found = Outlook(state, now_ns, limits, quotas).reservation(job, state.free)
     return None if found is None else found.start_ns
 
 

@@ -168,6 +168,24 @@ class Preempting:
                 return self._place(job, room, job.needed)
         return None
 
+    def stands(
+        self,
+        first: Reservation | None,
+        job: Job,
+        placement: Placement,
+        free: HostSet,
+        end_ns: int,
+    ) -> bool:
+        """Whether `first` starts as promised once `job` has started there. In which domains cells
+        are chosen may depend on it, and where not any hosts will do a count does not tell."""
+        if first is None or end_ns <= first.start_ns or not self._quotas.has_cells:
+            return True
+        if not first.kept and first.among is None:
+            return True
+        hosts, after = hostset.of(placement.hosts + placement.spares), self._quotas.copy()
+        after.took(job, hosts, hosts & ~free)
+        return self.keeps(job, end_ns, first, (), free & ~hosts, after, hosts)
+
     def keeps(
         self,
         job: Job,
@@ -182,15 +200,19 @@ class Preempting:
 
         `free`, `quotas`: as they are then.
         """
-        if end_ns <= first.start_ns and not any(gang.smaller for gang in gone):
-            return True  # gangs that are smaller last longer than they did
+        if (
+            end_ns <= first.start_ns
+            and not any(gang.smaller for gang in gone)  # they last longer than they did
+            and not (gone and quotas.has_cells)  # cells may be chosen elsewhere without them
+        ):
+            return True
         waiting = self._state.jobs[first.name]
         after = self._outlook.without({v.name for v in gone}, quotas)
         for gang in gone:
             if gang.smaller:
                 after.took(gang.smaller.job, gang.keeps, gang.end_ns)
         after.took(job, hosts, end_ns)
-        found = after.reservation(waiting, quotas.allowance(waiting, free), free)
+        found = after.reservation(waiting, free)
         return found is not None and found.start_ns <= first.start_ns
 
 

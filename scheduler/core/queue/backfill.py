@@ -34,7 +34,7 @@ class Rule(Protocol):
         """`job` starts."""
         ...
 
-    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+    def waits(self, job: Job, free: HostSet) -> None:
         """`job` does not."""
         ...
 
@@ -96,9 +96,9 @@ class Easy:
         if self.first is not None:
             self.first = charged(self.first, job, hosts, end_ns, self._quotas)
 
-    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+    def waits(self, job: Job, free: HostSet) -> None:
         if self.first is None and not (self._is_fifo and self._has_waited):
-            self.first = self._outlook.reservation(job, allowed, free)
+            self.first = self._outlook.reservation(job, free)
         self._has_waited = True
 
     def is_settled(self, job: Job) -> bool:
@@ -161,8 +161,15 @@ def room_beside(
     first: Reservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
 ) -> int:
     """Hosts that `job` may take without delaying `first`."""
-    if end_ns <= first.start_ns:
-        return 1 << 40
+    is_longer = end_ns > first.start_ns
+    path = quotas.path(job.tenant) if first.limits else ()
+    rooms = (min(now, then) if is_longer else now for n, now, then in first.limits if n in path)
+    below = min(rooms, default=1 << 40)
+    return min(below, _room_in_place(first, job, allowed, quotas)) if is_longer else below
+
+
+def _room_in_place(first: Reservation, job: Job, allowed: Allowance, quotas: Quotas) -> int:
+    """Hosts that are left of those that `first` waits for, and of the promises to it."""
     if job.needed > first.own and draws_alike(first, job, quotas):
         return 0
     if first.lendable is None:
@@ -187,12 +194,18 @@ def charged(
     first: Reservation, job: Job, hosts: HostSet, end_ns: int, quotas: Quotas
 ) -> Reservation:
     """What is left beside `first` once `job` holds `hosts` until `end_ns`."""
-    if end_ns <= first.start_ns:
-        return first
-    lendable, count = first.lendable, hosts.bit_count()
+    is_longer, count = end_ns > first.start_ns, hosts.bit_count()
+    path = quotas.path(job.tenant) if first.limits else ()
+    limits = tuple(
+        (name, now - count, then - count * is_longer) if name in path else (name, now, then)
+        for name, now, then in first.limits
+    )
+    if not is_longer:
+        return first if limits == first.limits else replace(first, limits=limits)
+    lendable = first.lendable
     uncovered = quotas.uncovered(job, count)
     own = first.own - (count if draws_alike(first, job, quotas) else uncovered)
     if lendable is not None:
         lendable -= uncovered
     count -= uncounted(first, hosts).bit_count()
-    return replace(first, extra=first.extra - count, lendable=lendable, own=own)
+    return replace(first, extra=first.extra - count, lendable=lendable, own=own, limits=limits)

@@ -154,7 +154,7 @@ class Conservative:
         shares = self._grounds.of(hosts) if self._grounds else ()
         self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
 
-    def waits(self, job: Job, allowed: Allowance, free: HostSet) -> None:
+    def waits(self, job: Job, free: HostSet) -> None:
         if job.name in self._booked:
             self._reserved[job.name] = self._booked[job.name]
 

@@ -205,7 +205,7 @@ class Desk:
             return placement
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
-        self.rule.waits(job, by_quota, self.free)
+        self.rule.waits(job, self.free)
         if needed > self._room:
             return Hold.HOSTS
         if needed > by_quota.pool:
@@ -298,20 +298,18 @@ class Desk:
         return found
 
     def _await(self, at_ns: int | None) -> None:
-        moments = [at for at in (at_ns, self.clear_ns) if at is not None]
-        self.clear_ns = min(moments, default=None)
+        self.clear_ns = min((at for at in (at_ns, self.clear_ns) if at is not None), default=None)
 
     def _by_borrowing(
         self, job: Job, allowed: Allowance, below_cap: int, end_ns: int
     ) -> Placement | None:
         """Where a preemptible `job` starts on what it may take and on idle spares of others."""
-        kind = self._kind(job, end_ns)
-        if not self._loans.may(job, self.free, kind):
+        if not self._loans.may(job, self.free, kind := self._kind(job, end_ns)):
             return None
         reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
         within = self._off_first(job, end_ns)
         room = self._loans.room(job, reach, within, end_ns, self._first(), self.company)
-        found = self._noted(job, self._find(job, room, job.needed)) if room else None
+        found = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
             self._take(job, hostset.of(placement.hosts), end_ns)
@@ -322,9 +320,9 @@ class Desk:
 
     def _off_first(self, job: Job, end_ns: int) -> HostSet:
         """Hosts, whosever they are, on which `job` is not in the way of the reservation."""
-        everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
         if self._easy is None:
             return self._everything
+        everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
         return self._easy.off_first(replace(job, needed=1), end_ns, everywhere).reach
 
     def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
@@ -351,9 +349,7 @@ class Desk:
         placement = noted(found)
         self._take(job, placement.held, end_ns)
         if first is not None and self._easy is not None:
-            waiting = self._jobs[first.name]
-            allowed = self.quotas.allowance(waiting, self.free)
-            self._easy.first = self._outlook.reservation(waiting, allowed, self.free)
+            self._easy.first = self._outlook.reservation(self._jobs[first.name], self.free)
         return placement
 
     def _first(self) -> Reservation | None:
@@ -371,12 +367,16 @@ class Desk:
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
         for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
             if hosts.bit_count() >= job.needed:
-                return self._noted(job, self._find(job, hosts, min(most, hosts.bit_count())))
-        return self._noted(job, self._find(job, allowed.reach, most))
+                found = self._find(job, hosts, min(most, hosts.bit_count()))
+                return self._noted(job, found, end_ns)
+        return self._noted(job, self._find(job, allowed.reach, most), end_ns)
 
-    def _noted(self, job: Job, placement: Placement | None) -> Placement | None:
-        wants = job.spec.neighbours
-        return placement and self.company.noted(wants, placement)
+    def _noted(self, job: Job, placement: Placement | None, end_ns: int) -> Placement | None:
+        """With what there is to say of it; None also where the reservation would not stand."""
+        first, free = self._first(), self.free
+        if placement is None or not self.preempting.stands(first, job, placement, free, end_ns):
+            return None
+        return self.company.noted(job.spec.neighbours, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""

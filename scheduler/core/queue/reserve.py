@@ -24,8 +24,9 @@ from scheduler.core.job import Job, Release
 from scheduler.core.plan import Reservation
 from scheduler.core.policy import Limits, expected_end_ns, time_limit_ns
 from scheduler.core.state import State
-from scheduler.core.tenancy.admission import Allowance, Quotas
+from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.cells import highest
+from scheduler.core.tenancy.later import Later
 from scheduler.core.tenancy.quota import Book, domain_masks
 from scheduler.core.windows.calendar import Calendar
 
@@ -110,7 +111,7 @@ class Outlook:
         found = sorted([*self._still_running(), *self._started])
         return _kept_lent(found, self._lent) if self._lent else found
 
-    def reservation(self, job: Job, allowed: Allowance, free: HostSet) -> Reservation | None:
+    def reservation(self, job: Job, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out
         of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
@@ -119,21 +120,33 @@ class Outlook:
         bound = (*key, job.request.where, job.spec.neighbours, job.needed)
         if bound in self._bound_in_vain:
             return None
-        closed = self._closed_after(job)
-        lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
-        for end_ns, then, book in self._futures(free):
-            if then.bit_count() < job.needed:
-                continue
-            reach = _reach(then, allowed, free) & ~closed.get(end_ns, 0)
-            if has_windows:
-                reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
-            reach = self._company.fitting(job, reach)
-            if self._has_room(job, then, reach, book):
-                return self._reserved(job, end_ns, then, reach, free, book)
+        found = self._earliest(job, free, is_sure=True)
+        if found is None and self._quotas.has_cells:
+            found = self._earliest(job, free, is_sure=False)
+        if found is not None:
+            return found
         if is_bound(job.request, job.spec.neighbours):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = job.needed
+        return None
+
+    def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> Reservation | None:
+        """The first moment at which `job` has room. `is_sure`: though whoever is guaranteed
+        cells should find them all, wherever they may be chosen then."""
+        closed = self._closed_after(job)
+        lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
+        for end_ns, then, quotas in self._futures(free):
+            left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
+            if left < job.needed or not self._may_take(job, then, quotas.book):
+                continue
+            reach = then & ~(quotas.kept_from(job, then) | closed.get(end_ns, 0))
+            if has_windows:
+                reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            reach = self._company.fitting(job, reach)
+            if reach.bit_count() >= job.needed:
+                beside = min(left, reach.bit_count()) - job.needed
+                return self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
         return None
 
     def is_hopeless(self, job: Job) -> bool:
@@ -156,21 +169,27 @@ class Outlook:
         gangs = self.ends()
         return sorted([*gangs, *windows]) if windows else gangs
 
-    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Book]]:
+    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Later]]:
         """Each moment at which gangs or windows end, with the free hosts and quotas after
         it; what pending windows close is still among the hosts."""
-        is_open, book = self._quotas.is_open, self._quotas.book
-        if not is_open:
-            book = book.copy()
+        later = self._quotas.later()
         for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
-                if gang.held and not is_open:
-                    book.take(gang.tenant, -gang.held, -gang.borrowed)
-            yield end_ns, free, book
+                if gang.held and not self._quotas.is_open:
+                    later.left(gang, self._own_hosts(gang))
+            yield end_ns, free, later
 
-    def _has_room(self, job: Job, then: HostSet, reach: HostSet, book: Book) -> bool:
-        if job.needed > reach.bit_count():
+    def _own_hosts(self, gang: Release) -> HostSet:
+        """All that it holds, or has lent."""
+        job = self._state.jobs[gang.name]
+        return gang.hosts | job.held | hostset.of(job.lent)
+
+    def _may_take(self, job: Job, then: HostSet, book: Book) -> bool:
+        """Whether limits and promises leave so many hosts."""
+        if self._quotas.is_open:
+            return True
+        if job.needed > book.headroom(job.tenant)[0]:
             return False
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return borrowed <= max(0, then.bit_count() - book.promised)
@@ -183,6 +202,7 @@ class Outlook:
         reach: HostSet,
         free: HostSet,
         book: Book,
+        beside: int,
     ) -> Reservation:
         place = self._place(job, reach, free)
         kept = self._company.kept(job, place)
@@ -192,11 +212,20 @@ class Outlook:
             start_ns,
             place,
             # Where the place is kept, any number may be taken elsewhere.
-            self._fabric.host_count if kept else reach.bit_count() - job.needed,
+            self._fabric.host_count if kept else beside,
             then.bit_count() - book.promised - borrowed if borrowed else None,
             kept,
             reach if self.calendar and not kept else None,
             *self._own(job, then, book),
+            self._below_limits(job, book),
+        )
+
+    def _below_limits(self, job: Job, book: Book) -> tuple[tuple[str, int, int], ...]:
+        """Of each limit that is for `job`: what it leaves beside it now, and then."""
+        now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
+        return tuple(
+            (name, room - job.needed, later - job.needed)
+            for (name, room), (_, later) in zip(now, then, strict=True)
         )
 
     def _own(self, job: Job, then: HostSet, book: Book) -> tuple[tuple[str, ...], int]:
@@ -225,11 +254,6 @@ class Outlook:
             if room >= job.needed:
                 return Reservation(job.name, end_ns, 0, room - job.needed)
         return None
-
-
-def _reach(then: HostSet, allowed: Allowance, free: HostSet) -> HostSet:
-    """What the job may use then: hosts kept for others now are taken to be kept still."""
-    return then & ~(free & ~allowed.reach)
 
 
 def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:

@@ -326,8 +326,7 @@ class _Told:
 
     def _own_reservation(self, job: Job) -> Reservation | None:
         """As if the job were the first that waits."""
-        free = self._state.free
-        return self._outlook.reservation(job, self._quotas.allowance(job, free), free)
+        return self._outlook.reservation(job, self._state.free)
 
     def _hopeless(self) -> str:
         out = self._state.unhealthy.bit_count()

@@ -14,6 +14,7 @@ from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 from scheduler.core.tenancy.cells import kept_hosts
+from scheduler.core.tenancy.later import Later
 from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
 
 
@@ -151,6 +152,18 @@ class Quotas:
     def _lend(self, job: Job, hosts: int) -> None:
         if job.is_preemptible and self._lent is not None:
             self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
+
+    def later(self) -> Later:
+        """What they will be as gangs end."""
+        tenants, fabric = self._tenants, self._fabric
+        if self.is_open:
+            return Later(tenants, fabric, self._by_name, self.book, {})
+        return Later(tenants, fabric, self._by_name, self.book.copy(), self._held.copy())
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether a guarantee has a shape."""
+        return self._tenants.has_cells
 
     def copy(self) -> Quotas:
         """Quotas of their own, to try something out."""

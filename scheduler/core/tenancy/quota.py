@@ -179,9 +179,21 @@ class Book:
         """Hosts that the tenant may hold."""
         return self.nodes[name].limit
 
+    def due(self, name: str) -> int:
+        """How many hosts the tenant lacks of its own guarantee."""
+        return max(0, self.nodes[name].guaranteed - self._own[name])
+
     def headroom(self, leaf: str) -> tuple[int, str]:
         """Hosts that limits leave to `leaf`, and the tenant whose limit it is."""
         return min((self.nodes[n].limit - self.held[n], n) for n in self.nodes[leaf].path)
+
+    def headrooms(self, leaf: str) -> tuple[tuple[str, int], ...]:
+        """The same for each limit that is for `leaf`."""
+        return tuple(
+            (name, node.limit - self.held[name])
+            for name in self.nodes[leaf].path
+            if (node := self.nodes[name]).limit < UNLIMITED
+        )
 
     def covered(self, leaf: str, hosts: int) -> int:
         """How many of `hosts` more hosts the promises of the tenant's own path cover."""

@@ -53,7 +53,7 @@ def reserved(
     limits, quotas = limits or Limits(), Quotas(state)
     probe = job(run(state, submit("probe", hosts)), "probe")
     outlook = Outlook(state, now_ns, limits, quotas)
-    found = outlook.reservation(probe, quotas.allowance(probe, state.free), state.free)
+    found = outlook.reservation(probe, state.free)
     return None if found is None else (found.start_ns, found.extra + hosts)
 
 

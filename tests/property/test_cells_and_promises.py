@@ -1,0 +1,159 @@
+"""Reservations are kept where guarantees have shapes, whatever else is asked for.
+
+Cells, limits, jobs that can be preempted, constraints and neighbours: nobody who was promised a
+start starts later for the sake of one who stands behind it. Jobs end at their limits or before,
+and no host fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+
+from placement.request import ANYWHERE, Constraints
+from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
+from scheduler.core.commands import Command, LoadTenants
+from scheduler.core.job import SECOND_NS
+from scheduler.core.neighbours import ANYBODY, Neighbours
+from scheduler.core.plan import Plan, Start
+from scheduler.core.queue.order import Line
+from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
+from tests.build import committed, end, fabric, loaded, run, submit
+from tests.property import test_quotas as quotas
+
+EMPTY = loaded(fabric(2, 2, 2))
+GPUS = quotas.GPUS
+SHAPES = (
+    quotas.SHAPED,
+    Tenants(
+        (
+            Tenant("a", cells=(Cell("zone", 1, 3),)),
+            Tenant("b", cells=(Cell("rack", 1),)),
+            Tenant("c", guaranteed_gpus=GPUS),
+            Tenant("d"),
+        )
+    ),
+    Tenants(
+        (
+            Tenant("a", cells=(Cell("rack", 2),)),
+            Tenant("b", guaranteed_gpus=3 * GPUS),
+            Tenant("d", limit_gpus=5 * GPUS),
+        )
+    ),
+    Tenants(
+        (
+            Tenant("a", cells=(Cell("zone", 1, 4),)),
+            Tenant("b", guaranteed_gpus=2 * GPUS, cells=(Cell("zone", 1, 2),)),
+            Tenant("d"),
+        )
+    ),
+)
+SEEDS = [12, 15, 25, 29, 38, 42, 58, 70, 72, 79, 95, 110, 114, 118, 136, 158, 162, 177, 194]
+
+
+def any_job(random: Random, name: str, leaves: list[str], limit_s: int) -> Command:
+    hosts, where, beside = random.choice((1, 1, 2, 2, 3, 4, 5)), ANYWHERE, ANYBODY
+    if random.random() < 0.3:
+        where = Constraints(random.choice((0, 1)), random.choice(("", "zone", "rack")))
+        hosts = min(hosts, 2 if where.same == "rack" else 4)
+    if random.random() < 0.15:
+        avoid = random.choice(((), (("zone", ("j1*",)),)))
+        beside = Neighbours(random.choice(("", "rack")), avoid, "")
+    return submit(
+        name,
+        hosts,
+        limit_s=limit_s,
+        tenant=random.choice(leaves),
+        priority_class=random.choice(("", "", "spot")),
+        where=where,
+        neighbours=beside,
+    )
+
+
+class Life:
+    """`promised`: the start that was promised to each job; `due`: when which gang ends."""
+
+    def __init__(self, seed: int, policy: Policy) -> None:
+        self.random, self.limits = Random(seed), Limits(policy=policy)
+        tenants = replace(self.random.choice(SHAPES), classes=quotas.CLASSES, aging=None)
+        self.leaves = [t.name for t in tenants.tenants if t.name not in tenants.inner]
+        self.state, self.promised = run(EMPTY, LoadTenants(tenants)), dict[str, int]()
+        self.due: list[tuple[int, int, str, int]] = []  # s, 0 end or 1 arrival, job, attempt
+        self.made_promises = 0
+
+    def live(self, jobs: int = 25) -> None:
+        at_s = 0
+        for number in range(jobs):
+            at_s += self.random.randint(0, 30)
+            heappush(self.due, (at_s, 1, f"j{number}", 0))
+        while self.due:
+            now_s = self.due[0][0]
+            while self.due and self.due[0][0] == now_s:
+                self.happens(*heappop(self.due))
+            self.decide(now_s)
+
+    def happens(self, now_s: int, is_arrival: int, name: str, attempt: int) -> None:
+        job = self.state.jobs.get(name)
+        if is_arrival:
+            command = any_job(self.random, name, self.leaves, self.random.randint(1, 60))
+        elif job is not None and job.hosts and job.attempt == attempt:
+            command = end(name)
+        else:
+            return  # it was sent away in between
+        answer = admit(self.state, command, now_s * SECOND_NS)
+        if not isinstance(answer, Rejected):
+            self.state = replay(answer, self.state)
+
+    def decide(self, now_s: int) -> None:
+        """Until nothing more is to be done at this moment."""
+        while True:
+            plan = decide(self.state, now_s * SECOND_NS, self.limits)
+            self.check(plan, now_s * SECOND_NS)
+            if not plan.actions:
+                return
+            self.state = replay(committed(self.state, plan, now_s * SECOND_NS), self.state)
+            for action in plan.actions:
+                assert isinstance(action, Start)
+                job = self.state.jobs[action.name]
+                assert job.spec.time_limit_s
+                runs_s = min(job.spec.time_limit_s, self.random.randint(1, 60))
+                heappush(self.due, (now_s + runs_s, 0, job.name, job.attempt))
+
+    def check(self, plan: Plan, now_ns: int) -> None:
+        starts = [action for action in plan.actions if isinstance(action, Start)]
+        line = in_line(self.state, now_ns, self.limits)
+        ahead = min((line.index(start.name) for start in starts), default=len(line))
+        self.promised = {n: at for n, at in self.promised.items() if n in line[: ahead + 1]}
+        if any(start.victims for start in starts):
+            self.promised = {}
+        if self.limits.policy is Policy.PRODUCTION:  # another may be the first by now
+            first = {r.name for r in plan.reservations} | {start.name for start in starts}
+            self.promised = {n: at for n, at in self.promised.items() if n in first}
+        for start in starts:
+            assert now_ns <= self.promised.get(start.name, now_ns), f"{start.name} is late"
+        for reservation in plan.reservations:
+            earlier = self.promised.get(reservation.name, reservation.start_ns)
+            assert reservation.start_ns <= earlier, f"{reservation.name} is put off"
+            self.promised[reservation.name] = reservation.start_ns
+            self.made_promises += 1
+
+
+def in_line(state: State, now_ns: int, limits: Limits) -> list[str]:
+    return [job.name for job in Line(state, now_ns, limits, Quotas(state).book)]
+
+
+@pytest.mark.parametrize("policy", [Policy.EASY, Policy.FIFO, Policy.PRODUCTION])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_is_put_off_for_one_behind_it(seed: int, policy: Policy) -> None:
+    Life(seed, policy).live()
+
+
+def test_there_are_promises_to_keep() -> None:
+    lives = [Life(seed, Policy.EASY) for seed in SEEDS]
+    for life in lives:
+        life.live()
+    assert sum(life.made_promises for life in lives) > len(SEEDS)
