@@ -84,6 +84,8 @@ class Life:
         self.state, self.promised = run(EMPTY, LoadTenants(tenants)), dict[str, int]()
         self.due: list[tuple[int, int, str, int]] = []  # s, 0 end or 1 arrival, job, attempt
         self.made_promises = 0
+        self.shaped = {t.name for t in tenants.tenants if t.cells}
+        self.ends_ns: dict[str, int] = {}  # when a gang has to end, by its limit
 
     def live(self, jobs: int = 25) -> None:
         at_s = 0
@@ -102,11 +104,24 @@ class Life:
             command = any_job(self.random, name, self.leaves, self.random.randint(1, 60))
         elif job is not None and job.hosts and job.attempt == attempt:
             command = end(name)
+            if job.tenant in self.shaped and self.ends_ns[name] > now_s * SECOND_NS:
+                self.void_bound()
         else:
             return  # it was sent away in between
         answer = admit(self.state, command, now_s * SECOND_NS)
         if not isinstance(answer, Rejected):
             self.state = replay(answer, self.state)
+
+    def void_bound(self) -> None:
+        """A gang of a tenant with cells ends before its limit, so that its tenant's cell is due
+        again, in whichever domain. The guarantee comes first, and a job that may lie in few
+        places may find them taken. Those that may lie anywhere are not concerned."""
+        jobs = self.state.jobs
+        self.promised = {
+            n: at
+            for n, at in self.promised.items()
+            if jobs[n].request.where == ANYWHERE and jobs[n].spec.neighbours == ANYBODY
+        }
 
     def decide(self, now_s: int) -> None:
         """Until nothing more is to be done at this moment."""
@@ -114,25 +129,24 @@ class Life:
             plan = decide(self.state, now_s * SECOND_NS, self.limits)
             self.check(plan, now_s * SECOND_NS)
             if not plan.actions:
+                late = [n for n, at in self.promised.items() if at < now_s * SECOND_NS]
+                assert not late, f"{late} wait beyond their start"
                 return
             self.state = replay(committed(self.state, plan, now_s * SECOND_NS), self.state)
+            sent = [n for a in plan.actions if isinstance(a, Start) for n in a.victims]
+            if sent:
+                self.void_behind(sent, now_s * SECOND_NS)
             for action in plan.actions:
                 assert isinstance(action, Start)
                 job = self.state.jobs[action.name]
                 assert job.spec.time_limit_s
+                self.ends_ns[action.name] = (now_s + job.spec.time_limit_s) * SECOND_NS
                 runs_s = min(job.spec.time_limit_s, self.random.randint(1, 60))
                 heappush(self.due, (now_s + runs_s, 0, job.name, job.attempt))
 
     def check(self, plan: Plan, now_ns: int) -> None:
         starts = [action for action in plan.actions if isinstance(action, Start)]
-        line = in_line(self.state, now_ns, self.limits)
-        ahead = min((line.index(start.name) for start in starts), default=len(line))
-        self.promised = {n: at for n, at in self.promised.items() if n in line[: ahead + 1]}
-        if any(start.victims for start in starts):
-            self.promised = {}
-        if self.limits.policy is Policy.PRODUCTION:  # another may be the first by now
-            first = {r.name for r in plan.reservations} | {start.name for start in starts}
-            self.promised = {n: at for n, at in self.promised.items() if n in first}
+        self.void(starts, plan, in_line(self.state, now_ns, self.limits))
         for start in starts:
             assert now_ns <= self.promised.get(start.name, now_ns), f"{start.name} is late"
         for reservation in plan.reservations:
@@ -141,6 +155,18 @@ class Life:
             self.promised[reservation.name] = reservation.start_ns
             self.made_promises += 1
 
+    def void(self, starts: list[Start], plan: Plan, line: list[str]) -> None:
+        """A promise is one against those behind. Nothing is known of it once somebody before its
+        job starts, or has the reservation."""
+        first = {start.name for start in starts} | {r.name for r in plan.reservations}
+        ahead = min((line.index(name) for name in first), default=len(line))
+        self.promised = {n: at for n, at in self.promised.items() if n in line[: ahead + 1]}
+
+    def void_behind(self, names: list[str], now_ns: int) -> None:
+        """They are back in the queue, at their places."""
+        line = in_line(self.state, now_ns, self.limits)
+        ahead = min((line.index(name) for name in names), default=len(line))
+        self.promised = {n: at for n, at in self.promised.items() if n in line[:ahead]}
 
 def in_line(state: State, now_ns: int, limits: Limits) -> list[str]:
     return [job.name for job in Line(state, now_ns, limits, Quotas(state).book)]

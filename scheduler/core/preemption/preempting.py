@@ -200,13 +200,15 @@ class Preempting:
 
         `free`, `quotas`: as they are then.
         """
+        waiting = self._state.jobs[first.name]
+        if quotas.book.headroom(waiting.tenant)[0] < waiting.needed:
+            return False  # held back by its limit it would have no reservation
         if (
             end_ns <= first.start_ns
             and not any(gang.smaller for gang in gone)  # they last longer than they did
             and not (gone and quotas.has_cells)  # cells may be chosen elsewhere without them
         ):
             return True
-        waiting = self._state.jobs[first.name]
         after = self._outlook.without({v.name for v in gone}, quotas)
         for gang in gone:
             if gang.smaller:

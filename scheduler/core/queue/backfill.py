@@ -18,6 +18,7 @@ from scheduler.core.plan import Reservation
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.tenancy.admission import Allowance, Quotas
 from scheduler.core.tenancy.cells import highest
+from scheduler.core.tenancy.quota import UNLIMITED
 
 
 class Rule(Protocol):
@@ -30,8 +31,8 @@ class Rule(Protocol):
         """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
         ...
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
-        """`job` starts."""
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         ...
 
     def waits(self, job: Job, free: HostSet) -> None:
@@ -92,9 +93,9 @@ class Easy:
         beside |= highest(allowed.reach & ~beside, max(0, first.extra))
         return allowed.on(self._company.fitting(job, beside))
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         if self.first is not None:
-            self.first = charged(self.first, job, hosts, end_ns, self._quotas)
+            self.first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
 
     def waits(self, job: Job, free: HostSet) -> None:
         if self.first is None and not (self._is_fifo and self._has_waited):
@@ -123,13 +124,21 @@ class Caps:
         self._first: dict[str, Reservation] = {}
 
     def room(self, job: Job, end_ns: int, room: int) -> int:
-        """Of `room` hosts, those that delay no job of the same tenant."""
+        """Of `room` hosts, whoever's they are, those that delay no job of the same tenant."""
         if not self._first:
             return room
         for name in self._quotas.path(job.tenant):
             if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
                 room = min(room, first.extra)
         return room
+
+    def leaves(self, job: Job, end_ns: int, first: Reservation | None) -> bool:
+        """Whether `job`, on any hosts, leaves those before it, `first` among them, their room
+        below limits."""
+        needed = job.needed
+        if first is not None and needed > below_limits(first, job, end_ns, self._quotas):
+            return False
+        return needed <= self.room(job, end_ns, needed)
 
     def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         for name in self._quotas.path(job.tenant) if self._first else ():
@@ -161,11 +170,19 @@ def room_beside(
     first: Reservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
 ) -> int:
     """Hosts that `job` may take without delaying `first`."""
+    below = below_limits(first, job, end_ns, quotas)
+    if end_ns <= first.start_ns:
+        return below
+    return min(below, _room_in_place(first, job, allowed, quotas))
+
+
+def below_limits(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> int:
+    """Hosts that limits leave `job` beside `first`, whoever's they are. Who ends before `first`
+    starts leaves it this room all the same: held back by a limit it would have no reservation."""
     is_longer = end_ns > first.start_ns
     path = quotas.path(job.tenant) if first.limits else ()
     rooms = (min(now, then) if is_longer else now for n, now, then in first.limits if n in path)
-    below = min(rooms, default=1 << 40)
-    return min(below, _room_in_place(first, job, allowed, quotas)) if is_longer else below
+    return min(rooms, default=UNLIMITED)
 
 
 def _room_in_place(first: Reservation, job: Job, allowed: Allowance, quotas: Quotas) -> int:
@@ -191,9 +208,15 @@ def uncounted(first: Reservation, hosts: HostSet) -> HostSet:
 
 
 def charged(
-    first: Reservation, job: Job, hosts: HostSet, end_ns: int, quotas: Quotas
+    first: Reservation,
+    job: Job,
+    hosts: HostSet,
+    end_ns: int,
+    quotas: Quotas,
+    borrowed: HostSet = 0,
 ) -> Reservation:
-    """What is left beside `first` once `job` holds `hosts` until `end_ns`."""
+    """What is left beside `first` once `job` holds `hosts` until `end_ns`. Limits count those
+    `borrowed` as well; nobody waits for these."""
     is_longer, count = end_ns > first.start_ns, hosts.bit_count()
     path = quotas.path(job.tenant) if first.limits else ()
     limits = tuple(
@@ -202,7 +225,8 @@ def charged(
     )
     if not is_longer:
         return first if limits == first.limits else replace(first, limits=limits)
-    lendable = first.lendable
+    lendable, hosts = first.lendable, hosts & ~borrowed
+    count = hosts.bit_count()
     uncovered = quotas.uncovered(job, count)
     own = first.own - (count if draws_alike(first, job, quotas) else uncovered)
     if lendable is not None:

@@ -150,7 +150,8 @@ class Conservative:
         shares = self._grounds.shares(job, start_ns, end_ns) if self._grounds else ()
         self._book(job.name, Booked(start_ns, end_ns, job.needed, shares or ()))
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        hosts &= ~borrowed
         shares = self._grounds.of(hosts) if self._grounds else ()
         self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
 

@@ -89,10 +89,9 @@ class Desk:
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""
         gone, is_counted = self.sent.get(job.name, ()), job.name in self._counted
-        size = job.on(len(placement.hosts))
         lenders = self._loans.by_name.get(job.name, ())
         names, shrinks = parted(gone)
-        end_ns = self.end_ns(size)
+        end_ns = self.end_ns(job.on(len(placement.hosts)))
         return Start(job.name, placement, names, shrinks, is_counted, end_ns, lenders)
 
     def _is_done(self, job: Job) -> bool:
@@ -304,11 +303,12 @@ class Desk:
         self, job: Job, allowed: Allowance, below_cap: int, end_ns: int
     ) -> Placement | None:
         """Where a preemptible `job` starts on what it may take and on idle spares of others."""
-        if not self._loans.may(job, self.free, kind := self._kind(job, end_ns)):
+        kind, first = self._kind(job, end_ns), self._first()
+        if not (self._loans.may(job, self.free, kind) and self.caps.leaves(job, end_ns, first)):
             return None
         reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
         within = self._off_first(job, end_ns)
-        room = self._loans.room(job, reach, within, end_ns, self._first(), self.company)
+        room = self._loans.room(job, reach, within, end_ns, first, self.company)
         found = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
@@ -329,7 +329,7 @@ class Desk:
         """What a job that borrows the rest may take of what is free."""
         part = replace(job, needed=min(job.needed, allowed.pool))
         beside = self.rule.beside(part, end_ns, allowed)
-        return highest(beside.reach, max(0, self.caps.room(part, end_ns, beside.pool)))
+        return highest(beside.reach, max(0, beside.pool))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts once others are sent away for it, which they are then."""
@@ -380,9 +380,9 @@ class Desk:
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""
-        self.rule.took(job, hosts & self.free, end_ns)
-        self.caps.took(job, hosts, end_ns)
         borrowed = hosts & ~self.free
+        self.rule.took(job, hosts, end_ns, borrowed)
+        self.caps.took(job, hosts, end_ns)
         self._outlook.took(job, hosts, end_ns, borrowed)
         self.quotas.took(job, hosts, borrowed)
         self.preempting.took()

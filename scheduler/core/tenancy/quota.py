@@ -64,6 +64,7 @@ def _least(tenants: Tenants, tenant: Tenant, fabric: Fabric, hosts: Mapping[str,
     return max(below, sum(c.count * cell_hosts(fabric, c) for c in tenant.cells))
 
 
+@lru_cache(maxsize=64)
 def cell_hosts(fabric: Fabric, cell: Cell) -> int:
     """Hosts of one cell."""
     return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))

@@ -106,6 +106,39 @@ def test_who_borrows_may_take_a_free_host_until_the_first_starts() -> None:
     assert running(state) == {"gang", "short", "loan"}
 
 
+@pytest.mark.parametrize("limit_s", [60, 600])
+def test_who_borrows_leaves_the_first_that_waits_its_room_below_the_limit(limit_s: int) -> None:
+    """Limits count borrowed hosts too, and a job that its limit holds back has no reservation."""
+    state = cluster(8, Tenant("a", limit_gpus=3 * 8))
+    state = settled(
+        run(
+            state,
+            submit("gang", 1, spares=exactly(2)),
+            submit("short", 3, limit_s=60, priority_class="urgent"),
+        )
+    )
+    loan = submit("loan", 2, limit_s=limit_s, tenant="a", priority_class="spot")
+    state = run(state, submit("first", 3, limit_s=60, tenant="a"), loan)
+    plan = decide(state, 0, Limits())
+    assert not plan.actions
+    assert [(r.name, r.start_ns) for r in plan.reservations] == [("first", 60 * SECOND_NS)]
+
+
+def test_who_borrows_does_not_hold_back_whom_a_limit_holds_back_already() -> None:
+    """a may have three hosts, which are first's when old ends; loan would hold one for longer."""
+    state = cluster(4, Tenant("a", limit_gpus=3 * 8))
+    state = settled(
+        run(
+            state,
+            submit("gang", 1, spares=exactly(1)),
+            submit("old", 2, limit_s=60, tenant="a"),
+        )
+    )
+    loan = submit("loan", 1, limit_s=600, tenant="a", priority_class="spot")
+    state = run(state, submit("first", 3, tenant="a"), loan)
+    assert not decide(state, 0, Limits()).actions
+
+
 def test_a_spare_stands_idle_though_the_one_that_did_is_taken() -> None:
     """Of two spares one is lendable, the other kept idle. Its gang is sent away, so the first
     is kept instead, and what is decided on a state commits on it."""

@@ -275,3 +275,29 @@ def test_two_failed_hosts_call_in_two_loans() -> None:
     after = schedule(state, MINUTE_NS)
     assert len(running(after) - {"a"}) == 1
     assert len(hosts_of(after, "a")) == 2
+
+
+def test_who_preempts_leaves_the_first_that_waits_its_room_below_the_limit() -> None:
+    """due would be gone before first starts, but first, held back by the limit of both, would
+    have lost its reservation until then."""
+    groups = Tenants(
+        (
+            Tenant("lab", limit_gpus=32),
+            Tenant("a", "lab"),
+            Tenant("b", "lab", guaranteed_gpus=16),
+            Tenant("default"),
+        ),
+        classes=CLASSES,
+        preemption=TERMS,
+    )
+    state = run(loaded(fabric(1, 1, 6)), LoadTenants(groups))
+    state = schedule(run(state, submit("short", 4, limit_s=60, priority_class="urgent")))
+    state = schedule(run(state, submit("spot", 2, priority_class="spot")))
+    first = submit("first", 4, tenant="a", priority_class="urgent")
+    alone, brief = run(state, first), submit("due", 2, limit_s=30, tenant="b")
+    assert (
+        decide(run(alone, brief), 0, Limits()).reservations
+        == decide(alone, 0, Limits()).reservations
+    )
+    assert sent_away(run(alone, brief)) == {}
+    assert sent_away(run(state, brief)) == {"due": ("spot",)}
