@@ -25,7 +25,7 @@ from placement.request import Request
 from placement.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
 from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
-from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued
+from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued, JobStarted
 from scheduler.core.failures.rungs import AT_HOME, Rung, taken
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.spares.policy import DAY_S, SparePolicy
@@ -59,11 +59,10 @@ LLAMA3 = Request(
 @dataclass
 class Year:
     """What came of it. `ways`: restarts by rung; `lost`: hosts that failed under the gang;
-    `held_ns`: spares held x time."""
+    `held_ns`: spares held x time; `first_cut`, `most_cut`: bytes a step over the outermost tier."""
 
     name: str
     failures: int = 0
-    stops: int = 0
     ways: Counter[Rung] = field(default_factory=Counter)
     moved: Counter[int] = field(default_factory=Counter)
     lost: int = 0
@@ -73,6 +72,8 @@ class Year:
     pooled: int = 0
     rate: float = 0.0
     dispersion: float = 1.0
+    first_cut: int = 0
+    most_cut: int = 0
     repair_h: float = 0.0
 
     @property
@@ -93,6 +94,10 @@ class Year:
         if isinstance(event, GangSwapped) and (step := taken(event.ladder)):
             self.ways[step.rung] += 1
             self.moved[step.moved] += 1
+        if isinstance(event, JobStarted | GangSwapped):
+            bytes_per_step = event.cuts[0].bytes_per_step
+            self.first_cut = self.first_cut or bytes_per_step
+            self.most_cut = max(self.most_cut, bytes_per_step)
 
     def __str__(self) -> str:
         ways = ", ".join(f"{rung.value} {count:,}" for rung, count in sorted(self.ways.items()))
@@ -107,6 +112,8 @@ class Year:
             f" {blocks / max(1, restarts):.3f} a restart,"
             f" {blocks / max(1, self.lost):.3f} a host that the gang lost,"
             f" one or none in {100 * few / max(1, restarts):.1f} %;"
+            f" GB cut in a step: {self.first_cut / 1e9:,.0f} at first,"
+            f" {self.most_cut / 1e9:,.0f} at most;"
             f" spares held {mean:.1f} on average, {self.most_held:,} at most (one pool:"
             f" {self.pooled:,}; 10 % more hosts: 205); seen {self.rate:.2f} per 1,000 host-days,"
             f" {self.repair_h:.1f} h of repair, variance to mean {self.dispersion:.1f}"
