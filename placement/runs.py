@@ -18,6 +18,8 @@ from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 
 NEVER = -(1 << 60)
+# Of the tables of all sequences that are tried after the first: about a third of a second.
+MOST_CELLS = 50_000_000
 
 
 def best_runs(
@@ -25,9 +27,9 @@ def best_runs(
 ) -> Ints:
     """The best layout along one of the orders; ties to the first.
 
-    The roomiest zones come first; where not all are alike, that many other sequences are
-    tried on the best order, each made from the best one by an exchange of two zones. Ends
-    at the cost `target`.
+    The roomiest zones come first; where not all are alike, up to so many other sequences are
+    tried on the best order, each made from the best one by an exchange of two zones: fewer
+    where the tables are large. Ends at the cost `target`.
     """
     zones = [z for z, c in enumerate(capacities) if c]
     zones.sort(key=lambda z: (-capacities[z], z))
@@ -38,7 +40,8 @@ def best_runs(
     cost = min(costs)
     best, runs = layouts[costs.index(cost)], along[costs.index(cost)]
     rng = random.Random(f"runs {graph.blocks} {sorted(capacities)}")
-    for _ in range(tries if capacities[zones[-1]] < longest else 0):
+    affordable = min(tries, MOST_CELLS // (graph.blocks * sum(capacities)))
+    for _ in range(affordable if capacities[zones[-1]] < longest else 0):
         if cost <= target:
             break
         one, other = rng.randrange(len(zones)), rng.randrange(len(zones))
