@@ -177,12 +177,18 @@ class Preempting:
         end_ns: int,
     ) -> bool:
         """Whether `first` starts as promised once `job` has started there. In which domains cells
-        are chosen may depend on it, and where not any hosts will do a count does not tell."""
-        if first is None or end_ns <= first.start_ns or not self._quotas.has_cells:
+        are chosen may depend on it, where not any hosts will do a count does not tell, and what
+        may be borrowed may be needed for promises that others have drawn on."""
+        if first is None or end_ns <= first.start_ns:
             return True
-        if not first.kept and first.among is None:
+        hosts = hostset.of(placement.hosts + placement.spares)
+        uncovered = self._quotas.uncovered(job, (hosts & free).bit_count())
+        is_narrow = (first.kept or first.among is not None) and (
+            self._quotas.has_cells or first.lendable is not None
+        )
+        if not is_narrow and not (first.draws_on and uncovered > first.own):
             return True
-        hosts, after = hostset.of(placement.hosts + placement.spares), self._quotas.copy()
+        after = self._quotas.copy()
         after.took(job, hosts, hosts & ~free)
         return self.keeps(job, end_ns, first, (), free & ~hosts, after, hosts)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -140,13 +141,16 @@ class Outlook:
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if left < job.needed or not self._may_take(job, then, quotas.book):
                 continue
-            reach = then & ~(quotas.kept_from(job, then) | closed.get(end_ns, 0))
+            unkept = then & ~quotas.kept_from(job, then)
+            reach = unkept & ~closed.get(end_ns, 0)
             if has_windows:
                 reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
             reach = self._company.fitting(job, reach)
             if reach.bit_count() >= job.needed:
                 beside = min(left, reach.bit_count()) - job.needed
-                return self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                is_among = not found.kept and (has_windows or reach != unkept)
+                return replace(found, among=reach) if is_among else found
         return None
 
     def is_hopeless(self, job: Job) -> bool:
@@ -215,7 +219,7 @@ class Outlook:
             self._fabric.host_count if kept else beside,
             then.bit_count() - book.promised - borrowed if borrowed else None,
             kept,
-            reach if self.calendar and not kept else None,
+            None,
             *self._own(job, then, book),
             self._below_limits(job, book),
         )
