@@ -141,15 +141,14 @@ class Outlook:
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if left < job.needed or not self._may_take(job, then, quotas.book):
                 continue
-            unkept = then & ~quotas.kept_from(job, then)
-            reach = unkept & ~closed.get(end_ns, 0)
+            shut = closed.get(end_ns, 0)
             if has_windows:
-                reach &= ~self.calendar.closed(job, end_ns, end_ns + lasts_ns)
-            reach = self._company.fitting(job, reach)
+                shut |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            reach = self._company.fitting(job, then & ~(quotas.kept_from(job, then) | shut))
             if reach.bit_count() >= job.needed:
                 beside = min(left, reach.bit_count()) - job.needed
                 found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
-                is_among = not found.kept and (has_windows or reach != unkept)
+                is_among = not found.kept and (has_windows or then & shut)
                 return replace(found, among=reach) if is_among else found
         return None
 
