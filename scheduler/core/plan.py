@@ -184,8 +184,8 @@ class Reservation:
     may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
     because the job's constraints leave it no other place. `among`: the hosts that `extra`
     counts, None for all: those that windows or gangs close to it then count for nothing.
-    `draws_on`: tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so that
-    these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
+    `draws_on`: tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so
+    that these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
     is for it too, how many hosts any jobs may take now, and longer ones.
     """
 
