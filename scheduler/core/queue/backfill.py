@@ -121,7 +121,7 @@ class Caps:
     def __init__(self, outlook: Outlook, quotas: Quotas) -> None:
         self._outlook = outlook
         self._quotas = quotas
-        self._first: dict[str, Reservation] = {}
+        self._first = outlook.held_back  # so that reservations of hosts leave it its room, too
 
     def room(self, job: Job, end_ns: int, room: int) -> int:
         """Of `room` hosts, whoever's they are, those that delay no job of the same tenant."""

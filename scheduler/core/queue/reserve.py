@@ -76,7 +76,10 @@ class Outlook:
         self._started: list[Release] = []
         self._lent = state.lent
         self._running: list[Release] | None = None
-        self._hopeless: dict[tuple[str, bool], int] = {}
+        # Of each limit, the first job of this walk that it holds back: see `Caps`.
+        self.held_back: dict[str, Reservation] = {}
+        self._ahead: dict[str, frozenset[str]] = {}  # those limits, when a job was first asked for
+        self._hopeless: dict[tuple[str, bool], tuple[int, int]] = {}  # hosts, and for how long
         self._bound_in_vain: set[tuple[object, ...]] = set()
 
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
@@ -117,8 +120,11 @@ class Outlook:
         of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
             return None
+        self._ahead.setdefault(job.name, frozenset(self.held_back))
         key = (job.tenant, job.is_preemptible)
-        bound = (*key, job.request.where, job.spec.neighbours, job.needed)
+        # Short jobs may have room before others of their tenant that long ones have not.
+        lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0
+        bound = (*key, job.request.where, job.spec.neighbours, job.needed, lasts_ns)
         if bound in self._bound_in_vain:
             return None
         found = self._earliest(job, free, is_sure=True)
@@ -129,16 +135,21 @@ class Outlook:
         if is_bound(job.request, job.spec.neighbours):
             self._bound_in_vain.add(bound)
         else:
-            self._hopeless[key] = job.needed
+            self._hopeless[key] = (job.needed, lasts_ns)
         return None
 
     def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> Reservation | None:
         """The first moment at which `job` has room. `is_sure`: though whoever is guaranteed
-        cells should find them all, wherever they may be chosen then."""
-        closed = self._closed_after(job)
-        lasts_ns, has_windows = time_limit_ns(job, self._limits), bool(self.calendar)
+        cells should find them all, wherever they may be chosen then. None from where it would
+        take room below a limit that one before it waits for: then the limit holds it back too."""
+        before, lasts_ns = self._before(job), time_limit_ns(job, self._limits)
+        if not _leaves(job, self._now_ns + lasts_ns, before):
+            return None
+        closed, has_windows = self._closed_after(job), bool(self.calendar)
         for end_ns, then, quotas in self._futures(free):
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
+            if before and not _leaves(job, end_ns + lasts_ns, before):
+                return None
             if left < job.needed or not self._may_take(job, then, quotas.book):
                 continue
             shut = closed.get(end_ns, 0)
@@ -152,9 +163,18 @@ class Outlook:
                 return replace(found, among=reach) if is_among else found
         return None
 
+    def _before(self, job: Job) -> dict[str, Reservation]:
+        """Of each limit that is for `job`, the job before it that waits for room below it."""
+        ahead = self._ahead.get(job.name)
+        path = self._quotas.path(job.tenant) if ahead else ()
+        return {name: self.held_back[name] for name in path if ahead and name in ahead}
+
     def is_hopeless(self, job: Job) -> bool:
-        """Whether a smaller job of this tenant was in vain before."""
-        return job.needed >= self._hopeless.get((job.tenant, job.is_preemptible), job.needed + 1)
+        """Whether a smaller job of this tenant, no longer than it, was in vain before."""
+        found = self._hopeless.get((job.tenant, job.is_preemptible))
+        if found is None or job.needed < found[0]:
+            return False
+        return not found[1] or time_limit_ns(job, self._limits) >= found[1]
 
     def _closed_after(self, job: Job) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""
@@ -224,10 +244,13 @@ class Outlook:
         )
 
     def _below_limits(self, job: Job, book: Book) -> tuple[tuple[str, int, int], ...]:
-        """Of each limit that is for `job`: what it leaves beside it now, and then."""
+        """Of each limit that is for `job`: what it leaves beside it now, and then, and beside
+        those before it that wait for room below it, if `job` may count on what they leave."""
         now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
+        before = self._before(job)
+        extra = {name: first.extra for name, first in before.items() if job.needed <= first.extra}
         return tuple(
-            (name, room - job.needed, later - job.needed)
+            (name, room - job.needed, min(later, extra.get(name, later)) - job.needed)
             for (name, room), (_, later) in zip(now, then, strict=True)
         )
 
@@ -257,6 +280,11 @@ class Outlook:
             if room >= job.needed:
                 return Reservation(job.name, end_ns, 0, room - job.needed)
         return None
+
+
+def _leaves(job: Job, end_ns: int, before: dict[str, Reservation]) -> bool:
+    """Whether `job`, until `end_ns`, leaves those before it their room below limits."""
+    return all(end_ns <= first.start_ns or job.needed <= first.extra for first in before.values())
 
 
 def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:

@@ -53,6 +53,23 @@ def test_longer_jobs_keep_off_the_reserved_hosts_while_there_are_others() -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("needed", "limit_s", "reserved"),
+    [(1, 5 * HOUR, "small"), (2, HOUR, "small"), (2, HOUR + 1, "other")],
+)
+def test_room_below_a_limit_is_counted_on_beside_who_waits_for_it(
+    needed: int, limit_s: int, reserved: str
+) -> None:
+    """`big` has its room below the limit in two hours, and leaves one host of it."""
+    state = run(EIGHT, LoadTenants(TEAM), submit("a", 2, limit_s=2 * HOUR, tenant="team"))
+    state = schedule(run(state, submit("b", 6, limit_s=HOUR, tenant="default")))
+    state = run(state, submit("big", 3, limit_s=HOUR, tenant="team"))
+    state = run(state, submit("small", needed, limit_s=limit_s, tenant="team"))
+    plan = decide(run(state, submit("other", 2, limit_s=9 * HOUR, tenant="default")), 0, Limits())
+    (reservation,) = plan.reservations
+    assert (reservation.name, reservation.start_ns) == (reserved, HOUR_NS)
+
+
 def test_hosts_kept_for_another_tenants_shape_are_not_reserved() -> None:
     """r2 is the only rack that is whole; what is left is one host of r0 and one of r1."""
     shaped = Tenants((Tenant("shaped", cells=(Cell("rack", 1),)), Tenant("default")))
