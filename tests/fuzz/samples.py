@@ -80,8 +80,8 @@ HEALTH: Final = (
 DCGM: Final = (
     '{"z0-r0-h0": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": 79,\n'
     '  "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": 1}}}, "z0-r0-h1": {"fields": {}}}\n',
-    '{"z1-r0-h0": {"body": {"Overall Health": {"value": "Warning"},\n "PCIe system": {"value":'
-    ' "Warning", "children": {"GPU": {"children": {"0": {"value": "Warning"}}}}}}}}\n',
+    '{"z1-r0-h0": {"body": {"Overall Health": {"value": "Warning"},\n "GPU": {"children": {"0":'
+    ' {"children": {"Errors": {"children": {"PCIe": {"value": "Warning"}}}}}}}}}}\n',
 )
 SLURM_NODES: Final = (
     "NodeName=z0-r0-h0 Arch=x86_64 State=IDLE+DRAIN Reason=disk is full [root@2026-11-20]\n"

@@ -102,7 +102,7 @@ def parts(tmp_path: Path) -> Path:
 def test_under_every_policy_with_failures_tenants_and_elastic_jobs(
     policy: str, inputs: dict[str, Value], parts: Path
 ) -> None:
-    found = same({**inputs, "policy": policy}, parts, 0.31, 2.5)
+    found = same({**inputs, "policy": policy, "seed": 2}, parts, 0.31, 2.5)
 
     totals = json.loads(found["totals.json"])
     assert totals["host_failures"] > 5
@@ -111,7 +111,7 @@ def test_under_every_policy_with_failures_tenants_and_elastic_jobs(
 
 
 def test_with_gangs_sent_away_for_others(inputs: dict[str, Value], parts: Path) -> None:
-    found = same({**inputs, "seed": 3}, parts, 1.7)
+    found = same({**inputs, "seed": 2}, parts, 1.7)
 
     assert json.loads(found["totals.json"])["preemptions"] > 0
 
