@@ -25,7 +25,7 @@ def shaped(
     bound on an inner tier holds for every shape.
     """
     first = solve(free)
-    if not broken(fabric, request.where, hostset.of(first.hosts + first.spares)):
+    if not broken(fabric, request.where, first.held):
         return first
     second = solve(_narrowed(fabric, free, request, needed, hostset.of(first.hosts)))
     cuts = {cut.tier for cut in second.cuts if cut.bytes_per_step}

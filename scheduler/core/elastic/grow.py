@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Protocol
 
-from placement import hostset
 from placement.hostset import HostSet
 from placement.place import place
 from placement.replicas import has_room, widened
@@ -93,7 +92,7 @@ def _grown(state: State, job: Job, now_ns: int, limits: Limits, room: Room) -> R
         )
         if not isinstance(answer, Placement):
             return None
-        more = hostset.of(answer.hosts + answer.spares) & ~held
+        more = answer.held & ~held
         room.grows(size, more, end_ns)
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} nobody waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)

@@ -109,7 +109,7 @@ def resize(found: Smaller, job: Job, reason: str, end_ns: int) -> Resize:
 
 
 def _smaller(job: Job, found: Placement, own: HostSet) -> Smaller:
-    freed = own & ~hostset.of(found.hosts + found.spares)
+    freed = own & ~found.held
     return Smaller(job.on(len(found.hosts)), found, freed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
-from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement
 from scheduler.core.company import Company, is_bound
@@ -181,7 +180,7 @@ class Preempting:
         may be borrowed may be needed for promises that others have drawn on."""
         if first is None or end_ns <= first.start_ns:
             return True
-        hosts = hostset.of(placement.hosts + placement.spares)
+        hosts = placement.held
         uncovered = self._quotas.uncovered(job, (hosts & free).bit_count())
         is_narrow = (first.kept or first.among is not None) and (
             self._quotas.has_cells or first.lendable is not None
@@ -245,7 +244,7 @@ class _Trial:
         found = self._stage.place(self._job, free, self._shut, quotas, gone)
         if found is None:
             return None
-        hosts = hostset.of(found.hosts + found.spares)
+        hosts = found.held
         return found if self._keeps(hosts, free, quotas, gone) else None
 
     def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
