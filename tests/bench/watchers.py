@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.v1 import service_pb2, service_pb2_grpc
-from tests.bench.clients import OPTIONS
+
+OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 
 @dataclass
