@@ -58,16 +58,13 @@ from scheduler.core.commands import (
     Command,
     EndJob,
     MoveHost,
-    RemoveWindow,
     ReportHost,
-    SetWindow,
     SubmitJob,
 )
 from scheduler.core.events import Event, FabricLoaded
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.windows.window import Leave, Window, WindowKind
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -309,33 +306,6 @@ def uncordon(host: str) -> MoveHost:
 
 def drain(host: str) -> MoveHost:
     return MoveHost(host, HostMove.DRAIN)
-
-
-def window(
-    name: str,
-    *among: str,
-    start_s: int = 0,
-    end_s: int = 3_600,
-    count: int = 0,
-    tenant: str = "",
-    jobs: tuple[str, ...] = (),
-    leave: Leave | str = Leave.WAIT,
-    reason: str = "",
-) -> Window:
-    """window("w", "z0-r0", start_s=60); a reservation when it is for somebody."""
-    kind = WindowKind.RESERVATION if tenant or jobs else WindowKind.MAINTENANCE
-    start_ns, end_ns = start_s * SECOND_NS, end_s * SECOND_NS
-    terms = (tenant, jobs, Leave(leave), reason)
-    return Window(name, kind, start_ns, end_ns, among, count, (), *terms)
-
-
-def set_window(name: str, *among: str, is_change: bool = False, **keys: Any) -> SetWindow:
-    """As `window`, asked for."""
-    return SetWindow(window(name, *among, **keys), is_change)
-
-
-def remove_window(name: str) -> RemoveWindow:
-    return RemoveWindow(name)
 
 
 def admitted(state: State, command: Command, now_ns: int = 0) -> tuple[Event, ...]:

@@ -21,7 +21,8 @@ from scheduler.core.commands import Command
 from scheduler.core.tenancy.tenants import Tenants
 from tests.bench import bench_decide
 from tests.bench.bench_decide import NOW_NS, TEAMS, cluster, settled, walled
-from tests.build import end, run, set_window, submit
+from tests.build import end, run, submit
+from tests.windows import set_window
 
 MOST_RATIO = 1.3
 REPEATS = 31

@@ -8,304 +8,49 @@ given when it started is then what `muster place` answers for the hosts free at 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 import yaml
 
 from placement import hostset
 from placement.hostset import HostSet
-from placement.request import AUTO, Constraints
-from scheduler import writer
+from placement.request import Constraints
 from scheduler.cli import app
-from scheduler.core import JobState, Limits, Plan, Policy, State, decide, replay
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core import Limits, Policy, State, decide, replay
+from scheduler.core.commands import Command, SubmitJob
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, GangResized, JobStarted
-from scheduler.core.finding import Find
-from scheduler.core.health.signals import SIGNALS, XID, Effect
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenancy.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.tenants import Preemption, Tenant, Tenants
 from scheduler.jobfile import job_to_mapping
-from scheduler.specproto import spec_from_proto, spec_to_proto
-from scheduler.v1 import job_pb2, service_pb2
 from simulator.run import run_script
-from tests.build import (
-    HOUR_NS,
-    cancel,
-    cordon,
-    drain,
-    end,
-    exactly,
-    fabric,
-    fail,
-    hosts_of,
-    repair,
-    submit,
-    uncordon,
+from tests.build import end, fail, submit
+from tests.e2e.lives import (
+    FABRIC,
+    STORY,
+    TENANTS,
+    Decisions,
+    H,
+    Step,
+    arriving,
+    block,
+    lived,
+    on,
+    owned,
+    plain,
+    random_script,
+    written,
 )
-from tests.serving import START_NS, Served, logged, serving
-
-FABRIC = fabric(2, 4, 2)  # 16 hosts
-H = 3_600  # seconds
-REFUSED = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.ALREADY_EXISTS,
-)
-Script = Sequence[tuple[int, Command]]
-Step = Callable[[State], Command]
-
-
-# --- scripts -----------------------------------------------------------------
-
-
-def block(job: str, number: int) -> Callable[[State], str]:
-    """The host that carries this block of the job when the step is taken."""
-    return lambda state: hosts_of(state, job)[number]
-
-
-def free(state: State) -> str:
-    return FABRIC.hosts[hostset.members(state.free)[0]]
-
-
-def failed(state: State) -> str:
-    return FABRIC.hosts[hostset.members(state.unhealthy)[0]]
-
-
-def on(make: Callable[[str], Command], where: Callable[[State], str]) -> Step:
-    return lambda state: make(where(state))
-
-
-def plain(command: Command) -> Step:
-    return lambda _: command
-
-
-STORY: list[Step] = [
-    plain(submit("long", 6, pp=2, limit_s=10 * H, spares=exactly(1))),
-    plain(submit("wide", 12, limit_s=H)),  # waits for long, and is promised its hosts
-    plain(submit("tardy", 5, limit_s=20 * H)),  # would fit, but would break the promise
-    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # backfills
-    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # a retry: the same job
-    on(cordon, free),
-    on(fail, block("long", 0)),  # swaps its spare in
-    on(lambda host: fail(host, "nic-down"), block("long", 3)),  # swaps a free host in
-    on(lambda host: ReportHost(host, "thermal", "88 C"), block("long", 2)),
-    on(drain, block("long", 1)),
-    plain(cancel("tardy")),
-    plain(end("brief")),
-    plain(end("long", JobState.FAILED)),
-    on(repair, failed),
-    on(uncordon, lambda state: FABRIC.hosts[hostset.members(state.unhealthy)[0]]),
-    on(repair, failed),
-    plain(submit("rest", 3, priority=5)),  # takes what wide leaves
-    plain(submit("last", 1, spares=AUTO)),
-    on(fail, block("wide", 7)),  # nothing to swap in: requeued, and waits again
-    plain(end("wide", attempt=1)),  # a late word: refused
-    plain(end("rest")),  # room for wide: its second attempt
-    on(drain, block("wide", 2)),
-    on(repair, failed),
-    plain(submit("nowhere", 17)),  # infeasible: refused
-    plain(end("wide")),
-    plain(cancel("last")),
-]
-
-
-def written(
-    steps: Sequence[Step], limits: Limits | None = None, tenants: Tenants | None = None
-) -> Script:
-    """The commands of a story, each chosen on the state that those before it lead to."""
-    script: list[tuple[int, Command]] = []
-    for number, step in enumerate(steps):
-        log = run_script(FABRIC, script, limits or Limits(), tenants=tenants) if script else ()
-        state = replay(log) if script else State.empty()
-        script.append((START_NS + number * HOUR_NS // 10, arriving(step(state))))
-    return script
-
-
-def arriving(command: Command) -> Command:
-    """The command with its job as every reader gives it: axes in the order of the fields."""
-    if not isinstance(command, SubmitJob):
-        return command
-    return replace(command, spec=spec_from_proto(spec_to_proto(command.spec)))
-
-
-def random_script(seed: int, length: int = 60) -> Script:
-    """Commands as they come: many wait, some are refused."""
-    rng = random.Random(seed)
-    time_ns, script, names = START_NS, [], ["nobody"]
-    for number in range(length):
-        time_ns += rng.randrange(1, 3 * H) * SECOND_NS
-        kind = rng.choices(["submit", "end", "cancel", "move", "report"], [9, 6, 1, 3, 6])[0]
-        name, host = rng.choice(names[-8:]), rng.choice(FABRIC.hosts)
-        command: Command
-        match kind:
-            case "submit":
-                names.append(f"job-{number}")
-                command = random_job(names[-1], rng)
-            case "end":
-                outcome = rng.choice([JobState.COMPLETED, JobState.COMPLETED, JobState.FAILED])
-                command = EndJob(name, outcome)
-            case "cancel":
-                command = CancelJob(name, "a change of mind")
-            case "move":
-                moves = [HostMove.CORDON, HostMove.UNCORDON, HostMove.DRAIN]
-                command = MoveHost(host, rng.choice(moves), "maintenance")
-            case _:
-                command = reported(host, rng)
-        script.append((time_ns, arriving(command)))
-    return script
-
-
-# The server's clock jumps from command to command here: nothing may be due in between.
-AT_ONCE = [n for n, s in SIGNALS.items() if s.effect in (Effect.FAIL, Effect.REPAIR, Effect.NOTE)]
-
-
-def reported(host: str, rng: random.Random) -> ReportHost:
-    """Any signal that acts at once or counts, and often one that brings a host back."""
-    signal = rng.choice([*AT_ONCE, *["repaired"] * 20])
-    return ReportHost(host, signal, "x", xid=rng.choice((13, 79)) if signal == XID else 0)
-
-
-TENANTS = Tenants(
-    (
-        Tenant("research", guaranteed_gpus=32, limit_gpus=96),
-        Tenant("vision", "research", guaranteed_gpus=16, weight=2),
-        Tenant("language", "research"),
-        Tenant("product", cells=(Cell("rack", 2),)),
-        Tenant("default"),
-    ),
-    classes=(PriorityClass("spot", -1, is_preemptible=True),),
-    half_life_s=5 * H,
-    aging=Aging(H),
-    preemption=Preemption(min_run_s=0),  # in the server time stands still between commands
-)
-
-
-def owned(command: Command, rng: random.Random) -> Command:
-    """A job of any tenant, some of them preemptible; other commands as they are."""
-    if not isinstance(command, SubmitJob):
-        return command
-    tenant = rng.choice(["vision", "language", "product", ""])
-    spec = replace(command.spec, tenant=tenant)
-    if rng.random() < 0.3:
-        spec = replace(spec, priority=0, priority_class="spot")
-    return replace(command, spec=spec)
-
-
-def random_job(name: str, rng: random.Random) -> SubmitJob:
-    pp, dp = rng.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (4, 2), (2, 5), (4, 3)])
-    return submit(
-        name,
-        pp * dp,
-        pp=pp,
-        priority=rng.choice([0, 0, 0, 5]),
-        limit_s=rng.choice([None, H, 6 * H, 30 * H]),
-        spares=rng.choice([AUTO, exactly(0), exactly(1)]),
-        request_id=rng.choice(["", f"request-{name}"]),
-    )
-
-
-# --- the live face -----------------------------------------------------------
-
-
-class Decisions:
-    """Stands where the writer calls decide, to know when there is nothing left to decide."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settled = 0  # the newest version on which there is nothing to do
-        monkeypatch.setattr(writer, "decide", self)
-
-    def __call__(self, state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
-        plan = decide(state, now_ns, limits, find)
-        if not plan.actions or plan.is_last:
-            self.settled = state.version + len(plan.actions)
-        return plan
-
-    async def settle(self, served: Served) -> None:
-        async with asyncio.timeout(20):
-            while True:
-                answer = await served.stub.ListHosts(service_pb2.ListHostsRequest(page_size=1))
-                if answer.version == self.settled:
-                    return
-                await asyncio.sleep(0.001)
-
-
-async def lived(
-    folder: Path,
-    script: Script,
-    decisions: Decisions,
-    limits: Limits,
-    restart_after: int = -1,
-    tenants: Tenants | None = None,
-) -> list[Event]:
-    """The log of a server that was sent the script; one restart on the way if wished."""
-    now_ns = [script[0][0]]
-    uids = iter([c.uid for _, c in script if isinstance(c, SubmitJob)])
-    settings: dict[str, Any] = {
-        "fabric_spec": FABRIC.spec,
-        "clock": lambda: now_ns[0],
-        "new_uid": lambda: next(uids),
-        "limits": limits,
-        "tenants": tenants,
-    }
-    async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(serving(folder, **settings))
-        for number, (time_ns, command) in enumerate(script):
-            now_ns[0] = time_ns
-            await send(served, command)
-            await decisions.settle(served)
-            if number == restart_after:
-                await stack.aclose()
-                served = await stack.enter_async_context(serving(folder, **settings))
-    return logged(folder)
-
-
-async def send(served: Served, command: Command) -> None:
-    """One call. A refusal is an answer like any other: it leaves no trace."""
-    stub, pb = served.stub, service_pb2
-    try:
-        match command:
-            case SubmitJob(spec, _, request_id):
-                message = spec_to_proto(spec)
-                await stub.CreateJob(pb.CreateJobRequest(spec=message, request_id=request_id))
-            case CancelJob(name, reason):
-                await stub.CancelJob(pb.CancelJobRequest(name=name, reason=reason))
-            case EndJob(name, outcome, attempt, reason):
-                how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.name}")
-                await stub.EndJob(
-                    pb.EndJobRequest(name=name, outcome=how, attempt=attempt, reason=reason)
-                )
-            case MoveHost(host, HostMove.CORDON, reason):
-                await stub.CordonHost(pb.CordonHostRequest(name=host, reason=reason))
-            case MoveHost(host, HostMove.UNCORDON, reason):
-                await stub.UncordonHost(pb.UncordonHostRequest(name=host, reason=reason))
-            case MoveHost(host, _, reason):
-                await stub.DrainHost(pb.DrainHostRequest(name=host, reason=reason))
-            case ReportHost(host, signal, detail, xid=xid):
-                await stub.ReportHost(
-                    pb.ReportHostRequest(name=host, signal=signal, detail=detail, xid=xid)
-                )
-    except grpc.aio.AioRpcError as error:
-        if error.code() not in REFUSED:
-            raise
-
-
-# --- they agree --------------------------------------------------------------
+from tests.serving import START_NS
 
 
 def kinds(log: Sequence[Event]) -> Counter[str]:

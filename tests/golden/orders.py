@@ -17,12 +17,11 @@ from tests.build import (
     end,
     exactly,
     fail,
-    remove_window,
     repair,
-    set_window,
     submit,
     uncordon,
 )
+from tests.windows import remove_window, set_window
 
 
 def cell(text: str) -> Cell:

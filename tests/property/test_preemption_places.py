@@ -42,9 +42,10 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.policy import time_limit_ns
 from scheduler.core.tenancy.tenants import OPEN
-from tests.build import cancel, end, exactly, fail, remove_window, repair, set_window, submit
+from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import test_constraints as constraints
 from tests.property.preempted import CLASSES, TERMS, MadeRoom, is_recall, makes_room
+from tests.windows import remove_window, set_window
 
 FABRIC = constraints.FABRIC
 TENANTS = replace(OPEN, classes=CLASSES, preemption=TERMS)

@@ -22,7 +22,8 @@ from scheduler.core.rejected import Rejected
 from scheduler.core.windows.calendar import next_edge_ns
 from scheduler.core.windows.hosts import strangers
 from scheduler.core.windows.window import WindowKind
-from tests.build import admitted, committed, end, fabric, loaded, set_window, submit
+from tests.build import admitted, committed, end, fabric, loaded, submit
+from tests.windows import set_window
 
 FABRIC = fabric(2, 2, 2)
 

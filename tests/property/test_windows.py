@@ -23,7 +23,6 @@ from scheduler.core.queue.reserve import Outlook
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, next_edge_ns
 from scheduler.core.windows.window import Leave
-from tests.build import remove_window, set_window
 from tests.property.test_machine import (
     FABRIC,
     Cluster,
@@ -32,6 +31,7 @@ from tests.property.test_machine import (
     check_state,
     started_alone,
 )
+from tests.windows import remove_window, set_window
 
 
 class Booked(Cluster):

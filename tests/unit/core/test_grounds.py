@@ -9,7 +9,8 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.grounds import Grounds
 from scheduler.core.windows.calendar import Calendar
-from tests.build import fabric, job, loaded, run, set_window, settled, submit
+from tests.build import fabric, job, loaded, run, settled, submit
+from tests.windows import set_window
 
 EVERYTHING = hostset.full(4)
 

@@ -31,10 +31,10 @@ from tests.build import (
     run,
     running,
     schedule,
-    set_window,
     started,
     submit,
 )
+from tests.windows import set_window
 
 F = fabric(zones=2, racks=2, hosts=2)
 CLASSES = (

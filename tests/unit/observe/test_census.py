@@ -17,10 +17,10 @@ from tests.build import (
     loaded,
     run,
     schedule,
-    set_window,
     started,
     submit,
 )
+from tests.windows import set_window
 
 
 def _uses(state: State) -> dict[str, dict[Use, int]]:

@@ -41,7 +41,8 @@ from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.lifecycle import HostMove
 from scheduler.core.tenancy.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
-from tests.build import LLAMA3, exactly, fabric_spec, request, spec, window
+from tests.build import LLAMA3, exactly, fabric_spec, request, spec
+from tests.windows import window
 
 CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))
 DERIVED = request(

@@ -14,12 +14,11 @@ from tests.build import (
     cancel,
     cordon,
     loaded,
-    remove_window,
     run,
-    set_window,
     started,
     submit,
 )
+from tests.windows import remove_window, set_window
 
 FULL = started(loaded(), submit("big", 8))
 TEN = run(FULL, *(submit(f"j{i}", 1 + i % 2) for i in range(10)))

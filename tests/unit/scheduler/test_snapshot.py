@@ -26,8 +26,9 @@ from scheduler.core.lifecycle import HostMove
 from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.snapshot import BadSnapshot, decode, encode
 from scheduler.upgrades import FORMAT
-from tests.build import fabric_spec, spec, window
+from tests.build import fabric_spec, spec
 from tests.older import older
+from tests.windows import window
 
 HOSTS = ("z0-r0-h0", "z0-r0-h1")
 

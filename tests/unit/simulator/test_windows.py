@@ -9,8 +9,8 @@ from scheduler.core.events import Event, JobRequeued, JobStarted, WindowClosed, 
 from scheduler.core.job import SECOND_NS
 from scheduler.core.windows.window import Window
 from simulator.run import Replay, Setting
-from tests.build import window
 from tests.replays import machine, trace_job
+from tests.windows import window
 
 HOSTS = [f"z0-h{i}" for i in range(4)]
 
