@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from placement.fabric import Fabric, Ints
 from placement.hostset import Mask
 from placement.request import Request
 from placement.spares import BY_DEFAULT, Sizing
+from placement.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Holding:
     """`wished`: what the rule asks for. `elsewhere`: spares outside the gang's zones."""
 

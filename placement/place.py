@@ -8,7 +8,7 @@ free decides, or, near an old placement, how few blocks move.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -46,6 +46,7 @@ from placement.seating import Hosts, Seating, Way
 from placement.shaped import shaped
 from placement.spares import BY_DEFAULT, Sizing
 from placement.taste import INDIFFERENT, Taste, suited
+from placement.values import value
 from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
@@ -116,7 +117,7 @@ def place(
     return solve(room)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class _Option:
     """One way to place the gang, with its spares."""
 

@@ -5,7 +5,7 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from placement.errors import BadInput
 from placement.parallelism import Parallelism
 from placement.training import AS_LLAMA3, Batch, ModelShape, Training
+from placement.values import value
 
 if TYPE_CHECKING:
     from placement.hostset import HostSet
@@ -33,7 +34,7 @@ class Objective(StrEnum):
     SPREAD = "spread"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SpareRule:
     """How many healthy hosts to hold beside the gang.
 
@@ -74,7 +75,7 @@ NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Constraints:
     """On which hosts the gang and its spares may lie.
 
@@ -95,7 +96,7 @@ class Constraints:
 ANYWHERE = Constraints()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Request:
     """A gang to place: its shape, what it sends, what it holds in reserve.
 
@@ -138,7 +139,7 @@ class Request:
         return ranks // gpus_per_host
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
@@ -151,7 +152,7 @@ class Limits:
     trees: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TierCut:
     """Bytes per step crossing the boundaries of one tier, each counted once."""
 
@@ -160,7 +161,7 @@ class TierCut:
     by_axis: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TierBound:
     """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
     tiers outside."""
@@ -169,7 +170,7 @@ class TierBound:
     bytes_per_step: int
 
 
-@dataclass(frozen=True)
+@value(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
@@ -208,7 +209,7 @@ class Placement:
         return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Insufficient:
     """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
 
@@ -218,14 +219,14 @@ class Insufficient:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Infeasible:
     """Proved: never on this fabric, however empty."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Undecided:
     """The budget was spent with nothing found and nothing proved."""
 

@@ -6,8 +6,9 @@ and what is counted for it are one and the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from placement.values import value
 from scheduler.core.events import (
     Event,
     GangResized,
@@ -23,7 +24,7 @@ from scheduler.core.lifecycle import HostMove, JobState
 from simulator.snapshot.plain import Kept
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Run:
     """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has."""
 
@@ -35,19 +36,19 @@ class Run:
     stop_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Began:
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Stopped:
     """A host failed: the gang stands still and holds its hosts."""
 
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Left:
     """The attempt is over. `ran_ns`: how long its ranks ran."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from placement.values import value
 from scheduler.core import State
 from scheduler.core.events import (
     Event,
@@ -38,7 +39,7 @@ FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class JobRow:
     """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
     `time`, `host_time`: what its time went to, and that of its hosts."""

@@ -6,8 +6,7 @@ command is refused. `request_id`: the same one again does nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from placement.values import value
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
@@ -15,7 +14,7 @@ from scheduler.core.tenancy.tenants import Tenants
 from scheduler.core.windows.window import Window
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless."""
 
@@ -24,7 +23,7 @@ class SubmitJob:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CancelJob:
     name: str
     reason: str = ""
@@ -32,7 +31,7 @@ class CancelJob:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class UpdateJob:
     """Another priority, time limit or other labels: the `fields` of the specification
     take the values given here, the rest stays."""
@@ -47,7 +46,7 @@ class UpdateJob:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class EndJob:
     """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
     of an earlier attempt is refused."""
@@ -60,7 +59,7 @@ class EndJob:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MoveHost:
     """An operator's word: cordon, uncordon or drain."""
 
@@ -71,7 +70,7 @@ class MoveHost:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReportHost:
     """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
 
@@ -87,21 +86,21 @@ class ReportHost:
     xid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
     tenants: Tenants
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LoadHealth:
     """An operator's new health policy."""
 
     policy: HealthPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SetWindow:
     """An operator's maintenance or reservation; `is_change`: of a window that there is."""
 
@@ -111,7 +110,7 @@ class SetWindow:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RemoveWindow:
     name: str
     reason: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from placement import hostset
@@ -10,6 +9,7 @@ from placement.copies import Holders
 from placement.hostset import HostSet
 from placement.replicas import sized
 from placement.request import Request, TierCut
+from placement.values import value
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs
 from scheduler.core.failures.rungs import Ladder
@@ -22,7 +22,7 @@ from scheduler.core.tenancy.tenants import DEFAULT
 SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class JobSpec:
     """A user's request for one gang.
 
@@ -45,7 +45,7 @@ class JobSpec:
     checkpoint: Checkpoint = AS_USUAL
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Strike:
     """A host stopped the gang of a job by failing: how often, and when for the last time."""
 
@@ -67,7 +67,7 @@ class Release(NamedTuple):
     borrowed: int = 0
 
 
-@dataclass(frozen=True)
+@value(frozen=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Placement, TierCut
+from placement.values import value
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.windows.window import Shares
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Resize:
     """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
     in block order. `end_ns`: when it is taken to end."""
@@ -26,7 +26,7 @@ class Resize:
     ladder: Ladder = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Start:
     """Start a queued gang on these hosts.
 
@@ -44,7 +44,7 @@ class Start:
     lenders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Move:
     """Block `block` leaves host `left` for host `joined` (fabric indices)."""
 
@@ -53,7 +53,7 @@ class Move:
     joined: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Recall:
     """A gang leaves spares that it borrowed: by `resize` without some replicas, or by waiting
     in the queue, with `reason`."""
@@ -63,7 +63,7 @@ class Recall:
     resize: Resize | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
@@ -85,7 +85,7 @@ class Swap:
     recalls: tuple[Recall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Tidy:
     """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
     are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
@@ -96,7 +96,7 @@ class Tidy:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Requeue:
     """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
     in the queue."""
@@ -106,7 +106,7 @@ class Requeue:
     ladder: Ladder = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class GiveUp:
     """End a job that failed again and again: it is not started any more."""
 
@@ -114,7 +114,7 @@ class GiveUp:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Refill:
     """Hold these spares from here on, `joined` of them free hosts until now."""
 
@@ -125,7 +125,7 @@ class Refill:
     end_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Reserve:
     """Waiting jobs and when they start at the latest (policy *conservative*). `shares`: on
     how many hosts of which kind, where windows tell hosts apart."""
@@ -134,7 +134,7 @@ class Reserve:
     shares: tuple[tuple[str, Shares], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Turn:
     """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
 
@@ -142,7 +142,7 @@ class Turn:
     edge_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Rehost:
     """In a reservation by count, `joined` stand in for `left`, which are out."""
 
@@ -151,7 +151,7 @@ class Rehost:
     joined: HostSet
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Judge:
     """Look at the hosts: the policy may move some, as was due at `due_ns`."""
 
@@ -175,7 +175,7 @@ def taken(action: Action) -> HostSet:
     assert_never(action)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Reservation:
     """A waiting job starts by `start_ns`, when the gangs before it have ended.
 
@@ -201,7 +201,7 @@ class Reservation:
     limits: tuple[tuple[str, int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 

@@ -8,9 +8,11 @@ seen. All of it is bounded: many reports of one kind are merged into the later o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
+
+from placement.values import value
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
@@ -27,7 +29,7 @@ class Tally(StrEnum):
     START = "start"  # gangs of this host alone that began
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Mark:
     """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
 
@@ -36,7 +38,7 @@ class Mark:
     amount: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Record:
     """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
     report that counts against the host. `mended_ns`: the last time it came back.

@@ -8,7 +8,7 @@ gang is served first. A number or share of spares is the job's own, and nobody e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -16,6 +16,7 @@ from placement import hostset
 from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.spares import Sizing
+from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing
 from scheduler.core.spares.lending import idle
@@ -24,7 +25,7 @@ from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import domain_masks
 
 
-@dataclass(frozen=True)
+@value(frozen=True)
 class Pools:
     """The spares at one state. Cost: O(hosts held) at the first question."""
 

@@ -6,10 +6,11 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement import hostset
 from placement.hostset import HostSet
+from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
@@ -18,7 +19,7 @@ from scheduler.core.tenancy.later import Later
 from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Allowance:
     """What a job's tenant may take at this moment.
 

@@ -11,9 +11,10 @@ than a part in a thousand million.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import Final
+
+from placement.values import value
 
 _BITS: Final = 64
 _ONE: Final = 1 << _BITS
@@ -32,7 +33,7 @@ def _roots() -> tuple[int, ...]:
 _ROOTS: Final = _roots()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Account:
     """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then."""
 
