@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from placement.fabric import Fabric
 from scheduler.core import Job, State
@@ -39,8 +39,7 @@ class ChangeKind(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change of one job; `job` is the job after it, `fabric` names its hosts."""
 
     version: int

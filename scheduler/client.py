@@ -25,7 +25,7 @@ from grpc_status import rpc_status
 
 from scheduler.core import JobSpec
 from scheduler.credentials import Credentials
-from scheduler.failover import PINGS, FailoverChannel, addresses
+from scheduler.failover import PINGS, UNANSWERED, FailoverChannel, addresses
 from scheduler.healthclient import HealthMethods
 from scheduler.roomclient import RoomMethods
 from scheduler.specproto import spec_to_proto
@@ -45,7 +45,7 @@ _RETRIES = {
                 "initialBackoff": "0.1s",
                 "maxBackoff": "1s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": [code.name for code in UNANSWERED],
             },
         }
     ]
@@ -343,7 +343,7 @@ def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:
 
 
 def _may_resume(error: grpc.RpcError) -> bool:
-    return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
+    return error.code() in (*UNANSWERED, grpc.StatusCode.ABORTED)
 
 
 def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
@@ -360,7 +360,9 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
             violations += [(v.field, v.description) for v in bad.field_violations]
         elif detail.Unpack(retry):
             retry_s = retry.retry_delay.ToMilliseconds() / 1_000
-    if not reason and code is grpc.StatusCode.UNAVAILABLE:
+    if not reason and code is grpc.StatusCode.CANCELLED:
+        message = f"the server at {address} stopped before it answered"
+    elif not reason and code is grpc.StatusCode.UNAVAILABLE:
         message = _unreachable(address, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"

@@ -24,7 +24,7 @@ from scheduler.core.failures.prospect import Prospect
 from scheduler.core.failures.rungs import Rung, Step
 from scheduler.core.goodput import PARTS, Goodput
 from scheduler.healthproto import record_to_proto
-from scheduler.specproto import numbers, spec_to_proto
+from scheduler.specproto import fill_spec, numbers
 from scheduler.v1 import (
     host_pb2,
     job_pb2,
@@ -68,25 +68,40 @@ def job_to_proto(
     fabric: Fabric, job: Job, version: int, reason: str, *, with_hosts: bool = True
 ) -> job_pb2.Job:
     """`reason`: why it waits, or what the job itself says."""
-    return job_pb2.Job(
-        name=job.name,
-        uid=job.uid,
-        create_time=timestamp(job.submit_ns),
-        update_time=timestamp(max(job.state_ns, job.update_ns)),
-        state=JOB_STATES[job.state],
-        reason=reason,
-        attempt=job.attempt,
-        placement=job_placement(fabric, job, with_hosts=with_hosts) if job.hosts else None,
-        version=version,
-        spec=spec_to_proto(job.spec),
-        tenant=job.tenant,
-        priority=job.priority,
-        preemptible=job.is_preemptible,
-        etag=job_etag(job),
-        dp=job.dp,
-        legal_dp=job.sizes,
-        ladder=[_step(s) for s in job.ladder if with_hosts or s.is_taken],
-    )
+    message = job_pb2.Job()
+    fill_job(message, fabric, job, version, reason, with_hosts=with_hosts)
+    return message
+
+
+def fill_job(
+    message: job_pb2.Job,
+    fabric: Fabric,
+    job: Job,
+    version: int,
+    reason: str,
+    *,
+    with_hosts: bool = True,
+) -> None:
+    """Write a job into an empty message, where it stays: a message that is made by itself is
+    copied into the answer that has it, and its specification into it."""
+    message.name = job.name
+    message.uid = job.uid
+    _set_time(message.create_time, job.submit_ns)
+    _set_time(message.update_time, max(job.state_ns, job.update_ns))
+    message.state = JOB_STATES[job.state]
+    message.reason = reason
+    message.attempt = job.attempt
+    if job.hosts:
+        message.placement.CopyFrom(job_placement(fabric, job, with_hosts=with_hosts))
+    message.version = version
+    fill_spec(message.spec, job.spec)
+    message.tenant = job.tenant
+    message.priority = job.priority
+    message.preemptible = job.is_preemptible
+    message.etag = job_etag(job)
+    message.dp = job.dp
+    message.legal_dp.extend(job.sizes)
+    message.ladder.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)
 
 
 def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
@@ -188,13 +203,10 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
 
 
 def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
-    job = job_to_proto(change.fabric, change.job, change.version, change.job.reason)
-    return service_pb2.WatchJobsResponse(
-        version=change.version,
-        change_time=timestamp(change.time_ns),
-        change=_CHANGES[change.kind],
-        job=job,
-    )
+    message = service_pb2.WatchJobsResponse(version=change.version, change=_CHANGES[change.kind])
+    _set_time(message.change_time, change.time_ns)
+    fill_job(message.job, change.fabric, change.job, change.version, change.job.reason)
+    return message
 
 
 # --- hosts ---------------------------------------------------------------------
@@ -228,3 +240,8 @@ def timestamp(time_ns: int) -> Timestamp:
     moment = Timestamp()
     moment.FromNanoseconds(time_ns)
     return moment
+
+
+def _set_time(moment: Timestamp, time_ns: int) -> None:
+    """As `timestamp`, into a message that has one; times of a log are of this century."""
+    moment.seconds, moment.nanos = divmod(time_ns, 10**9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scheduler.changes import follow
 from scheduler.core import Conflict, Rejected, State
@@ -28,8 +28,7 @@ class NotLeading(Exception):
         self.leader = leader
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class Entry(NamedTuple):
     """One thing to check and write, a command or a plan, who asked for it, and when."""
 
     stage: Stage

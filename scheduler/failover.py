@@ -29,6 +29,10 @@ MIN_VERSION, VERSION = "muster-min-version", "muster-version"
 SILENCE_S = 5.0  # with nobody answering at all
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
+# How a call ends that nobody answered. CANCELLED: it arrived while the server stopped, and gRPC
+# dropped it; whoever makes a call here and gives it up asks for no more.
+UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
 # How fast a server that is there but does not run is noticed, connected or not.
 PINGS = (
     ("grpc.min_reconnect_backoff_ms", 2_000),
@@ -214,7 +218,7 @@ class _Patience:
         is_over = self._ends_s is not None and now_s + self._pause_s >= self._ends_s
         self._tries -= 1
         is_silent = self._tries <= 0 and now_s - self._heard_s > SILENCE_S
-        return error.code() is grpc.StatusCode.UNAVAILABLE and not is_over and not is_silent
+        return error.code() in UNANSWERED and not is_over and not is_silent
 
     def pause(self, is_brief: bool) -> None:
         time.sleep(_PAUSE_S if is_brief else self._pause_s)

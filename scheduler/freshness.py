@@ -18,7 +18,7 @@ in place of the majority.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -31,6 +31,7 @@ from scheduler.writer import Writer
 MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
 VERSION, ROLE, AGE_MS = "muster-version", "muster-role", "muster-age-ms"
 PATIENCE_S = 5.0
+_ASKS = frozenset({MIN_VERSION, READ})
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -56,8 +57,9 @@ class Freshness:
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            async with refusals(context):
-                await self._wait(context)
+            if asked := self._asked(context):
+                async with refusals(context):
+                    await self._wait(asked)
             try:
                 return await behaviour(request, context)
             finally:
@@ -67,21 +69,24 @@ class Freshness:
 
     def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            async with refusals(context):
-                await self._wait(context)
+            if asked := self._asked(context):
+                async with refusals(context):
+                    await self._wait(asked)
             async for message in behaviour(request, context):
                 yield message
 
         return answer
 
-    async def _wait(self, context: Context) -> None:
-        """Raises: Refused."""
+    def _asked(self, context: Context) -> dict[str, str]:
+        """What the caller says of how old the answer may be: most say nothing."""
         if self._writer is None:
-            return
+            return {}
         metadata = context.invocation_metadata() or ()
-        asked = {key: str(value) for key, value in metadata if key in (MIN_VERSION, READ)}
-        if not asked:
-            return
+        return {key: str(value) for key, value in metadata if key in _ASKS}
+
+    async def _wait(self, asked: Mapping[str, str]) -> None:
+        """Raises: Refused."""
+        assert self._writer is not None
         least = asked.get(MIN_VERSION, "0")
         if not least.isdecimal() or len(least) > 18:
             raise invalid(MIN_VERSION, "must be a version")

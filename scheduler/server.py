@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement.fabric import Fabric
+from scheduler import snapshot
 from scheduler.access.caller import SERVER, Caller, Role, act_for
 from scheduler.access.door import Access, CannotListen, Door
 from scheduler.access.scrape import Turnstile, turnstile
@@ -173,6 +174,7 @@ async def _recovered(
     """A writer on the state at the end of the log, and what keeps it in step with other
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
+    await asyncio.to_thread(snapshot.prepare)
     if not isinstance(store, SharedStore):
         found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
         return await _writer(store, found, settings, instruments), None

@@ -113,8 +113,9 @@ class SchedulerServicer(
             job = made or job_of(state, spec.name)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
-                fresh = convert.job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
-                return service_pb2.CreateJobResponse(job=fresh)
+                fresh = service_pb2.CreateJobResponse()
+                convert.fill_job(fresh.job, state.loaded_fabric, job, state.version, _FRESH)
+                return fresh
             return service_pb2.CreateJobResponse(job=await self._message(state, job))
 
     async def GetJob(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -49,17 +49,20 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 
     Raises: InputError with every fault found.
     """
-    if message.ByteSize() > _MOST_BYTES:
+    name = message.name
+    message.ClearField("name")  # a copy would take as long as all that follows
+    body = message.SerializeToString(deterministic=True)
+    message.name = name
+    if len(body) > _MOST_BYTES:
         return job_from_mapping(_mapping(message))
-    rest = job_pb2.JobSpec()
-    rest.CopyFrom(message)
-    rest.ClearField("name")
-    return replace(_nameless(rest.SerializeToString(deterministic=True)), name=message.name)
+    return JobSpec(name, *_nameless(body))
 
 
 @lru_cache(maxsize=1_024)
-def _nameless(body: bytes) -> JobSpec:
-    return job_from_mapping(_mapping(job_pb2.JobSpec.FromString(body)))
+def _nameless(body: bytes) -> tuple[Any, ...]:
+    """What a specification says, but for the name, which is the first field of all."""
+    parts: tuple[Any, ...] = _PARTS(job_from_mapping(_mapping(job_pb2.JobSpec.FromString(body))))
+    return parts
 
 
 def _mapping(message: job_pb2.JobSpec) -> dict[str, Any]:
@@ -126,7 +129,14 @@ def _constraints_to_proto(found: Mapping[str, Any] | None) -> job_pb2.Constraint
 
 
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
-    """The message that `spec_from_proto` reads back as `spec`.
+    """The message that `spec_from_proto` reads back as `spec`."""
+    message = job_pb2.JobSpec()
+    fill_spec(message, spec)
+    return message
+
+
+def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
+    """Make an empty message the one that `spec_from_proto` reads back as `spec`.
 
     A job is shown many times, and those that share all but their names share what is made of
     it. They are told by the identity of their parts: to compare those would take as long.
@@ -141,10 +151,8 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
             parts,
             _to_proto(spec),
         )  # with them, so that no others get their ids
-    message = job_pb2.JobSpec()
     message.CopyFrom(known[1])
     message.name = spec.name
-    return message
 
 
 def _to_proto(spec: JobSpec) -> job_pb2.JobSpec:

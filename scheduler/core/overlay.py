@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isqrt
-from typing import Final, TypeVar
+from typing import Final, TypeVar, overload
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_D = TypeVar("_D")
 
 _LEAST: Final = 32  # changes that are always kept apart
 
@@ -77,6 +78,19 @@ class Overlay(Mapping[_K, _V]):
                 raise KeyError(key)
             return change
         return self._base[key]
+
+    @overload
+    def get(self, key: _K, /) -> _V | None: ...
+
+    @overload
+    def get(self, key: _K, /, default: _V | _D) -> _V | _D: ...
+
+    def get(self, key: _K, /, default: _V | _D | None = None) -> _V | _D | None:
+        """As of any mapping, whose own asks and catches: a third of the time."""
+        change = self._changes.get(key)
+        if change is None:
+            return self._base.get(key, default)
+        return default if isinstance(change, _Gone) else change
 
     def __contains__(self, key: object) -> bool:
         if key in self._changes:

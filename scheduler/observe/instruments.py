@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from placement.hostset import HostSet
 from placement.request import Placement
@@ -70,16 +70,14 @@ class Tracer(Protocol):
         """A span that is over. Times by `perf_counter_ns`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """When something arrived, and where it stands in its trace (None: in none)."""
 
     began_ns: int
     parent: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
     None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts,
     `window`: to a window."""
@@ -106,6 +104,7 @@ class Instruments:
         self.incidents = Incidents()
         self.tally = Tally()
         self.stages_s = Histograms(STAGE_BOUNDS_S, Stage)
+        self._of_stage = {stage: self.stages_s[stage.value,] for stage in Stage}
         self.batches = Histogram(BATCH_BOUNDS)
         self.conflicts = Counts({(): 0})
         self.calls = Counts()  # by method and code
@@ -170,7 +169,7 @@ class Instruments:
         self.conflicts[()] += 1
 
     def _add(self, stage: Stage, began_ns: int, ended_ns: int, marks: Sequence[Mark]) -> None:
-        self.stages_s[stage.value,].add((ended_ns - began_ns) / SECOND_NS)
+        self._of_stage[stage].add((ended_ns - began_ns) / SECOND_NS)
         if self.tracer:
             for mark in marks:
                 self.tracer.record(stage.value, mark.parent, began_ns, ended_ns)

@@ -22,6 +22,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN = "unknown"
 
+_NO_SPAN = nullcontext()
+
 log = logging.getLogger("muster.rpc")
 
 
@@ -84,7 +86,7 @@ class _Call:
 
     def __enter__(self) -> None:
         tracer = self.instruments.tracer
-        self.span = tracer.call(self.method, self.context) if tracer else nullcontext()
+        self.span = tracer.call(self.method, self.context) if tracer else _NO_SPAN
         self.span.__enter__()
         self.began_ns = perf_counter_ns()
 
