@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any, Generic, TypeVar
 
 from scheduler.changes import Change
@@ -12,6 +13,9 @@ from scheduler.hostchanges import HostsChange
 from scheduler.windowchanges import WindowChange
 
 Told = TypeVar("Told", Change, HostsChange, WindowChange)
+
+AT_A_TIME = 16  # watches to which a change is on its way
+_LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
 
 
 class FellBehind(Exception):
@@ -22,12 +26,69 @@ class Closed(Exception):
     """The server stops; resume when it is back."""
 
 
-class Subscription(Generic[Told]):
-    """Changes of one kind published since this was made, for one reader."""
+class Turns:
+    """Which watches are sent a change: so many at a time, in the order in which they asked.
 
-    def __init__(self, kind: type[Told], depth: int) -> None:
+    gRPC takes up one call after the other, each behind all that is under way by then. With
+    changes on their way to 200 watches those are some 80 calls a second. A watch whose
+    reader does not read gives up its turn after a moment.
+    """
+
+    def __init__(self, at_a_time: int = AT_A_TIME) -> None:
+        self._at_a_time = at_a_time
+        self._turns = count()
+        self._since_s: dict[int, float] = {}  # the turns of now, the first first
+        self._waiting: deque[asyncio.Future[int]] = deque()
+
+    async def take(self) -> int:
+        """A turn, to be given back with `done`."""
+        loop = asyncio.get_running_loop()
+        if len(self._since_s) < self._at_a_time and not self._waiting:
+            return self._begun(loop.time())
+        turn: asyncio.Future[int] = loop.create_future()
+        if not self._waiting:
+            loop.call_later(_LONGEST_S, self._look)
+        self._waiting.append(turn)
+        return await turn
+
+    def done(self, turn: int) -> None:
+        self._since_s.pop(turn, None)
+        self._next()
+
+    def _begun(self, now_s: float) -> int:
+        turn = next(self._turns)
+        self._since_s[turn] = now_s
+        return turn
+
+    def _next(self) -> None:
+        while self._waiting and len(self._since_s) < self._at_a_time:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else who waited is gone
+                waiting.set_result(self._begun(waiting.get_loop().time()))
+
+    def _look(self) -> None:
+        """While any wait: end the turns that have lasted too long."""
+        if self._waiting:
+            loop = asyncio.get_running_loop()
+            until_s = loop.time() - _LONGEST_S
+            for turn in [t for t, since_s in self._since_s.items() if since_s <= until_s]:
+                del self._since_s[turn]
+            self._next()
+            if self._waiting:
+                loop.call_later(_LONGEST_S, self._look)
+
+
+class Subscription(Generic[Told]):
+    """Changes of one kind published since this was made, for one reader.
+
+    They go in turns, which leaves room for calls, until half of what may be pending is. Then
+    they go as fast as they can, and calls come more slowly.
+    """
+
+    def __init__(self, kind: type[Told], depth: int, turns: Turns) -> None:
         self.kind: type[Told] = kind
         self._depth = depth
+        self._turns = turns
         self._pending: deque[Told] = deque()
         self._wake = asyncio.Event()
         self._end: Exception | None = None
@@ -55,7 +116,15 @@ class Subscription(Generic[Told]):
     async def __aiter__(self) -> AsyncIterator[Told]:
         while True:
             while self._pending:
-                yield self._pending.popleft()
+                if len(self._pending) > self._depth // 2:
+                    yield self._pending.popleft()
+                    continue
+                turn = await self._turns.take()
+                try:
+                    if self._pending:  # it is not cut off meanwhile
+                        yield self._pending.popleft()
+                finally:
+                    self._turns.done(turn)
             if self._end is not None:
                 raise self._end
             self._wake.clear()
@@ -67,12 +136,13 @@ class Feed:
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
+        self._turns = Turns()
         self._subscriptions: set[Subscription[Any]] = set()
         self._is_closed = False
 
     def subscribe(self, kind: type[Told]) -> Subscription[Told]:
         """Changes of jobs, of hosts, or of windows."""
-        subscription = Subscription(kind, self._depth)
+        subscription = Subscription(kind, self._depth, self._turns)
         if self._is_closed:
             subscription.end(Closed())
         self._subscriptions.add(subscription)
