@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import BlockAxis, BlockGrid
+from placement.grid import BlockGrid
+from placement.parting import ALL_TO_ALL, HIERARCHICAL, RING, Axes, grid_cost
 from placement.traffic import Pattern
 
+KINDS = {Pattern.RING: RING, Pattern.HIERARCHICAL: HIERARCHICAL}
 Layout = Ints  # shape (rows, width): the zone of each block
 
 
 def layout_cost(grid: BlockGrid, layout: Layout) -> int:
-    """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 50 us for 2,048."""
-    cost = 2 * grid.row_weight * int(np.count_nonzero(layout[1:] != layout[:-1]))
-    if grid.row_wrap:
-        cost += 2 * grid.row_wrap * int(np.count_nonzero(layout[0] != layout[-1]))
-    stride = 1
-    for axis in grid.slice_axes:
-        lines = layout.reshape(-1, axis.size, stride)
-        cost += 2 * axis.weight * _axis_cuts(axis, lines)
-        stride *= axis.size
-    return cost
+    """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 10 us for 2,048."""
+    flat = np.ascontiguousarray(layout).ravel()
+    axes = _axes(grid)
+    held = np.zeros(max(int(flat.max()), 0) + 2, dtype=np.int64)
+    steps = len(flat) * (1 + 2 * len(axes.kind))
+    cost = grid_cost.run(steps, flat, grid.width, grid.row_weight, grid.row_wrap, axes, held)
+    return int(cost)
 
 
-def _axis_cuts(axis: BlockAxis, lines: Ints) -> int:
-    """Edges cut along one axis; shape of `lines`: (.., size, stride)."""
-    if axis.pattern is Pattern.RING:
-        inner = int(np.count_nonzero(lines[:, 1:] != lines[:, :-1]))
-        return inner + int(np.count_nonzero(lines[:, 0] != lines[:, -1]))
-    groups = np.sort(np.moveaxis(lines, 1, -1).reshape(-1, axis.size), axis=1)
-    starts = groups[:, 1:] != groups[:, :-1]
-    if axis.pattern is Pattern.HIERARCHICAL:
-        return int(np.count_nonzero(starts))
-    return _pairs_apart(groups)
-
-
-def _pairs_apart(groups: Ints) -> int:
-    """Ordered pairs of group members in different zones."""
-    size = groups.shape[1]
-    groups = groups - groups.min()  # what lies outside the region is one zone like any other
-    zones = int(groups.max()) + 1
-    flat = np.bincount(
-        (np.arange(len(groups))[:, None] * zones + groups).ravel(), minlength=len(groups) * zones
-    )
-    return int(len(groups) * size * size - np.sum(flat**2))
+def _axes(grid: BlockGrid) -> Axes:
+    sizes = [axis.size for axis in grid.slice_axes]
+    kinds = [KINDS.get(axis.pattern, ALL_TO_ALL) for axis in grid.slice_axes]
+    strides = [prod(sizes[:k]) for k in range(len(sizes))]
+    weights = [axis.weight for axis in grid.slice_axes]
+    return Axes(*np.array([kinds, sizes, strides, weights], dtype=np.int64))
 
 
 def counts(layout: Layout, zones: int) -> Ints:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from placement.bands import band_trees
 from placement.cutting import Cutter
 from placement.fabric import Ints
+from placement.flat import FlatGraph, flat_graph
 from placement.grid import BlockGrid
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
@@ -43,6 +45,10 @@ class Packer:
         self._cutter = Cutter(graph, walks, self._room, least)
         self._offered: list[int] = []
         self._cost = self._cutter.cost + 1
+
+    @cached_property
+    def _flat(self) -> FlatGraph:
+        return flat_graph(self._graph)
 
     @property
     def cost(self) -> int:
@@ -99,7 +105,7 @@ class Packer:
             if self.is_done:
                 return
             largest, seed = LARGEST[k % len(LARGEST)], f"{k} {self._seed}"
-            at = multilevel(self._graph, self._room, per_block, largest, seed, self.least)
+            at = multilevel(self._flat, self._room, per_block, largest, seed, self.least).tolist()
             self.offer(at)
             if self._graph.cost(at) <= PROMISING * self.cost:
                 self._polish(at, per_block, str(k))
@@ -107,7 +113,9 @@ class Packer:
     def _polish(self, at: Sequence[int], per_block: int, seed: str) -> None:
         if not self.is_done:
             proposals, seed = per_block * self._graph.order, f"{seed} {self._seed}"
-            self.offer(polished(self._graph, self._all_room, at, proposals, seed, self.least))
+            start = np.array(at, dtype=np.int64)
+            found = polished(self._flat, self._all_room, start, proposals, seed, self.least)
+            self.offer(found.tolist())
 
 
 def _enough(room: Sequence[int], blocks: int) -> list[int]:

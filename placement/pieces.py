@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 
@@ -73,55 +73,6 @@ class PieceGraph:
             if at[other] != at[vertex]
         )
         return twice // 2 + sum(group.cost(at) for group in self.groups)
-
-    def ratings(self) -> list[dict[int, int]]:
-        """By vertex and neighbour: what it saves to keep the two together.
-
-        Of a group only members next to each other count as neighbours.
-        """
-        saved = [dict(links) for links in self.links]
-        for group in self.groups:
-            members = group.members
-            for (a, n), (b, m) in pairwise(members):
-                weight = 2 * group.weight * n * m if group.is_clique else group.weight
-                saved[a][b] = saved[a].get(b, 0) + weight
-                saved[b][a] = saved[b].get(a, 0) + weight
-        return saved
-
-    def near(self) -> list[list[int]]:
-        """By vertex: others whose domain is worth a try, as far as there are any."""
-        found = [list(links) for links in self.links]
-        for group in self.groups:
-            vertices = [vertex for vertex, _ in group.members]
-            n = len(vertices)
-            reach = n - 1 if n <= FEW else 2
-            for i, vertex in enumerate(vertices):
-                steps = (*range(1, reach // 2 + 1), *range(-(reach - reach // 2), 0))
-                found[vertex] += [vertices[(i + step) % n] for step in steps]
-        return found
-
-    def contracted(self, labels: Sequence[int]) -> PieceGraph:
-        """Vertices with equal labels merged; labels are 0, 1, .. without holes."""
-        count = max(labels) + 1
-        sizes = [0] * count
-        links: list[dict[int, int]] = [{} for _ in range(count)]
-        for vertex, label in enumerate(labels):
-            sizes[label] += self.sizes[vertex]
-            mine = links[label]
-            for other, weight in self.links[vertex].items():
-                there = labels[other]
-                if there != label:
-                    mine[there] = mine.get(there, 0) + weight
-        merged: dict[tuple[tuple[tuple[int, int], ...], bool], int] = {}
-        for group in self.groups:
-            held: dict[int, int] = {}
-            for vertex, blocks in group.members:
-                held[labels[vertex]] = held.get(labels[vertex], 0) + blocks
-            if len(held) > 1:
-                key = (tuple(sorted(held.items())), group.is_clique)
-                merged[key] = merged.get(key, 0) + group.weight
-        groups = tuple(Group(members, weight, kind) for (members, kind), weight in merged.items())
-        return PieceGraph(tuple(sizes), tuple(links), groups)
 
 
 def pieces_of_grid(grid: BlockGrid, region: Region) -> PieceGraph:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from placement.fabric import Ints
+from placement.flat import flat_graph
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
 
@@ -26,26 +30,28 @@ def refined(
 
     `start`: the domain of each block, within the capacities.
     """
-    best, cost = list(start), graph.cost(start)
+    flat = flat_graph(graph)
+    best = np.array(start, dtype=np.int64)
+    cost = flat.cost(best)
     seed = f"{graph.order} {sorted(capacities)}"
     per_block = PER_BLOCK_OF_FEW if graph.order <= FEW else PER_BLOCK
     each = per_block * graph.order
 
-    def offer(at: list[int]) -> int:
+    def offer(at: Ints) -> int:
         nonlocal best, cost
-        found = graph.cost(at)
+        found = flat.cost(at)
         if found < cost:
             best, cost = at, found
         return found
 
-    offer(polished(graph, capacities, best, each, seed, target))
+    offer(polished(flat, capacities, best, each, seed, target))
     least, most = PASSES
     for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
         if cost <= target:
             break
         at = multilevel(
-            graph, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}", target
+            flat, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}", target
         )
         if offer(at) <= PROMISING * cost:
-            offer(polished(graph, capacities, at, each, f"{k} {seed}", target))
-    return best
+            offer(polished(flat, capacities, at, each, f"{k} {seed}", target))
+    return [int(domain) for domain in best]

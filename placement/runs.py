@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.blockgraph import BlockGraph
+from placement.compiled import Kernel
 from placement.fabric import Ints
 
 NEVER = -(1 << 60)
@@ -79,23 +80,36 @@ class Runs:
         blocks = len(self._order)
         most = np.full(blocks + 1, NEVER, dtype=np.int64)
         most[0] = 0
-        lengths = []
-        for zone in zones:
-            best, length = most.copy(), np.zeros(blocks + 1, dtype=np.int64)
-            for n in range(1, min(capacities[zone], self._longest) + 1):
-                kept = most[:-n] + self._inside[n, :-n]
-                is_better = kept > best[n:]
-                best[n:][is_better] = kept[is_better]
-                length[n:][is_better] = n
-            most = best
-            lengths.append(length)
+        lengths = np.zeros((len(zones), blocks + 1), dtype=np.int64)
+        longest = np.array([min(capacities[zone], self._longest) for zone in zones])
+        steps = int(longest.sum()) * blocks
+        serve.run(steps, self._inside.ravel(), longest, most, most.copy(), lengths.ravel())
         layout = np.empty(blocks, dtype=np.int64)
         end = blocks
-        for zone, length in zip(reversed(zones), reversed(lengths), strict=True):
+        for zone, length in zip(reversed(zones), lengths[::-1], strict=True):
             start = end - int(length[end])
             layout[self._order[start:end]] = zone
             end = start
         return layout
+
+
+def _serve(inside: Ints, longest: Ints, most: Ints, best: Ints, lengths: Ints) -> None:
+    """One zone after the other takes a run, of `longest` blocks at most: `most`, what the first
+    n blocks keep inside, and in `lengths` the run that each zone ends with there."""
+    ends = len(most)
+    for zone in range(len(longest)):
+        length = lengths[zone * ends : (zone + 1) * ends]
+        for n in range(1, longest[zone] + 1):
+            kept, to, run = inside[n * ends : (n + 1) * ends], best[n:], length[n:]
+            for start in range(ends - n):
+                total = most[start] + kept[start]
+                if total > to[start]:
+                    to[start] = total
+                    run[start] = n
+        most[:] = best
+
+
+serve = Kernel(_serve)
 
 
 def _pairs(graph: BlockGraph, place: Ints) -> tuple[Ints, Ints, Ints]:

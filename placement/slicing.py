@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
+from placement.parting import Cells, Plan, part_grid
 
 Region = npt.NDArray[np.bool_]
 SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
@@ -43,12 +43,24 @@ class Tree(NamedTuple):
     lean: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Cells of a region by number: in reading order, and group of slots by group of slots."""
+def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
+    """The same node by node, for compiled loops."""
+    rows: list[list[int]] = []
 
-    by_row: Ints
-    by_slot: Ints
+    def held(node: Tree) -> int:
+        row = [node.zone, -1, -1, node.axis, node.lean, 0]
+        rows.append(row)
+        if node.first is None or node.second is None:
+            row[5] = capacities[node.zone]
+        else:
+            row[1] = len(rows)
+            total = held(node.first)
+            row[2] = len(rows)
+            row[5] = total + held(node.second)
+        return row[5]
+
+    held(tree)
+    return Plan(*np.array(rows, dtype=np.int64).T.copy())
 
 
 class Slicer:
@@ -58,108 +70,35 @@ class Slicer:
     """
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], region: Region) -> None:
-        self._grid = grid
         self._capacities = capacities
         # Slots that belong together: whole groups of the first axes, the most first.
         sizes = [axis.size for axis in grid.slice_axes[:-1]]
-        self._grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
+        grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
         rows, width = region.shape
-        grain = self._grains[0]
-        number = np.arange(rows * width).reshape(rows, width // grain, grain)
+        number = np.arange(rows * width).reshape(rows, width // grains[0], grains[0])
         order = number.transpose(1, 0, 2).ravel()
         inside = region.ravel()
-        self._region = _Part(np.flatnonzero(inside), order[inside[order]])
+        self._by_row, self._by_slot = np.flatnonzero(inside), order[inside[order]]
+        self._grains = np.array(grains, dtype=np.int64)
         self._shape = region.shape
-        self._row_ends = np.arange(1, rows + 1) * width
-        self._slot = np.tile(np.arange(width), rows)
-        self._in_first = np.zeros(rows * width, dtype=np.bool_)
-        self._layout: Layout = np.empty(rows * width, dtype=np.int64)
+        self._room: Ints = np.zeros((3, rows * width), dtype=np.int64)
 
     def layout(self, tree: Tree) -> Layout:
         """The zone of each block of the region, -1 elsewhere."""
-        self._layout = np.full(len(self._in_first), -1, dtype=np.int64)
-        self._held: dict[int, int] = {}  # capacity by the identity of the node
-        self._capacity(tree)
-        self._fill(tree, self._region)
-        return self._layout.reshape(self._shape)
-
-    def _capacity(self, tree: Tree) -> int:
-        if tree.first is None or tree.second is None:
-            held = self._capacities[tree.zone]
-        else:
-            held = self._capacity(tree.first) + self._capacity(tree.second)
-        self._held[id(tree)] = held
-        return held
-
-    def _fill(self, tree: Tree, part: _Part) -> None:
-        if tree.first is None or tree.second is None:
-            self._layout[part.by_row] = tree.zone
-            return
-        cells = len(part.by_row)
-        capacity_1, capacity_2 = self._held[id(tree.first)], self._held[id(tree.second)]
-        least, most = max(0, cells - capacity_2), min(capacity_1, cells)
-        wish = (least, cells * capacity_1 // (capacity_1 + capacity_2), most)[tree.lean]
-        is_across_rows = tree.axis == 1
-        size = self._size(part, is_across_rows, least, most, wish)
-        if size == 0:
-            self._fill(tree.second, part)
-        elif size == cells:
-            self._fill(tree.first, part)
-        else:
-            first, second = self._parted(part, is_across_rows, size)
-            self._fill(tree.first, first)
-            self._fill(tree.second, second)
-
-    def _size(self, part: _Part, is_across_rows: bool, least: int, most: int, wish: int) -> int:
-        """How many cells to cut off, `least` to `most`: whole groups if that goes, and
-        ended by a straight line if one is in reach."""
-        if is_across_rows:
-            lines = np.searchsorted(part.by_row, self._row_ends)
-        else:
-            lines = np.bincount(self._slot[part.by_row], minlength=self._shape[1]).cumsum()
-        for grain in self._grains:
-            straight = lines if is_across_rows else lines[grain - 1 :: grain]
-            size = _nearest(straight, least, most, wish)
-            if size is None:
-                size = _multiple(grain, least, most, wish)
-            if size is not None:
-                return size
-        raise AssertionError("a grain of 1 always fits")
-
-    def _parted(self, part: _Part, is_across_rows: bool, size: int) -> tuple[_Part, _Part]:
-        """The first `size` cells in one order or the other, and the rest."""
-        mine, other = part.by_row, part.by_slot
-        if not is_across_rows:
-            mine, other = other, mine
-        first, second = mine[:size], mine[size:]
-        self._in_first[first] = True
-        is_first = self._in_first[other]
-        self._in_first[first] = False
-        other_first, other_second = other[is_first], other[~is_first]
-        if is_across_rows:
-            return _Part(first, other_first), _Part(second, other_second)
-        return _Part(other_first, first), _Part(other_second, second)
-
-
-def _multiple(grain: int, least: int, most: int, wish: int) -> int | None:
-    """The multiple of `grain` in [least, most] closest to `wish`."""
-    low, high = -(-least // grain) * grain, most // grain * grain
-    return min(max(wish // grain * grain, low), high) if low <= high else None
-
-
-def _nearest(sizes: Ints, least: int, most: int, wish: int) -> int | None:
-    """The size in [least, most] closest to `wish`, 0 included; None when there is none.
-
-    `sizes` ascend, and least <= wish <= most.
-    """
-    at = int(sizes.searchsorted(wish, side="right"))
-    lower = int(sizes[at - 1]) if at else -1
-    upper = int(sizes[at]) if at < len(sizes) else most + 1
-    if lower < least:
-        if upper > most:
-            return None if least else 0
-        return 0 if not least and wish < upper - wish else upper
-    return lower if upper > most or wish - lower <= upper - wish else upper
+        rows, width = self._shape
+        plan = plan_of(tree, self._capacities)
+        layout = np.full(rows * width, -1, dtype=np.int64)
+        cells = Cells(
+            self._by_row.copy(),
+            self._by_slot.copy(),
+            self._grains,
+            width,
+            *self._room,
+            *np.zeros((2, len(plan.zone)), dtype=np.int64),
+        )
+        steps = 3 * len(self._by_row) * len(plan.zone).bit_length()
+        part_grid.run(steps, plan, cells, layout)
+        return layout.reshape(self._shape)
 
 
 def random_tree(zones: Sequence[int], rng: random.Random, axes: int = 2) -> Tree:

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 
 from placement.hostset import HostSet
 from placement.request import Placement
+from placement.warm import warm_up
 from scheduler import codec, snapshot
 from scheduler.core import Job, Limits, Plan, State, decide, replay
 from scheduler.core.finding import placing
@@ -75,6 +76,7 @@ def told(state: State, ask: Ask) -> Told:
 def answer(link: Connection) -> None:
     """Answer until the other side is gone. Exceptions are answers too."""
     state = State.empty()
+    warm_up()
     link.send("up")
     while True:
         ask = link.recv()

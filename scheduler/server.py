@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement.fabric import Fabric
+from placement.warm import warm_up
 from scheduler import snapshot
 from scheduler.access.caller import SERVER, Caller, Role, act_for
 from scheduler.access.door import Access, CannotListen, Door
@@ -147,6 +148,7 @@ async def _serve(
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
             if not (writing.done() or signals.stop.is_set()):
+                await asyncio.to_thread(warm_up)  # no decision waits for a compiler
                 if settings.health_file is not None:
                     await _load_health(settings.health_file, writer)
                 servicer.attach(writer)

@@ -1,0 +1,50 @@
+"""Machine code for every inner loop, before anyone waits for a placement: `warm_up`.
+
+`python -m placement.warm` does the same for the processes to come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.blockgraph import block_graph
+from placement.compiled import compile_from_now_on
+from placement.flat import flat_graph
+from placement.grid import block_grids
+from placement.layout import layout_cost
+from placement.parallelism import Parallelism
+from placement.pieces import pieces_of_grid
+from placement.polish import polished
+from placement.pricing import Pricer
+from placement.request import Request
+from placement.runs import Runs
+from placement.slicing import Slicer, Tree
+from placement.sweep import Sweeper
+
+GPUS = 2  # of the hosts of a small gang
+
+
+def warm_up() -> None:
+    """Load or make the machine code, and run each loop once. Cost: half a second where the
+    code is kept from before, else ten to twenty."""
+    compile_from_now_on()
+    gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
+    room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
+    (grid, *_) = block_grids(gang, GPUS)
+    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    layout = Slicer(grid, room, everything).layout(tree)
+    layout_cost(grid, layout)
+    flat = flat_graph(pieces_of_grid(grid, everything))
+    polished(flat, room, layout.ravel(), 1, "warm", 0)
+    Pricer(grid.rows, grid.width, 2, grid.slopes).price(
+        np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64)
+    )
+    graph = block_graph(gang, GPUS)
+    assert graph is not None  # it has a dozen edges
+    order = np.arange(graph.blocks)
+    Sweeper(graph, room, [order]).layout(tree)
+    Runs(graph, order, max(room)).layout([0, 1], room)
+
+
+if __name__ == "__main__":
+    warm_up()

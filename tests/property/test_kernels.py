@@ -1,0 +1,151 @@
+"""Inner loops: compiled and as they are written, they come to the same."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement import compiled
+from placement.blockgraph import block_graph
+from placement.compiled import Kernel
+from placement.flat import flat_graph
+from placement.grid import block_grids
+from placement.layout import layout_cost
+from placement.pieces import pieces_of_grid
+from placement.polish import multilevel, polished
+from placement.pricing import Pricer
+from placement.request import Collective, Request
+from placement.runs import Runs
+from placement.slicing import Slicer, random_tree
+from placement.sweep import Sweeper
+from placement.warm import warm_up
+from tests.build import request
+
+GPUS = 2
+COLLECTIVES = st.sampled_from(list(Collective))
+
+
+def both(work: Callable[[], object]) -> None:
+    """The same answer by machine code and without."""
+    with patch.object(Kernel, "run", lambda kernel, _, *args: kernel.plain(*args)):
+        plain = work()
+    with patch.object(Kernel, "run", lambda kernel, _, *args: kernel.compiled(*args)):
+        assert repr(work()) == repr(plain)
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Request:
+    sizes = {axis: draw(st.integers(1, 4)) for axis in ("cp", "pp", "dp")}
+    return request(
+        tp=GPUS,
+        **sizes,
+        traffic={axis: draw(st.integers(0, 9)) for axis in sizes},
+        collectives={"dp": draw(COLLECTIVES), "cp": draw(COLLECTIVES)},
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(gang=gangs(), seed=st.integers(0, 99), zones=st.integers(1, 4))
+def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> None:
+    (grid, *_) = block_grids(gang, GPUS)
+    rng = random.Random(seed)
+    region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
+    room = [grid.size // zones + rng.randrange(1, 3) for _ in range(zones)]
+    tree = random_tree(range(zones), rng)
+    layout = Slicer(grid, room, region).layout(tree)
+    both(lambda: Slicer(grid, room, region).layout(tree).tolist())
+    both(lambda: layout_cost(grid, layout))
+    flat = flat_graph(pieces_of_grid(grid, np.ones_like(region)))
+    start = np.repeat(np.arange(zones), room)[: grid.size]
+    both(lambda: polished(flat, room, start, 200, str(seed), 0).tolist())
+    both(lambda: multilevel(flat, room, 20, 4, str(seed), 0).tolist())
+    graph = block_graph(gang, GPUS)
+    assert graph is not None
+    orders = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
+    along = random_tree(range(zones), rng, len(orders))
+    both(lambda: Sweeper(graph, room, orders).layout(along).tolist())
+    both(lambda: Runs(graph, orders[1], max(room)).layout(range(zones), room).tolist())
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_prices_are_the_same_bytes(seed: int) -> None:
+    rng = random.Random(seed)
+    rows, width, capacity = rng.randint(1, 4), rng.randint(1, 9), rng.randint(1, 14)
+    slopes = [
+        tuple((rng.randint(1, 9), rng.randint(1, width)) for _ in range(rng.randint(1, 3)))
+        for _ in range(rows - 1)
+    ]
+    slopes = [tuple(sorted(each)) for each in slopes]
+    cost = np.array([[rng.randint(-9, 9) for _ in range(width + 1)] for _ in range(rows)])
+    links = np.array([rng.choice((0, 0, 3)) for _ in range(rows)])
+
+    def work() -> object:
+        pricer = Pricer(rows, width, capacity, slopes, [rng.randint(0, 2)] * (rows - 1))
+        pricer.price(cost, np.zeros(capacity + 1, dtype=np.int64), links)
+        return pricer.by_used.tolist(), pricer.pattern(capacity)
+
+    state = rng.getstate()
+
+    def again() -> object:
+        rng.setstate(state)
+        return work()
+
+    both(again)
+
+
+def test_a_small_gang_is_placed_without_numba() -> None:
+    script = (
+        "import sys; from placement.place import place; from tests.build import flat, request;"
+        "from placement import hostset; f = flat(6, 6, gpus=8);"
+        "a = place(f, hostset.full(12), request(tp=8, pp=2, dp=4, traffic={'dp': 3, 'pp': 1}));"
+        "assert a.is_optimal, a; print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_warming_up_leaves_nothing_to_compile() -> None:
+    warm_up()
+    for kernel in compiled.kernels:
+        assert len(kernel.compiled.signatures) == 1  # type: ignore[attr-defined]
+
+
+def test_without_a_folder_for_machine_code_it_is_made_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numba = pytest.importorskip("numba")
+
+    def no_folder(_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(numba.core.dispatcher.Dispatcher, "enable_caching", no_folder)
+    monkeypatch.setattr(compiled._process, "has_told", False)
+    kernel = Kernel(_doubled)
+    compiled.kernels.remove(kernel)
+    assert kernel.compiled(21) == 42
+    assert "compiling" in caplog.text
+
+
+def _doubled(n: int) -> int:
+    return 2 * n
+
+
+def test_where_there_is_no_numba_loops_run_as_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = compiled._Process()
+    monkeypatch.setattr(compiled, "_process", process)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    kernel = Kernel(_doubled)
+    compiled.kernels.remove(kernel)
+    assert kernel.run(10 * compiled.PLAIN_STEPS, 21) == 42
+    assert process.numba is None
