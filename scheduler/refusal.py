@@ -153,6 +153,10 @@ def not_found(kind: str, name: str) -> Refused:
     return Refused(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
 
 
+def infeasible(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_INFEASIBLE, message)
+
+
 def conflict(message: str) -> Refused:
     return Refused(error_pb2.ERROR_REASON_CONFLICT, message)
 

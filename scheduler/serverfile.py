@@ -15,18 +15,25 @@ section is a class of keys here and a line in `_SECTIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from reprlib import repr as short
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from placement.fabric import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core import Policy
-from scheduler.defaults import LEAST_GAIN_PERCENT, LISTEN, RESIZE_EVERY_S, STORE
+from scheduler.defaults import (
+    LEAST_GAIN_PERCENT,
+    LISTEN,
+    MOST_DAYS,
+    MOST_LEASE_S,
+    RESIZE_EVERY_S,
+    STORE,
+)
 from scheduler.jobkeys import Count, Flag, Keys, Number, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel
 from scheduler.strictyaml import load
@@ -68,6 +75,15 @@ def _hours(value: Any) -> float:
     if not is_number or not 0 < value <= _MOST_HOURS:
         raise _refusal(f"must be hours, above 0 and up to {_MOST_HOURS:,}, not {short(value)}")
     return float(value)
+
+
+def _at_most(most: int) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value > most:
+            raise _refusal(f"must be at most {most:,}, is {value:,}")
+        return value
+
+    return check
 
 
 def _given(value: Any) -> Any:
@@ -151,9 +167,9 @@ class ServerKeys(Keys):
     least_gain_percent: Number = LEAST_GAIN_PERCENT
     drain_s: Count = 5
     advertise: Text | None = None
-    lease_s: Count = 5
+    lease_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] = 5
     snapshot_every: Count = 10_000
-    keep_log_days: Count | None = None
+    keep_log_days: Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None = None
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[str, BeforeValidator(_endpoint)] | None = None

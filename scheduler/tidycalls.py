@@ -15,8 +15,8 @@ from scheduler.core import Conflict, Rejected, State
 from scheduler.core.etag import stale
 from scheduler.core.failures.retries import was_done
 from scheduler.core.tidy.asked import carried_out, moves_etag
-from scheduler.core.tidy.defrag import Proposal, propose
-from scheduler.refusal import conflict, invalid, refusals, rejected
+from scheduler.core.tidy.defrag import Proposal, beyond, propose
+from scheduler.refusal import conflict, infeasible, invalid, refusals, rejected
 from scheduler.v1 import service_pb2
 from scheduler.writer import Writer
 
@@ -79,6 +79,9 @@ def _proposed(writer: Writer, state: State, request: Request) -> Proposal:
     wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
     if wanted < 1:
         raise invalid("hosts", "must be at least 1")
+    never = beyond(state.loaded_fabric, request.hosts)  # a job may span what hosts may not
+    if never:
+        raise infeasible(never)
     kept = {
         name: getattr(request, name)
         for name in ("checkpoint_s", "restart_s")

@@ -135,7 +135,7 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
     from simulator.terminal import Warnings
     from simulator.traces.load import Trace, find_format
 
-    warnings = Warnings()
+    warnings, faults = Warnings(), 0
 
     def on_bad(file: Path, bad: BadRecord) -> None:
         problem = Problem(bad.field, bad.told, str(file), bad.line)
@@ -143,9 +143,17 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
             raise InputError(problem)
         skipped[bad.kind] += 1
         if bad.is_fault:
+            nonlocal faults
+            faults += 1
             warnings.add(f"{problem}; skipped")
 
-    yield from Trace(path, find_format(trace_format), on_bad)
+    is_empty = True
+    for job in Trace(path, find_format(trace_format), on_bad):
+        is_empty = False
+        yield job
+    if is_empty and faults:
+        told = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
+        raise InputError(Problem("", f"{told}, the first as said above", str(path)))
     warnings.close()
 
 

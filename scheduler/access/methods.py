@@ -60,7 +60,7 @@ _RULES: Final = {
     "EndJob": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
     "ExplainJob": Rule(Role.VIEWER, job="name", conditions="suppose", refused=(_GONE,)),
     "ListSlots": Rule(Role.VIEWER, tenant="tenant"),
-    "Defragment": Rule(Role.OPERATOR, refused=(_GONE, "CONFLICT", _OTHER)),
+    "Defragment": Rule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),
     "WatchJobs": Rule(Role.VIEWER, refused=_OF_WATCH),
     "WatchHosts": Rule(Role.VIEWER, refused=(_GONE, *_OF_WATCH)),
     "ListSpares": Rule(Role.VIEWER),

@@ -22,8 +22,8 @@ from scheduler.cli import (
     tokens,
     windows,
 )
-from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
-from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.cli.calls import BAD_INPUT, FAILED, MOST, end, quiet_grpc
+from scheduler.defaults import LEAST_GAIN_PERCENT, MOST_DAYS, MOST_LEASE_S, RESIZE_EVERY_S
 from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ def serve(
     ] = None,
     lease_s: Annotated[
         int | None,
-        typer.Option(min=1, help="A leader that is silent for so long is replaced.  [default: 5]"),
+        typer.Option(
+            min=1,
+            max=MOST_LEASE_S,
+            help="A leader that is silent for so long is replaced.  [default: 5]",
+        ),
     ] = None,
     policy: Annotated[
         Literal["production", "easy", "fifo", "conservative"] | None,
@@ -106,6 +110,7 @@ def serve(
         int | None,
         typer.Option(
             min=0,
+            max=MOST,
             help="An elastic gang grows, or gives back what it has grown, no sooner after its last"
             f" start.  [default: {RESIZE_EVERY_S}]",
         ),
@@ -114,17 +119,22 @@ def serve(
         int | None,
         typer.Option(
             min=0,
+            max=MOST,
             help="More replicas that are worth a restart, unless they are all it asks for."
             f"  [default: {LEAST_GAIN_PERCENT}]",
         ),
     ] = None,
     snapshot_every: Annotated[
         int | None,
-        typer.Option(min=1, help="Events between two snapshots of the state.  [default: 10000]"),
+        typer.Option(
+            min=1, max=MOST, help="Events between two snapshots of the state.  [default: 10000]"
+        ),
     ] = None,
     keep_log_days: Annotated[
         int | None,
-        typer.Option(min=1, help="Days for which events are kept; without it, for ever."),
+        typer.Option(
+            min=1, max=MOST_DAYS, help="Days for which events are kept; without it, for ever."
+        ),
     ] = None,
     metrics: Annotated[
         str | None,

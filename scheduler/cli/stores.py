@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
-from scheduler.defaults import STORE
+from scheduler.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
     from scheduler.store.verify import Report
@@ -101,7 +101,9 @@ def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def compact(
-    keep_days: Annotated[int, typer.Option(min=0, help="Keep the events of so many days.")],
+    keep_days: Annotated[
+        int, typer.Option(min=0, max=MOST_DAYS, help="Keep the events of so many days.")
+    ],
     store: Url = STORE,
 ) -> None:
     """Drop older events and give their room back; no server may run on a SQLite store."""

@@ -267,11 +267,15 @@ def _whole(low: int, high: int = 2**31 - 1) -> Callable[[Value], int]:
     return check
 
 
-def _number(low: float, high: float) -> Callable[[Value], float]:
+def _number(low: float, high: float, *, is_above: bool = False) -> Callable[[Value], float]:
+    """`is_above`: `low` itself will not do."""
+    wanted = f"above {low:g} and up to {high:g}" if is_above else f"from {low:g} to {high:g}"
+
     def check(value: Value) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not low <= float(value or 0) <= high:
-            raise BadInput("", f"must be a number from {low:g} to {high:g}, not {value!r}")
+        found = float(value or 0) if is_number else low - 1
+        if not low <= found <= high or (is_above and found == low):
+            raise BadInput("", f"must be a number {wanted}, not {value!r}")
         return float(value or 0)
 
     return check
@@ -320,7 +324,7 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "policy": _choice(Policy),
     "placement": _choice(Placer),
     "times": _good(load_times),
-    "until_h": _number(0, 876_000),
+    "until_h": _number(0, 876_000, is_above=True),
     "attach": _choice(Rule),
     "spares": lambda value: str(value) if parse_spares(value) else None,
     "failures": _good(failures.parse),

@@ -47,11 +47,16 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
         answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="wide", apply=True))
         nobody = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="x")))
         nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
+        never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
         negative = await refused(
             served.stub.Defragment(service_pb2.DefragmentRequest(hosts=1, restart_s=-1))
         )
     assert (answer.wanted_hosts, answer.applied) == (5, False)
     assert answer.sentence == "no zone has 5 hosts in service"
+    assert (never.reason, never.code) == ("INFEASIBLE", grpc.StatusCode.FAILED_PRECONDITION)
+    assert never.message == (
+        "no zone has 99,999 hosts, the largest has 4: no moves can ever free them together"
+    )
     assert nobody.reason == "NOT_FOUND"
     assert nothing.fields == ("hosts",)
     assert negative.fields == ("restart_s",)

@@ -43,6 +43,13 @@ async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
         (2, ["store", "verify", "--store", f"sqlite:///{tmp_path}/none.db"]),
         (4, ["submit", str(never)]),
         (4, ["submit", str(never), "--dry-run"]),
+        (4, ["defrag", "--for-hosts", "99999"]),
+        (2, ["store", "compact", "--keep-days", "36501"]),
+        (2, ["serve", "--resize-every-s", str(2**31)]),
+        (2, ["serve", "--keep-log-days", "36501"]),
+        (2, ["serve", "--lease-s", "86401"]),
+        (2, ["serve", "--snapshot-every", str(2**31)]),
+        (2, ["serve", "--least-gain-percent", str(2**31)]),
     ]
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))

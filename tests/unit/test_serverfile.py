@@ -66,6 +66,11 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
         ("resize_every_s: often\n", "muster.yaml:1: resize_every_s: must be"),
         ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
         ("\n\ndrain_s: 1.5\n", "muster.yaml:3: drain_s: must be a whole number, not 1.5"),
+        (
+            "keep_log_days: 36501\n",
+            "muster.yaml:1: keep_log_days: must be at most 36,500, is 36,501",
+        ),
+        ("lease_s: 86401\n", "muster.yaml:1: lease_s: must be at most 86,400, is 86,401"),
         ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),
         ("metrics: {listen: 9464}\n", "muster.yaml:1: metrics.listen: must be HOST:PORT, a port"),
         ("metrics:\n", "muster.yaml:1: metrics: is empty: give its keys, or leave it out"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from placement import hostset
 from placement.constraints import broken
 from placement.cut import cut
+from placement.fabric import Fabric
 from placement.hostset import HostSet
 from placement.near import Hint
 from placement.place import place
@@ -99,6 +100,18 @@ def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs
         sentence = f"only {hosts_text(free.bit_count())} are free in all, and moves free no more"
         return Proposal(sentence, wanted, state.version)
     return _cheapest(state, wanted, now_ns, limits, costs)
+
+
+def beyond(fabric: Fabric, wanted: int) -> str:
+    """Why no moves can ever free so many hosts together; empty when some might."""
+    if not fabric.tiers:
+        return ""
+    tier = fabric.tiers[0]
+    most = max(mask.bit_count() for mask in domain_masks(fabric, tier.name))
+    if wanted <= most:
+        return ""
+    has = f"no {tier.name} has {hosts_text(wanted)}, the largest has {most:,}"
+    return f"{has}: no moves can ever free them together"
 
 
 def is_lacking(state: State, wanted: int) -> bool:

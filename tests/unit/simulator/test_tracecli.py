@@ -72,6 +72,20 @@ class TestShow:
         assert result.exit_code == 0
         assert result.stdout.startswith("empty.swf: 0 jobs")
 
+    def test_a_trace_in_another_format_is_refused(self, folder: Path) -> None:
+        for name in ("swf", "gavel", "pai"):
+            result = show("p.csv", "--trace-format", name)
+
+            assert isinstance(result.exception, InputError)
+            told = str(result.exception)
+            assert told.startswith(f"p.csv: holds no job in the format {name}: ")
+            assert result.stdout == ""
+
+    def test_a_trace_that_holds_a_job_is_shown_whatever_else_is_wrong(self, folder: Path) -> None:
+        (folder / "p.csv").write_text(PHILLY + "2017-10-09 07:00:00,x,1,66,11cb48\n")
+
+        assert show("p.csv", "--trace-format", "philly-csv").exit_code == 0
+
     def test_strict_refuses(self) -> None:
         result = show("p.csv", "--trace-format", "philly-csv", "--strict")
 

@@ -78,6 +78,7 @@ def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
         ),
         ("grid:", "times: gone\ngrid:", "case.yaml:5: times: "),
         ("grid:\n", "grid:\n  until_h: [x]\n", "case.yaml:6: grid.until_h.0: must be a number"),
+        ("grid:", "until_h: 0\ngrid:", "case.yaml:5: until_h: must be a number above 0 and up to"),
         ("failures: p", "strict: yes\nfailures: p", "case.yaml:4: strict: must be true or false"),
     ],
 )
