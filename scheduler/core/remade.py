@@ -55,17 +55,18 @@ else:
     def remade(value: _T, /, **changes: Any) -> _T:
         """`value` with these fields changed. For dataclasses without slots and
         __post_init__. Raises: TypeError on a field that it does not have."""
-        following = object.__new__(type(value))
-        fields = following.__dict__
-        fields.update(value.__dict__)
-        for name, sources in _found(type(value)):
+        kind, count = type(value), len(value.__dict__)
+        following = object.__new__(kind)
+        fields = value.__dict__.copy()  # of which the names are shared until one is found
+        for name, sources in _found(kind):
             if name in fields and not sources.isdisjoint(changes):
                 del fields[name]
-        count = len(fields)
+                count -= 1
         fields.update(changes)
         if len(fields) != count:
             unknown = ", ".join(changes.keys() - value.__dict__.keys())
-            raise TypeError(f"{type(value).__name__} has no {unknown}")
+            raise TypeError(f"{kind.__name__} has no {unknown}")
+        object.__setattr__(following, "__dict__", fields)
         return following
 
 

@@ -146,7 +146,8 @@ class Outlook:
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
         closed, has_windows = self._closed_after(job), bool(self.calendar)
-        for end_ns, then, quotas in self._futures(free):
+        least = 0 if before else job.needed
+        for end_ns, then, quotas in self._futures(free, least):
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
@@ -192,16 +193,19 @@ class Outlook:
         gangs = self.ends()
         return sorted([*gangs, *windows]) if windows else gangs
 
-    def _futures(self, free: HostSet) -> Iterator[tuple[int, HostSet, Later]]:
+    def _futures(self, free: HostSet, least: int) -> Iterator[tuple[int, HostSet, Later]]:
         """Each moment at which gangs or windows end, with the free hosts and quotas after
-        it; what pending windows close is still among the hosts."""
-        later = self._quotas.later()
+        it; what pending windows close is still among the hosts. Moments at which it is plain
+        that fewer than `least` are free are left out."""
+        later, is_open, most = self._quotas.later(), self._quotas.is_open, free.bit_count()
         for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
-                if gang.held and not self._quotas.is_open:
+                most += gang.held or gang.hosts.bit_count()
+                if gang.held and not is_open:
                     later.left(gang, self._own_hosts(gang))
-            yield end_ns, free, later
+            if most >= least:
+                yield end_ns, free, later
 
     def _own_hosts(self, gang: Release) -> HostSet:
         """All that it holds, or has lent."""
