@@ -119,8 +119,10 @@ def _panel(
 
 
 def _value_axis(axes: Axes, figure: Figure) -> None:
+    low, high = axes.get_ylim()
+    if low < 0:  # a margin: none of these figures is less than nothing
+        low, high = axes.set_ylim(0, max(high, 1))
     if figure.key.endswith("_s"):
-        low, high = axes.get_ylim()
         scale, unit = theme.time_scale(high)
         ticks = MaxNLocator(5).tick_values(max(low, 0) / scale, high / scale)
         shown = [tick for tick in ticks if low <= tick * scale <= high]

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from scheduler.problems import InputError
 from simulator.case import run_case
 from simulator.conserved import Conserved, NotConserved
+from simulator.pages.sweep import charts
 from simulator.study import pool, sweep
 from simulator.study.casefile import load_case
 from simulator.study.options import case_of
@@ -160,6 +161,13 @@ class TestSweep:
         assert 'id="along-spares"' in page
         assert 'id="along-policy"' in page
         assert 'id="along-seed"' not in page
+
+    def test_no_figure_goes_below_zero(self, folder: Path) -> None:
+        shaped(folder, "spares: [0, 3]")  # and nothing restarts
+        drawn = [axes for chart in charts(table()) for axes in chart.figure.axes]
+
+        assert {axes.get_title(loc="left") for axes in drawn} >= {"restarts", "goodput"}
+        assert all(axes.get_ylim()[0] >= 0 for axes in drawn)
 
     def test_a_trace_that_changed_meanwhile_is_told(self, folder: Path) -> None:
         grid = load_case("case.yaml")
