@@ -43,11 +43,12 @@ class Effort:
         return replace(self, per_block=per_block, rounds=rounds)
 
 
-MOST_PROPOSALS = 180_000  # in all the rounds
-GANG = Effort(orders=60, per_block=150, rounds=6)
+MOST_PROPOSALS = 1_000_000  # in all the rounds
+GANG = Effort(orders=60, per_block=300, rounds=8)
 SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
 SMALL = 64  # blocks of a small gang
-PART = Effort(orders=15, per_block=40, rounds=0)  # outer tiers decide more
+PART = Effort(orders=15, per_block=200, rounds=1)  # outer tiers decide more
+SMALL_PART = Effort(orders=8, per_block=40, rounds=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +130,17 @@ class Descent:
         """From cheap to dear, and beginning with how the same region was packed elsewhere."""
         is_whole = bool(region.all())
         mine = _Packed(region.tobytes(), sorted(room, reverse=True))
-        effort = SMALL_GANG if self._grid.size <= SMALL else GANG
+        is_small = self._grid.size <= SMALL
+        effort, part = (SMALL_GANG, SMALL_PART) if is_small else (GANG, PART)
         for other in self._packed_before:
             if other.region == mine.region:
                 packer.try_parts(other.at)
                 if other.had_as_much_as(mine):
                     packer.bound(other.least)
-                    effort = PART
+                    effort = part
         if not is_whole:
-            effort = PART
-        elif effort is not PART and not packer.is_done:
+            effort = part
+        elif effort is not part and not packer.is_done:
             packer.bound(self._regions.proved(room, packer.cost))
         effort = effort.limited(self._grid.size)
         packer.walk(MORE_WALKS)

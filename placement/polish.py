@@ -40,7 +40,7 @@ def polished(
     """The best assignment met from `start`, which respects the capacities; the search ends
     at the cost `target`."""
     rng = random.Random(f"polish {seed}")
-    return _annealed(graph, capacities, start, proposals, rng, target, is_hot=False)
+    return _annealed(graph, capacities, start, proposals, rng, target, 1.0, is_hot=False)
 
 
 def multilevel(
@@ -50,19 +50,21 @@ def multilevel(
     largest: int,
     seed: str,
     target: int,
+    heat: float = 1.0,
 ) -> Ints:
     """A domain for each vertex, found without a start.
 
     `largest`: blocks in a piece of the coarsest level; `per_piece`: proposals per piece
-    and level. The capacities must hold the graph, and its vertices are single blocks.
+    and level; `heat`: times the usual temperatures. The capacities must hold the graph, and
+    its vertices are single blocks.
     """
     rng = random.Random(f"multilevel {seed}")
     levels = _levels(graph, largest)
     at, pieces = _fitted(levels, capacities)
-    at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, is_hot=True)
+    at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, heat, is_hot=True)
     for level in reversed(levels[:-1]):
         pieces = _numbered(level * len(capacities) + at)
-        at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, is_hot=False)
+        at = _on_level(graph, capacities, at, pieces, per_piece, rng, target, heat, is_hot=False)
     return at
 
 
@@ -128,6 +130,7 @@ def _on_level(
     per_piece: int,
     rng: random.Random,
     target: int,
+    heat: float,
     *,
     is_hot: bool,
 ) -> Ints:
@@ -136,7 +139,7 @@ def _on_level(
     start = np.zeros(coarse.order, dtype=np.int64)
     start[pieces] = at
     proposals = per_piece * coarse.order
-    found = _annealed(coarse, capacities, start, proposals, rng, target, is_hot=is_hot)
+    found = _annealed(coarse, capacities, start, proposals, rng, target, heat, is_hot=is_hot)
     return np.asarray(found[pieces])
 
 
@@ -147,6 +150,7 @@ def _annealed(
     proposals: int,
     rng: random.Random,
     target: int,
+    heat: float,
     *,
     is_hot: bool,
 ) -> Ints:
@@ -156,6 +160,7 @@ def _annealed(
     if not len(weights) or excess <= 0:
         return start
     first = HOT * int(weights[-1]) if is_hot else WARM * int(weights[len(weights) // 2])
+    first *= heat
     last = min(first, COLD * int(weights[0]))
     ratio = last / first
     falling = [round(first * ratio ** (stage / (STAGES - 1)), 3) for stage in range(STAGES)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from math import ceil
 
@@ -90,6 +91,9 @@ def _step(
     """A layout and a bound at least as good as `best`."""
     is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
     layout = _layout(request, gpus, capacities, limits, graph, best.bound)
+    if best.bound < 2 * _bytes(request, gpus, layout):
+        # Sizes alone need no layout, and tell the moves where to end.
+        best = replace(best, bound=max(best.bound, _by_large_sizes(views, capacities)))
     if graph is not None and not is_small:
         layout = _moved(graph, capacities, limits.trees, layout, best.bound)
     best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
@@ -235,6 +239,13 @@ def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED)
     return view.in_bytes(sizes.least_cut(everything, room, entries))
 
 
+def _by_large_sizes(views: Sequence[Cells], capacities: Sequence[int]) -> int:
+    """As `_by_sizes`, of views whose tables were too large before there was a layout."""
+    states = [view.states([c * view.lot for c in capacities]) for view in views]
+    large = [view for view, n in zip(views, states, strict=True) if n > MOST_SIZED]
+    return max((_by_sizes(view, capacities, MOST_ONCE) for view in large), default=0)
+
+
 def _by_views(
     request: Request, gpus: int, capacities: Sequence[int], views: Sequence[Cells]
 ) -> tuple[int, list[Cells]]:
@@ -268,9 +279,8 @@ def _view_bound(
 ) -> int:
     grid, lot = view.grid, view.lot
     room = [c * lot for c in capacities]
-    states = view.states(room)
-    if states > MOST_STATES:
-        return _by_sizes(view, capacities, MOST_ONCE) if states > MOST_SIZED else 0
+    if view.states(room) > MOST_STATES:
+        return 0
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]

@@ -15,11 +15,13 @@ from placement.flat import flat_graph
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
 
-PER_BLOCK = 80  # proposals for each block and pass
+PER_BLOCK = 320  # proposals for each block and pass
 FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
-PER_BLOCK_OF_FEW = 200
+PER_BLOCK_OF_FEW = 400
+MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
-PASSES = (2, 8)  # of pieces put anew: at least, at most
+PASSES = (6, 24)  # of pieces put anew: at least, at most
+HEATS = (1.0, 1.7)  # of annealing, in turns: some graphs want to be hotter
 PROMISING = 1.05  # times the best cost
 
 
@@ -35,6 +37,7 @@ def refined(
     cost = flat.cost(best)
     seed = f"{graph.order} {sorted(capacities)}"
     per_block = PER_BLOCK_OF_FEW if graph.order <= FEW else PER_BLOCK
+    per_block = min(per_block, MOST_EACH // max(1, graph.order))
     each = per_block * graph.order
 
     def offer(at: Ints) -> int:
@@ -49,9 +52,8 @@ def refined(
     for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
         if cost <= target:
             break
-        at = multilevel(
-            flat, capacities, per_block, LARGEST[k % len(LARGEST)], f"{k} {seed}", target
-        )
+        largest, heat = LARGEST[k % len(LARGEST)], HEATS[k % len(HEATS)]
+        at = multilevel(flat, capacities, per_block, largest, f"{k} {seed}", target, heat)
         if offer(at) <= PROMISING * cost:
             offer(polished(flat, capacities, at, each, f"{k} {seed}", target))
     return [int(domain) for domain in best]

@@ -25,7 +25,9 @@ from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
-PROPOSALS = 640  # of single moves, for each tree
+NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
+HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns of more rounds
+PROPOSALS = 6_000  # of single moves, for each tree
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
@@ -149,11 +151,11 @@ def _proved(
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
-        best = _better(best, _covered(grid, capacities, proof.prover, best))
         best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
+        best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
         bound = proof.prove(best.cost, limits.rounds - part)
-    if bound < best.cost:
-        best = _better(best, _covered(grid, capacities, proof.prover, best))
+        if is_hopeful:
+            best, _ = _covered(grid, capacities, proof.prover, best, bound)
     return best, bound
 
 
@@ -177,13 +179,23 @@ def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
 
 
 def _covered(
-    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep
-) -> ZoneStep:
-    """What the integer master makes of the prover's patterns, if anything."""
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    prover: Prover,
+    best: ZoneStep,
+    bound: int,
+) -> tuple[ZoneStep, bool]:
+    """The better of what the integer master makes of the prover's patterns, moved on block by
+    block, and the best so far; and whether it came near enough to be worth another time."""
+    if best.cost <= bound:
+        return best, False
     layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS))
     if layout is None:
-        return best
-    return ZoneStep(layout, layout_cost(grid, layout), best.bound)
+        return best, False
+    found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
+    if bound < found.cost <= NEAR * best.cost:
+        found = _better(found, _refined(grid, capacities, found, 0, bound))
+    return _better(best, found), found.cost <= HOPEFUL * best.cost
 
 
 def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:
