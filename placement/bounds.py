@@ -5,7 +5,8 @@ of the zone's pattern n = (n_1 .. n_S), less a constant. The patterns of all zon
 cover every row: sum over zones of n_s >= width. Beside the covering rows stand
 *counters*: how many zones have a pattern of at least t hosts, or at least t slots of
 row s. Capacities are counters (at most two zones have more than 350 hosts), so is the
-least number of zones, and so is every branching decision.
+least number of zones, and so is every branching decision. Cuts are counters as well: what
+zones hold of a row, or of the gang, counts on a staircase (`stairs`).
 
 Relaxing the covering rows with prices u >= 0 and the counters with prices v leaves one
 shortest path per zone (`pricing`), hence for *any* prices
@@ -20,22 +21,24 @@ did. It is rounded up to what the weights of whole edges can add up to.
 
 The root is weak where a counter is fractional, so nodes split on one: at most its
 floor, or at least its ceiling (design: placement, 5, branches on k_s, the counters
-with t = 1). The bound of the tree is the least over its open leaves.
+with t = 1). The bound of the tree is the least over its open leaves. A node in which few
+patterns are within the gap is not split but solved, as one integer program (`columns`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import floor
 
 import numpy as np
 
+from placement.branching import most_fractional
+from placement.columns import least_cover
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.hostset import Mask
 from placement.master import (
     WHOLE_GANG,
     Counter,
@@ -45,10 +48,10 @@ from placement.master import (
     Pool,
     Range,
     rectangles,
-    staircase,
 )
 from placement.milp import ARTIFICIAL, LpSolution
 from placement.pricing import Pricer
+from placement.rounding import attainable, fewest, stairs
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6
@@ -57,41 +60,17 @@ QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
 STATES_A_ROUND = 1_000_000
 ENTRIES_A_ROUND = 60_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
-STAIRS = 9
 VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 CLASSES = 8  # capacity classes that get a pattern each round
+MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
+FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
+WORK, FEW_WORK = 0.5, 0.15  # deterministic time of the two: a fifth is about half a second
+ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
+MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
+HALVINGS = 5  # of the gap, until so few are left
 SMALL = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
 SHORTCUTS = 12  # times in a row
-
-
-def attainable(grid: BlockGrid, doubled: int) -> int:
-    """The least doubled cut >= `doubled` that whole edges can add up to.
-
-    Exact for one or two different weights, a multiple of their gcd beyond.
-    """
-    weights = sorted({2 * w for w in grid.weights}, reverse=True)
-    if doubled <= 0 or not weights:
-        return max(0, doubled)
-    if len(weights) == 1:
-        return -(-doubled // weights[0]) * weights[0]
-    if len(weights) == 2:
-        large, small = weights
-        many = np.arange(min(-(-doubled // large), small) + 1, dtype=np.int64)
-        rest = np.maximum(0, doubled - many * large)
-        return int((many * large + -(-rest // small) * small).min())
-    common = int(np.gcd.reduce(np.array(weights)))
-    return -(-doubled // common) * common
-
-
-def fewest(capacities: Sequence[int], needed: int) -> int:
-    """The least number of zones that can hold `needed` hosts together."""
-    total = 0
-    for count, capacity in enumerate(sorted(capacities, reverse=True), 1):
-        total += capacity
-        if total >= needed:
-            return count
-    raise ValueError("the zones do not hold that many hosts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +92,18 @@ class Prover:
         seeds: Iterable[Pattern],
         lot: int = 1,
         odd: Sequence[int] = (),
+        is_exact: bool = True,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
-        many zones at most hold slots of each row that are not whole lots.
+        many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
+        nodes are settled by integer programs where these are small.
         Large tables get fewer rounds a node: a round is as dear as many of others."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
         steps = max((len(slopes) for slopes in grid.slopes), default=1)
-        states = grid.rows * (grid.width + 1) * self.classes[0] * steps
+        states = self.states = grid.rows * (grid.width + 1) * self.classes[0] * steps
         self.rounds_a_node = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
         # Prices above this would overflow a pattern's sum; any price makes a valid bound.
@@ -131,18 +112,25 @@ class Prover:
         slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
-        self.lot, self.odd = lot, odd
+        self.lot, self.odd, self.is_exact = lot, odd, is_exact
+        self.cover: list[Pattern] = []  # of least cost by some node's integer program
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
         self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
         self.cuts: dict[Counter, Range] = {}
+        self._row_stairs = stairs(grid.width, self.classes[0])
+        self._gang_stairs = stairs(grid.size, self.classes[0])
         self.in_use: dict[Pattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
         self.incumbent = 0
         self.rounds_left = 0.0
+        nothing = np.zeros(0, dtype=np.int64)
+        self._prices: tuple[Ints, Ints, Ints] = nothing, nothing, nothing
+        self._root_prices: tuple[_Node, int, tuple[Ints, Ints, Ints]] | None = None
+        self.priced = 0  # the Lagrangian bound at the last prices, in their unit
         self.pricing = states / STATES_A_ROUND
         self.last_prices: tuple[tuple[float, ...], Mapping[Counter, float]] = (
             (0.0,) * grid.rows,
@@ -176,12 +164,16 @@ class Prover:
         Best-first search; ties to the node made first. A node once begun is finished:
         half of its columns prove next to nothing.
         """
-        self.incumbent = incumbent
+        is_better = incumbent < self.incumbent
+        self.incumbent = min([incumbent, *self.leaves])
         self.rounds_left = rounds
+        again = self._again() if is_better and self.heap else 0
+        if again >= self.incumbent:
+            return min(again, incumbent)
         if not self.made:
             self.made = 1
             self.heap.append((0, 0, self._root()))
-        while self.heap and self.heap[0][0] < incumbent and self.rounds_left > 0:
+        while self.heap and self.heap[0][0] < self.incumbent and self.rounds_left > 0:
             known, _, node = heapq.heappop(self.heap)
             proved, children = self._explore(node, known)
             if not children:
@@ -189,7 +181,8 @@ class Prover:
             for child in children:
                 self.made += 1
                 heapq.heappush(self.heap, (proved, self.made, child))
-        return min([incumbent, *self.leaves, *(known for known, _, _ in self.heap)])
+        open_ = (known for known, _, _ in self.heap)
+        return max(again, min([incumbent, *self.leaves, *open_]))
 
     def good_patterns(self, most: int) -> list[Pattern]:
         """What a whole cover is made of: the patterns in use where nodes ended, the last
@@ -217,7 +210,71 @@ class Prover:
             if is_settled and not self._cut(master, solution):
                 break
             solution = self._solved(master)
-        return proved, self._split(node, master, solution) if solution else []
+        if solution is None:
+            return proved, []
+        self._prefer(tuple(p) for p in master.support(solution)[0].tolist())
+        if self.is_exact:
+            if self.made == 1:
+                self._root_prices = node, self.priced, self._prices
+            settled, is_all = self._settled(node, self.made == 1)
+            proved = max(proved, settled)
+            if is_all or proved >= self.incumbent:
+                return proved, []
+        return proved, self._split(node, master, solution)
+
+    def _settled(self, node: _Node, is_root: bool) -> tuple[int, bool]:
+        """A bound of a node in which few patterns can be part of anything better than the
+        incumbent, 0 if it is not known, and whether that is all there is to know of it.
+
+        At the root, where they are many, only covers that cost less are looked for.
+        """
+        slack = (self.incumbent + self.grid.offset) * self.scale - self.priced - 1
+        if slack > MOST_SLACK:
+            return 0, False
+        patterns = self._promising(slack, MOST_AT_ROOT if is_root else MOST_COLUMNS)
+        below = self.incumbent
+        if patterns is None and is_root:
+            low, high = 0, slack
+            for _ in range(HALVINGS):
+                half = (low + high) // 2
+                fewer = self._promising(half, FEW_COLUMNS)
+                low, high = (low, half) if fewer is None else (half, high)
+                patterns = patterns if fewer is None else fewer
+            below = (low + self.priced + 1) // self.scale - self.grid.offset
+        if patterns is None:
+            return 0, False
+        cost = self.grid.step[patterns].sum(axis=1) + self.grid.between(patterns)
+        self.rounds_left -= len(patterns) * ROUNDS_A_COLUMN
+        most = below + self.grid.offset
+        is_all = below == self.incumbent
+        work = WORK if is_all else FEW_WORK
+        least, cover = least_cover(patterns, cost, self.grid.width, node.ranges, most, work)
+        self.cover = cover or self.cover
+        if least is None:
+            return 0, False
+        # The bound of the tree is no more than that of this leaf.
+        self.incumbent = min(self.incumbent, least - self.grid.offset) if cover else self.incumbent
+        return least - self.grid.offset, is_all or bool(cover)
+
+    def _again(self) -> int:
+        """The root with a better incumbent."""
+        if self._root_prices is None:
+            return 0
+        node, self.priced, prices = self._root_prices
+        self.pricer.price(*prices)
+        return self._settled(node, True)[0]
+
+    def _promising(self, slack: int, most: int) -> Ints | None:
+        """Patterns that cost up to so much more than the cheapest of their zone; None if there
+        are more than `most`."""
+        sizes = np.arange(self.classes[0] + 1)
+        fitting = np.array(self.classes[::-1])[np.searchsorted(self.classes[::-1], sizes)]
+        return self.pricer.within(np.minimum(0, self.pricer.best[fitting]) + slack, most)
+
+    def _prefer(self, patterns: Iterable[Pattern]) -> None:
+        for pattern in patterns:
+            self.in_use.pop(pattern, None)
+            self.in_use[pattern] = None
 
     def _solved(self, master: Master) -> LpSolution | None:
         """The master over its columns and those of the pool that pay: cheaper than a
@@ -254,55 +311,68 @@ class Prover:
         for (counter, (low, high)), price in zip(
             master.ranges.items(), prices[g.rows :].tolist(), strict=True
         ):
-            fixed += price * (low if price > 0 else high)
             if counter.is_link:
                 link_price[counter.row] += price
             elif counter.row == WHOLE_GANG:
-                size_price += price * counter.values(len(size_price), g.width)
+                values = counter.values(len(size_price))
+                price = self._within(price, values)
+                size_price += price * values
             else:
-                cost[counter.row] -= price * counter.values(g.width + 1, g.width)
-        self.pricer.price(cost, size_price, link_price)
+                values = counter.values(g.width + 1)
+                price = self._within(price, values)
+                cost[counter.row] -= price * values
+            fixed += price * (low if price > 0 else high)
+        self._prices = cost, size_price, link_price
+        self.pricer.price(*self._prices)
         best = self.pricer.best
         per_zone = sum(min(0, int(best[c])) for c in self.capacities)
-        value = -(-(fixed + per_zone) // self.scale) - g.offset
+        self.priced = fixed + per_zone
+        value = -(-self.priced // self.scale) - g.offset
         paying = [c for c in self.classes if best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = [self.pricer.pattern(c) for c in chosen]
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
+    def _within(self, price: int, values: Ints) -> int:
+        """The price, less where a pattern's sum would overflow."""
+        most = self.highest // max(1, int(values[-1]))
+        return max(-most, min(price, most))
+
     def _cut(self, master: Master, solution: LpSolution) -> bool:
-        """Open the most violated staircase of each row, and count odd slots where too many
-        zones hold some; False when nothing is violated."""
+        """Open the most violated staircase of each row and of the gang, and count odd slots
+        where too many zones hold some; False when nothing is violated."""
         patterns, share = master.support(solution)
         found: dict[Counter, Range] = {}
         for s in range(self.grid.rows):
-            counter = self._violated(s, patterns[:, s], share)
-            if counter is not None:
-                found[counter] = (counter.stairs + 1, len(self.capacities) * STAIRS)
+            found |= self._violated(s, patterns[:, s], share)
             if self.odd and share @ (patterns[:, s] % self.lot > 0) > self.odd[s] + VIOLATED:
                 found[Counter(s, lot=self.lot)] = (0, self.odd[s])
+        found |= self._violated(WHOLE_GANG, patterns.sum(axis=1), share)
         fresh = {counter: found[counter] for counter in found if counter not in master.ranges}
         for counter, bounds in fresh.items():
             master.open(counter, bounds)
         self.cuts |= fresh
         return bool(fresh)
 
-    def _violated(self, row: int, slots: Ints, share: Floats) -> Counter | None:
-        width = self.grid.width
-        worst, stairs = VIOLATED, 0
-        for k in range(1, min(STAIRS, width)):
-            missing = k + 1 - float(share @ staircase(slots, k, width))
-            if missing > worst:
-                worst, stairs = missing, k
-        return Counter(row, stairs=stairs) if stairs else None
+    def _violated(self, row: int, held: Ints, share: Floats) -> dict[Counter, Range]:
+        """The staircase that the zones fall furthest short of, if they do."""
+        rise, run, whole, top = self._gang_stairs if row == WHOLE_GANG else self._row_stairs
+        if not len(rise):
+            return {}
+        steps, rest = np.divmod(held[:, None] * rise, run)
+        missing = whole + 1 - share @ (steps + np.minimum(rest / top, 1.0))
+        worst = int(np.argmax(missing))
+        if missing[worst] <= VIOLATED:
+            return {}
+        part = int(top[worst])
+        counter = Counter(row, rise=int(rise[worst]), run=int(run[worst]), top=part)
+        most = int(counter.values(self.classes[0] + 1)[-1])
+        return {counter: (part * (int(whole[worst]) + 1), most * len(self.capacities))}
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
         patterns, share = master.support(solution)
-        for pattern in patterns.tolist():
-            self.in_use.pop(tuple(pattern), None)
-            self.in_use[tuple(pattern)] = None
-        counter, value = _most_fractional(patterns, share)
+        counter, value = most_fractional(patterns, share)
         if counter is None:
             return []
         slot_price, price = master.prices(solution)
@@ -313,46 +383,3 @@ class Prover:
             for half in ((low, below), (below + 1, high))
             if half[0] <= half[1]
         ]
-
-
-def _most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, float]:
-    """Sizes first, then rows touched, then slots of a row; ties to the first in order.
-
-    A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
-    zones in; only a split on sizes tells them from real ones.
-    """
-    for family in (_sizes, _touches, _links, _slots):
-        best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
-        for counter, holds in family(patterns):
-            value = float(share[holds].sum())
-            distance = round(abs(value - round(value)), 6)
-            if distance > best[0]:
-                best = (distance, counter, value)
-        if best[1] is not None:
-            return best[1], best[2]
-    return None, 0.0
-
-
-def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    """Half way between the sizes in use, where both children have to change."""
-    size = patterns.sum(axis=1)
-    values = np.unique(size)
-    for least in (values[1:] + values[:-1] + 1) // 2:
-        yield Counter(WHOLE_GANG, int(least)), size >= least
-
-
-def _touches(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    for s in range(patterns.shape[1]):
-        yield Counter(s, 1), patterns[:, s] > 0
-
-
-def _links(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    for s in range(patterns.shape[1] - 1):
-        yield Counter(s, is_link=True), (patterns[:, s] > 0) & (patterns[:, s + 1] > 0)
-
-
-def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    for s in range(patterns.shape[1]):
-        for least in np.unique(patterns[:, s]):
-            if least > 0:
-                yield Counter(s, int(least)), patterns[:, s] >= least

@@ -22,10 +22,14 @@ WORK = 0.2  # deterministic time of CP-SAT, about as many seconds
 
 
 def cover_layout(
-    grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    patterns: Sequence[Pattern],
+    known: Sequence[Pattern] = (),
 ) -> Layout | None:
-    """A layout out of these patterns; None when CP-SAT finds no cover in its time."""
-    chosen = _chosen(grid, capacities, patterns)
+    """A layout out of these patterns; None when CP-SAT finds no cover in its time. `known`: a
+    cover to begin with."""
+    chosen = _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
@@ -42,10 +46,14 @@ def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
 
 
 def _chosen(
-    grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    patterns: Sequence[Pattern],
+    known: Sequence[Pattern],
 ) -> list[Pattern] | None:
     """Patterns with repetition: rows covered, and at most as many large ones as there are
     large zones."""
+    patterns = list(dict.fromkeys([*patterns, *known]))
     classes = sorted({c for c in capacities if c}, reverse=True)
     smaller = [*classes[1:], 0]
     program = IntegerProgram()
@@ -56,6 +64,8 @@ def _chosen(
     for size, least in zip(classes, smaller, strict=True):
         entries = [(x, 1) for x, p in zip(copies, patterns, strict=True) if sum(p) > least]
         program.row(-INFINITY, sum(c >= size for c in capacities), entries)
+    if known:
+        program.hint([known.count(p) for p in patterns])
     solution = program.solve(WORK)
     if solution is None:
         return None

@@ -16,6 +16,7 @@ row_weight times that difference for a chain between rows of whole hosts:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -175,7 +176,7 @@ def block_grid(
     rest = [a for a in axes if a is not chain]
     rest.sort(key=lambda a: slot_order.index(a.axis) if slot_order else (-_per_slot(a), a.axis))
     width = prod(a.size for a in rest)
-    step, offset = _step(rest, width)
+    step, offset = steps(rest, width)
     rows = chain.size if chain else 1
     return BlockGrid(
         rows=rows,
@@ -239,7 +240,7 @@ def shared(grid: BlockGrid) -> BlockGrid | None:
         else a
         for a in fine.slice_axes
     ]
-    step, offset = _step(axes, grid.width)
+    step, offset = steps(axes, grid.width)
     return replace(fine, slice_axes=tuple(axes), step=step, offset=offset * grid.rows)
 
 
@@ -282,7 +283,7 @@ def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
     return np.asarray(rows[:, None] + block[None, :])
 
 
-def _step(axes: list[BlockAxis], width: int) -> tuple[Ints, int]:
+def steps(axes: Sequence[BlockAxis], width: int) -> tuple[Ints, int]:
     """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
 
     Two axes are bounded together, for a set of slots cannot be aligned with both; every

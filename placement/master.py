@@ -21,38 +21,39 @@ WHOLE_GANG = -1
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
     the whole gang), of those that hold some of `row` and some of the next row if it is a
-    link, of those that hold no multiple of `lot`, or, with `stairs` = k, of the steps of a
-    staircase on a row's slots.
+    link, of those that hold no multiple of `lot`, or, with `rise`, of what the zones climb
+    on a staircase with ramps, in parts of a step of which `top` make one.
 
-    Stairs are Chvatal-Gomory cuts of a covering row: f(n) = floor(n k / width) + 1 for
-    n > 0 is subadditive, so zones that cover the row climb k + 1 steps at least.
+    Such stairs are mixed-integer rounding cuts of what the zones cover together. With
+    n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
+    next one, at most all of it. That is subadditive and grows with n, so zones climb
+    together what one that holds everything does.
     """
 
     row: int
     least: int = 1
-    stairs: int = 0
     is_link: bool = False
     lot: int = 0
+    rise: int = 0
+    run: int = 1
+    top: int = 0
 
-    def values(self, length: int, width: int) -> Ints:
+    def values(self, length: int) -> Ints:
         """f(n) for n = 0 .. length - 1."""
-        return self._f(np.arange(length), width)
+        return self._f(np.arange(length))
 
-    def of(self, patterns: Ints, width: int) -> Ints:
+    def of(self, patterns: Ints) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
         if self.is_link:
             return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
         held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
-        return self._f(held, width)
+        return self._f(held)
 
-    def _f(self, n: Ints, width: int) -> Ints:
-        if self.stairs:
-            return staircase(n, self.stairs, width)
+    def _f(self, n: Ints) -> Ints:
+        if self.rise:
+            whole, rest = np.divmod(n * self.rise, self.run)
+            return np.asarray(whole * self.top + np.minimum(rest, self.top))
         return (n % self.lot > 0 if self.lot else n >= self.least).astype(n.dtype)
-
-
-def staircase(slots: Ints, stairs: int, width: int) -> Ints:
-    return np.where(slots > 0, slots * stairs // width + 1, 0)
 
 
 Range = tuple[int, int]
@@ -74,7 +75,9 @@ class Master:
         """Give `counter` a row."""
         self.ranges[counter] = bounds
         patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
-        self._lp.add_row(*bounds, counter.of(patterns, self.grid.width).tolist())
+        held = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
+        most = int(counter.values(held + 1)[-1]) if counter.rise else 1
+        self._lp.add_row(*bounds, counter.of(patterns).tolist(), most)
 
     def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
         """Make each pattern a column; those that were none yet."""
@@ -84,7 +87,7 @@ class Master:
         self._patterns.update(dict.fromkeys(fresh))
         held = np.array(fresh, dtype=np.int64)
         cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
-        counted = [counter.of(held, self.grid.width) for counter in self.ranges]
+        counted = [counter.of(held) for counter in self.ranges]
         self._lp.add_columns(cost / self._norm, np.column_stack([held, *counted]))
         return fresh
 
@@ -140,7 +143,7 @@ class Pool:
         reduced = self._cost - self._array @ np.array(slot_price)
         for counter, dual in price.items():
             if dual:
-                reduced -= dual * counter.of(self._array, self._grid.width)
+                reduced -= dual * counter.of(self._array)
         order = np.argsort(reduced, kind="stable")[:most]
         return [tuple(self._array[i].tolist()) for i in order if reduced[i] < below]
 

@@ -74,19 +74,19 @@ class ColumnLp:
                     setter(column, value)
             self._columns.append(column)
 
-    def add_row(self, low: float, high: float, entries: Sequence[float]) -> None:
-        """One row with its entry in each column."""
-        row = self._new_row(low, high)
+    def add_row(self, low: float, high: float, entries: Sequence[float], unit: float = 1.0) -> None:
+        """One row with its entry in each column. `unit`: what an artificial column adds."""
+        row = self._new_row(low, high, unit)
         for column, value in zip(self._columns, entries, strict=True):
             if value:
                 row.SetCoefficient(column, value)
 
-    def _new_row(self, low: float, high: float) -> Any:
+    def _new_row(self, low: float, high: float, unit: float = 1.0) -> Any:
         row = self._solver.Constraint(low, high)
-        for sign in (1.0, -1.0):
+        for amount in (unit, -unit):
             artificial = self._solver.NumVar(0.0, INFINITY, "")
             self._objective.SetCoefficient(artificial, ARTIFICIAL)
-            row.SetCoefficient(artificial, sign)
+            row.SetCoefficient(artificial, amount)
         self._rows.append(row)
         return row
 
@@ -120,6 +120,7 @@ class IntegerProgram:
         self._solver = pywraplp.Solver.CreateSolver("SAT")
         self._solver.Objective().SetMinimization()
         self._variables: list[Any] = []
+        self.is_impossible = False  # proved by the last solve
 
     def variable(self, most: int, cost: int) -> int:
         """Number of a new variable in [0, most]."""
@@ -134,12 +135,17 @@ class IntegerProgram:
         for variable, factor in entries:
             constraint.SetCoefficient(self._variables[variable], factor)
 
+    def hint(self, values: Sequence[int]) -> None:
+        """A solution to begin with, by variable."""
+        self._solver.SetHint(self._variables, [float(value) for value in values])
+
     def solve(self, work: float) -> IntegerSolution | None:
         """None when nothing was found in the deterministic time `work`."""
         self._solver.SetSolverSpecificParametersAsString(
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
         )
         status = self._solver.Solve()
+        self.is_impossible = status == pywraplp.Solver.INFEASIBLE
         if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
             return None
         return IntegerSolution(

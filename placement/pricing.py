@@ -102,6 +102,38 @@ class Pricer:
             counts.append(n)
         return tuple(reversed(counts))
 
+    def within(self, budget: Ints, most: int) -> Ints | None:
+        """Every pattern of u hosts that costs at most `budget[u]`; None if more than `most`.
+
+        Shapes: (capacity + 1,) to (patterns, rows). Prefixes are followed from the last row to
+        the first, none of them in vain: the tables know what each costs at least.
+        """
+        cost = self._tables[-1] - (self._tables[-1].min(axis=0) - self.by_used)
+        n, used = np.nonzero((cost <= budget) & ~self._broken)
+        left = budget[used] - cost[n, used]
+        found = n[:, None]
+        for row in range(len(self._tables) - 1, 0, -1):
+            if len(n) > most:
+                return None
+            rest = self._tables[row][n, used] - self._cost[row, n]
+            used = used - n
+            ways = self._tables[row - 1][:, used] + self._paid_between(row - 1)[:, n]
+            before, which = np.nonzero(ways <= rest + left)
+            left = (rest + left)[which] - ways[before, which]
+            found = np.column_stack([before, found[which]])
+            n, used = before, used[which]
+        is_some = found.any(axis=1)
+        return found[is_some] if len(found) <= most else None
+
+    def _paid_between(self, row: int) -> Ints:
+        """From n' slots of a row to n of the next, prices of links included. Shape: (n', n)."""
+        slots = self._slots
+        paid = self._joint[row][np.abs(slots[:, None] - slots)] + self._floors[row]
+        free = slots[(slots == 0) | (slots == self._width)]
+        paid[free, free] -= self._floors[row]
+        paid[1:, 1:] -= self._link_price[row]
+        return np.asarray(paid)
+
 
 def _room(tables: Ints, *, is_windowed: bool) -> Tables:
     kept, slots, used = tables.shape

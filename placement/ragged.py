@@ -22,7 +22,7 @@ import numpy as np
 
 from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
-from placement.bounds import Prover, attainable
+from placement.bounds import Prover
 from placement.cells import Cells, cell_views, strands
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
@@ -32,6 +32,7 @@ from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Limits, Request
+from placement.rounding import attainable
 from placement.runs import best_runs
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid

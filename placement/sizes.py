@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placement.bounds import attainable, fewest
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid, Slopes, joint_cost
 from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
+from placement.rounding import attainable, fewest
 from placement.slicing import Region
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more

@@ -7,20 +7,22 @@ growing effort, until the two meet or the work allowed is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placement.bands import band_trees
-from placement.bounds import Prover, attainable
+from placement.bounds import QUICK_STATES, Prover
 from placement.cover import cover_layout, laid_out
 from placement.exact import exact_counts
 from placement.grid import MUCH, BlockGrid, shared
+from placement.groups import Groups, groups_of
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
+from placement.rounding import attainable
 from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
 
@@ -32,6 +34,8 @@ SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 FEW_TREES = 40  # tried for each zone that might keep its spares
+NEARLY = 0.97  # of a quick layout's cut: a bound that a better one may meet
+LEAST_PARTED = 0.01  # of the cut: what a parted group must cost to be thought of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class _Proof:
 
     def __init__(self, form: _Form, capacities: Sequence[int], best: ZoneStep) -> None:
         self.form = form
-        self.prover = Prover(form.charged, capacities, _patterns(best.layout, capacities))
+        seeds = _patterns(best.layout, capacities)
+        self.prover = Prover(form.charged, capacities, seeds, is_exact=form.parts == 1)
         self.bound = 0
 
     def prove(self, cost: int, rounds: int) -> int:
@@ -113,23 +118,53 @@ def solve_zones(
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
+    best = _solved(grid, capacities, limits)
+    layout = _with_spares(grid, capacities, reserved, best)
+    return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
+
+
+def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
+    """The same whichever hosts of a zone and whichever zones of one size are used."""
     bound = sized = by_sizes(grid, capacities) if limits.rounds else 0
     is_small = grid.size <= SMALL and limits.rounds > 0
     best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
-    if best.cost > bound and limits.rounds:
-        proof = _promising(grid, capacities, best)
-        bound = max(bound, proof.bound)
-        if is_small and bound < best.cost:
-            best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
-        if is_small and bound < best.cost:
-            best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
-        if bound < best.cost:
-            bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
-            best = _better(best, _search(grid, capacities, limits.trees, bound))
-            best, proved = _proved(proof, capacities, best, limits)
-            bound = max(bound, proved)
-    layout = _with_spares(grid, capacities, reserved, best)
-    return ZoneStep(_in_name_order(layout, capacities), best.cost, bound)
+    if best.cost <= bound or not limits.rounds:
+        return best
+    groups = groups_of(grid)
+    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
+        whole = _search(groups.whole, groups.room(capacities), limits.trees // 4, bound)
+        best = _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
+        floor = _parted_bound(groups, capacities, whole)
+        if floor >= NEARLY * whole.cost:
+            step = _solved(groups.whole, groups.room(capacities), limits)
+            best = _better(best, replace(step, layout=groups.laid_out(step.layout)))
+            return replace(best, bound=min(best.cost, max(bound, min(step.bound, floor))))
+    proof = _promising(grid, capacities, best)
+    bound = max(bound, proof.bound)
+    best = _by_program(proof, capacities, best)
+    if is_small and bound < best.cost:
+        best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
+    if is_small and bound < best.cost:
+        best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
+    if bound < best.cost:
+        bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
+        best = _better(best, _search(grid, capacities, limits.trees, bound))
+        best, proved = _proved(proof, capacities, best, limits)
+        bound = max(bound, proved)
+    return ZoneStep(best.layout, best.cost, bound)
+
+
+def _parted_bound(groups: Groups, capacities: Sequence[int], whole: ZoneStep) -> int:
+    """A bound on layouts that part a group; 0 where it takes long or is far below `whole`, a
+    layout of groups."""
+    if groups.parted < LEAST_PARTED * whole.cost:
+        return 0
+    need, bound = whole.cost - groups.parted, by_sizes(groups.loose, capacities)
+    if bound < need:
+        seeds = _patterns(groups.laid_out(whole.layout), capacities)
+        prover = Prover(groups.loose, capacities, seeds, is_exact=False)
+        bound = prover.prove(need, 1) if prover.states <= QUICK_STATES else 0
+    return bound + groups.parted
 
 
 def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
@@ -137,7 +172,9 @@ def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _P
     proofs = [_Proof(form, capacities, best) for form in _forms(grid)]
     for proof in proofs:
         proof.prove(best.cost, ROUNDS_EACH if len(proofs) > 1 else 1)
-    return max(proofs, key=lambda proof: proof.bound)
+    chosen = max(proofs, key=lambda proof: proof.bound)
+    chosen.prover.is_exact = True
+    return chosen
 
 
 def _proved(
@@ -146,6 +183,7 @@ def _proved(
     """The rest of the work: proving, and covering with what the proof came by."""
     grid, part = proof.form.grid, limits.rounds // 2
     bound = proof.prove(best.cost, part)
+    best = _by_program(proof, capacities, best)
     if bound < best.cost:
         found = exact_counts(grid, capacities)
         if found is not None:
@@ -155,7 +193,7 @@ def _proved(
         best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
         bound = proof.prove(best.cost, limits.rounds - part)
         if is_hopeful:
-            best, _ = _covered(grid, capacities, proof.prover, best, bound)
+            best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
     return best, bound
 
 
@@ -184,18 +222,31 @@ def _covered(
     prover: Prover,
     best: ZoneStep,
     bound: int,
+    *,
+    is_last: bool = False,
 ) -> tuple[ZoneStep, bool]:
     """The better of what the integer master makes of the prover's patterns, moved on block by
-    block, and the best so far; and whether it came near enough to be worth another time."""
+    block, and the best so far; and whether it came near enough to be worth another time.
+    The last time it begins with the best layout there is."""
     if best.cost <= bound:
         return best, False
-    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS))
+    known = _patterns(best.layout, capacities) if is_last else []
+    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
     if layout is None:
         return best, False
     found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
     if bound < found.cost <= NEAR * best.cost:
         found = _better(found, _refined(grid, capacities, found, 0, bound))
     return _better(best, found), found.cost <= HOPEFUL * best.cost
+
+
+def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
+    """What a node's integer program chose, laid out, if that is better."""
+    grid, cover = proof.form.grid, proof.prover.cover
+    layout = cover_layout(grid, capacities, cover) if cover else None
+    if layout is None:
+        return best
+    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
 
 
 def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:

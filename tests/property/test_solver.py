@@ -10,17 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.bands import band_trees
-from placement.bounds import Prover, attainable
+from placement.bounds import Prover
 from placement.cover import laid_out
 from placement.cut import cut_by_axis, egress
 from placement.exact import exact_counts
 from placement.grid import MUCH, BlockGrid, block_grid, joint_cost, shared
+from placement.groups import groups_of
 from placement.layout import counts, layout_cost
+from placement.master import Counter
 from placement.objective import zone_egress
 from placement.pieces import pieces_of_grid
 from placement.pricing import Pricer, pattern_cost
 from placement.refine import refined
 from placement.request import Collective, Limits, Request
+from placement.rounding import attainable, stairs
 from placement.sizes import SizeBound
 from placement.slicing import slice_grid
 from placement.swaps import added_cut
@@ -96,6 +99,62 @@ def test_what_a_zone_misses_of_every_group_is_paid_for() -> None:
     assert 2 * by_sizes[0] < by_sizes[1] == 2 * step.cost
 
 
+@given(req=requests(), seed=st.integers(0, 2**32 - 1), is_whole=st.booleans())
+def test_groups_lie_whole_or_are_paid_for(req: Request, seed: int, is_whole: bool) -> None:
+    """What `groups` rests on: a layout of groups cuts the same as one of blocks, and any other
+    pays what has been taken off."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    groups = groups_of(grid)
+    if groups is None:
+        return
+    rng = np.random.default_rng(seed)
+    layout = rng.integers(0, 3, (grid.rows, grid.width))
+    if is_whole:
+        of_groups = rng.integers(0, 3, (grid.rows, groups.whole.width))
+        layout = groups.laid_out(of_groups)
+        assert layout_cost(groups.whole, of_groups) == layout_cost(grid, layout)
+        assert np.array_equal(grid.block[:, groups.group == 0][:, 0], groups.whole.block[:, 0])
+        row = rng.integers(0, 2)  # one block of one group elsewhere
+        layout[row % grid.rows, rng.integers(0, grid.width)] = 3
+    by_group = [layout[:, groups.group == g] for g in range(groups.whole.width)]
+    if any(np.any(part != part[:, :1]) for part in by_group):
+        loose = layout_cost(groups.loose, layout)
+        assert layout_cost(grid, layout) >= loose + groups.parted
+
+
+def test_groups_that_are_dear_to_part_are_proved_to_lie_whole() -> None:
+    """Pairs of hosts under TP 16, on zones of which some hold an odd number of hosts."""
+    gang = request(
+        tp=4,
+        pp=6,
+        dp=20,
+        traffic={"tp": 5000, "dp": 700, "pp": 100},
+        collectives={"dp": Collective.HIERARCHICAL},
+        order="tp-dp-pp-cp-ep",
+    )
+    grid = block_grid(gang, 2)
+    assert grid is not None
+    assert grid.width == 40
+    capacities = [101, 75, 49, 31, 5]
+    step = solve_zones(grid, capacities, capacities, Limits())
+    assert step.bound == step.cost == layout_cost(grid, step.layout)
+    groups = groups_of(grid)
+    assert groups is not None
+    assert groups.size == 2
+    assert all((step.layout[:, groups.group == g].std(axis=1) == 0).all() for g in range(20))
+
+
+@given(zones=st.lists(st.integers(1, 40), min_size=1, max_size=8), missing=st.integers(0, 5))
+def test_zones_climb_every_staircase(zones: list[int], missing: int) -> None:
+    """Whatever sizes cover the target, rows and gangs alike."""
+    target = max(1, sum(zones) - missing)
+    for rise, run, whole, rest in zip(*stairs(target, max(zones)), strict=True):
+        counter = Counter(0, rise=int(rise), run=int(run), top=int(rest))
+        climbed = counter.values(max(zones) + 1)[zones].sum()
+        assert climbed >= (whole + 1) * rest
+
+
 @given(req=requests(most=9))
 def test_a_slice_costs_at_least_its_step(req: Request) -> None:
     """Against every subset of one row: step[n] is never above the cheapest n slots."""
@@ -154,6 +213,43 @@ def test_prices_of_all_patterns(
             found = pricer.pattern(most)
             assert least == price(found)
             assert 1 <= sum(found) <= most
+
+
+@given(
+    rows=st.integers(1, 4),
+    width=st.integers(1, 4),
+    capacity=st.integers(1, 9),
+    floor=st.integers(0, 5),
+    lot=st.integers(1, 3),
+    budget=st.integers(-40, 60),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_patterns_within_a_budget_are_all_found(
+    rows: int, width: int, capacity: int, floor: int, lot: int, budget: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(-20, 30, (rows, width + 1))
+    size_price = rng.integers(-9, 9, capacity + 1)
+    link_price = rng.integers(-9, 9, rows)
+    slopes = [((int(rng.integers(0, 9)), width),)] * (rows - 1)
+    pricer = Pricer(rows, width, capacity, slopes, [floor] * (rows - 1), lot)
+    pricer.price(cost, size_price, link_price)
+
+    def price(pattern: tuple[int, ...]) -> int:
+        total = sum(int(cost[s, n]) for s, n in enumerate(pattern)) - int(size_price[sum(pattern)])
+        for s, (a, b) in enumerate(pairwise(pattern)):
+            total += slopes[s][0][0] * abs(a - b) + floor * (a != b or a not in (0, width))
+            total -= int(link_price[s]) * (a > 0 and b > 0)
+        return total
+
+    every = product(range(width + 1), repeat=rows)
+    fitting = [p for p in every if 1 <= sum(p) <= capacity and sum(p) % lot == 0]
+    wanted = sorted(p for p in fitting if price(p) <= budget + sum(p))
+    budgets = budget + np.arange(capacity + 1)
+    found = pricer.within(budgets, len(wanted))
+    assert found is not None
+    assert sorted(map(tuple, found.tolist())) == wanted
+    assert not wanted or pricer.within(budgets, len(wanted) - 1) is None
 
 
 def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
@@ -260,11 +356,12 @@ def test_attainable_is_the_next_sum_of_edges(req: Request, doubled: int) -> None
     weights = sorted({2 * w for w in grid.weights})
     up = attainable(grid, doubled)
     assert up >= doubled
-    if not 1 <= len(weights) <= 2:
+    if not 1 <= len(weights) <= 3:
         return
-    many = range(600)
-    second = weights[1] if len(weights) == 2 else 0
-    reachable = {i * weights[0] + j * second for i in many for j in many[: 600 if second else 1]}
+    reachable = {0}
+    for weight in weights:
+        most = 600 // weight + 2
+        reachable = {value + i * weight for value in reachable for i in range(most)}
     assert up == min(value for value in reachable if value >= doubled)
 
 

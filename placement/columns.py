@@ -1,0 +1,56 @@
+"""A node of the proof as one integer program, where few patterns can be part of anything better.
+
+At any prices a layout costs at least the Lagrangian bound, and more by what its patterns cost
+beyond the cheapest one of their zones. So only patterns within the gap can be part of a layout
+that beats the best one known. Where there are few, CP-SAT settles the node outright: rows are
+covered exactly, and zones of every size are as many as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.master import Counter, Pattern, Range
+from placement.milp import INFINITY, IntegerProgram
+
+
+def least_cover(
+    patterns: Ints,
+    cost: Ints,
+    width: int,
+    ranges: Mapping[Counter, Range],
+    below: int,
+    work: float,
+) -> tuple[int | None, list[Pattern]]:
+    """The least sum of costs under `below` of patterns that cover each row `width` times, and
+    those patterns; `below` and none if there is no such sum. None for the sum if that stays
+    open, with the best patterns met.
+
+    `ranges` count the zones. `work`: deterministic time of CP-SAT. Shapes: (patterns, rows),
+    (patterns,).
+    """
+    if not len(patterns):
+        return below, []
+    program = IntegerProgram()
+    zones = max(high for counter, (_, high) in ranges.items() if not counter.rise)
+    copies = [program.variable(zones, c) for c in cost.tolist()]
+
+    def row(low: float, high: float, factors: Ints) -> None:
+        entries = zip(copies, factors.tolist(), strict=True)
+        program.row(low, high, [(x, factor) for x, factor in entries if factor])
+
+    for held in patterns.T:
+        row(width, width, held)
+    for counter, (low, high) in ranges.items():
+        if not counter.rise:
+            row(low, high, counter.of(patterns))
+    row(-INFINITY, below - 1, cost)
+    solution = program.solve(work)
+    if solution is None:
+        return below if program.is_impossible else None, []
+    used = np.repeat(np.arange(len(patterns)), [solution.values[x] for x in copies])
+    cover = [tuple(patterns[i].tolist()) for i in used]
+    return solution.cost if solution.is_optimal else None, cover

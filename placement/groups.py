@@ -1,0 +1,106 @@
+"""Groups of one axis kept whole: a smaller grid that is often all there is to search.
+
+Where parting any group of an axis costs more than what is still open, no best layout parts
+one. Blocks of a group then move together: the grid has one slot for each group, zones hold
+as many groups as fit, and layouts and bounds of that grid are those of the whole.
+
+That no layout which parts a group is better needs a bound of its own. Of the weight of the
+axis some share is taken off: what is left is a grid with a bound like any other, and a
+layout that parts a group pays at least what the cheapest such group has lost on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.grid import BlockAxis, BlockGrid, steps
+from placement.layout import Layout
+from placement.traffic import Pattern
+
+TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall apart for free
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
+
+    `loose`: the grid with less weight on the axis. `parted`: what that takes off the doubled
+    cut of any layout that parts a group, at least.
+    """
+
+    whole: BlockGrid
+    size: int
+    group: Ints
+    loose: BlockGrid
+    parted: int
+
+    def room(self, capacities: Sequence[int]) -> list[int]:
+        """Whole groups that zones hold."""
+        return [c // self.size for c in capacities]
+
+    def laid_out(self, layout: Layout) -> Layout:
+        """A layout of groups as one of blocks."""
+        return np.asarray(layout[:, self.group])
+
+
+def groups_of(grid: BlockGrid) -> Groups | None:
+    """Of the axis that is dearest to part; None where there are no two axes to tell apart."""
+    if len(grid.slice_axes) < 2:
+        return None
+    axis = max(grid.slice_axes, key=lambda a: (_parted(a, a.weight), -a.size))
+    group, first = _numbered(grid, axis)
+    rest = [_lines(a, axis.size) for a in grid.slice_axes if a is not axis]
+    width = grid.width // axis.size
+    step, offset = steps(rest, width)
+    weight = grid.row_weight * axis.size
+    whole = replace(
+        grid,
+        width=width,
+        row_weight=weight,
+        row_wrap=grid.row_wrap * axis.size,
+        slice_axes=tuple(rest),
+        step=step,
+        offset=offset * grid.rows,
+        block=grid.block[:, first],
+        slopes=(((weight, width),),) * (grid.rows - 1),
+    )
+    taken = axis.weight * TAKEN // OF
+    return Groups(whole, axis.size, group, _loosened(grid, axis, taken), _parted(axis, taken))
+
+
+def _numbered(grid: BlockGrid, axis: BlockAxis) -> tuple[Ints, Ints]:
+    """The group of each slot, and the first slot of each group."""
+    slot = np.arange(grid.width)
+    group, first = np.zeros_like(slot), np.ones(grid.width, dtype=np.bool_)
+    stride = groups = 1
+    for other in grid.slice_axes:
+        index = slot // stride % other.size
+        stride *= other.size
+        if other is axis:
+            first &= index == 0
+        else:
+            group += index * groups
+            groups *= other.size
+    return group, np.flatnonzero(first)
+
+
+def _lines(axis: BlockAxis, many: int) -> BlockAxis:
+    """So many lines of an axis that are cut together."""
+    return replace(axis, weight=axis.weight * many)
+
+
+def _parted(axis: BlockAxis, weight: int) -> int:
+    """What a group in several zones costs at least, doubled, at this weight."""
+    if axis.pattern is Pattern.HIERARCHICAL:
+        return 2 * weight
+    return 4 * weight * (axis.size - 1 if axis.pattern is Pattern.ALL_TO_ALL else 1)
+
+
+def _loosened(grid: BlockGrid, axis: BlockAxis, taken: int) -> BlockGrid:
+    axes = [replace(a, weight=a.weight - taken) if a is axis else a for a in grid.slice_axes]
+    step, offset = steps(axes, grid.width)
+    return replace(grid, slice_axes=tuple(axes), step=step, offset=offset * grid.rows)
