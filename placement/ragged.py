@@ -92,9 +92,10 @@ def _step(
     """A layout and a bound at least as good as `best`."""
     is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
     layout = _layout(request, gpus, capacities, limits, graph, best.bound)
-    if best.bound < 2 * _bytes(request, gpus, layout):
+    cost = 2 * _bytes(request, gpus, layout)
+    if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
-        best = replace(best, bound=max(best.bound, _by_large_sizes(views, capacities)))
+        best = replace(best, bound=max(best.bound, _by_large_sizes(views, capacities, cost)))
     if graph is not None and not is_small:
         layout = _moved(graph, capacities, limits.trees, layout, best.bound)
     best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
@@ -240,11 +241,14 @@ def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED)
     return view.in_bytes(sizes.least_cut(everything, room, entries))
 
 
-def _by_large_sizes(views: Sequence[Cells], capacities: Sequence[int]) -> int:
-    """As `_by_sizes`, of views whose tables were too large before there was a layout."""
-    states = [view.states([c * view.lot for c in capacities]) for view in views]
-    large = [view for view, n in zip(views, states, strict=True) if n > MOST_SIZED]
-    return max((_by_sizes(view, capacities, MOST_ONCE) for view in large), default=0)
+def _by_large_sizes(views: Sequence[Cells], capacities: Sequence[int], cost: int) -> int:
+    """As `_by_sizes`, of views whose tables were too large before there was a layout; until
+    the bound is its `cost`."""
+    bound = 0
+    for view in reversed(views):
+        if bound < cost and view.states([c * view.lot for c in capacities]) > MOST_SIZED:
+            bound = max(bound, _by_sizes(view, capacities, MOST_ONCE))
+    return bound
 
 
 def _by_views(
