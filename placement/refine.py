@@ -15,13 +15,13 @@ from placement.flat import flat_graph
 from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
 
-PER_BLOCK = 320  # proposals for each block and pass
+PER_BLOCK = 160  # proposals for each block and pass
 FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
 PER_BLOCK_OF_FEW = 400
 MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
 PASSES = (6, 24)  # of pieces put anew: at least, at most
-HEATS = (1.0, 1.7)  # of annealing, in turns: some graphs want to be hotter
+HEATS = (1.7, 1.0)  # of annealing, in turns: some graphs want to be hotter
 PROMISING = 1.05  # times the best cost
 
 
