@@ -3,13 +3,14 @@
 The only module that imports ortools. pywraplp is used for both, because the CP-SAT
 model builder pulls in pandas (0.4 to 0.9 s of start-up) and this does not. Linear
 programs go to CLP: GLOP stops "abnormal" on degenerate masters. Callers take prices from
-here, never bounds.
+those, never bounds; what CP-SAT proves, over whole numbers, is a proof.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from placement.fabric import Ints
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
+MOST_SUM = 1 << 52  # of a row's terms, for CP-SAT to take it as it is
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
 
@@ -113,13 +115,17 @@ class IntegerSolution:
 class IntegerProgram:
     """min cost x over whole x within ranges of rows, by CP-SAT.
 
-    One worker, fixed seed, deterministic time: the same on any machine.
+    One worker, fixed seed, deterministic time: the same on any machine. CP-SAT scales a row or
+    an objective whose sums may exceed 53 bits, and rounds it: then nothing counts as proved.
     """
 
     def __init__(self) -> None:
         self._solver = pywraplp.Solver.CreateSolver("SAT")
         self._solver.Objective().SetMinimization()
         self._variables: list[Any] = []
+        self._most: list[int] = []
+        self._costs: list[int] = []
+        self._is_exact = True  # as far as rows go
         self.is_impossible = False  # proved by the last solve
 
     def variable(self, most: int, cost: int) -> int:
@@ -127,6 +133,8 @@ class IntegerProgram:
         variable = self._solver.IntVar(0, most, "")
         self._solver.Objective().SetCoefficient(variable, cost)
         self._variables.append(variable)
+        self._most.append(most)
+        self._costs.append(cost)
         return len(self._variables) - 1
 
     def row(self, low: float, high: float, entries: Sequence[tuple[int, int]]) -> None:
@@ -134,6 +142,8 @@ class IntegerProgram:
         constraint = self._solver.Constraint(low, high)
         for variable, factor in entries:
             constraint.SetCoefficient(self._variables[variable], factor)
+        sums = sum(abs(factor) * self._most[variable] for variable, factor in entries)
+        self._is_exact = self._is_exact and sums < MOST_SUM
 
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
@@ -145,14 +155,14 @@ class IntegerProgram:
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
         )
         status = self._solver.Solve()
-        self.is_impossible = status == pywraplp.Solver.INFEASIBLE
+        self.is_impossible = self._is_exact and status == pywraplp.Solver.INFEASIBLE
         if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
             return None
-        return IntegerSolution(
-            round(self._solver.Objective().Value()),
-            tuple(round(v.solution_value()) for v in self._variables),
-            status == pywraplp.Solver.OPTIMAL,
-        )
+        values = tuple(round(v.solution_value()) for v in self._variables)
+        cost = sum(map(mul, self._costs, values))
+        sums = sum(map(mul, map(abs, self._costs), self._most))
+        is_exact = self._is_exact and sums < MOST_SUM
+        return IntegerSolution(cost, values, is_exact and status == pywraplp.Solver.OPTIMAL)
 
 
 def assign(cost: Ints) -> Ints | None:

@@ -1,0 +1,51 @@
+"""What counts as proved by an integer program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from placement.columns import least_cover
+from placement.master import Counter
+from placement.milp import MOST_SUM, IntegerProgram
+
+
+def knapsack(scale: int, least: int) -> IntegerProgram:
+    """At least so many of 3 x + 5 y, each at most 4, where x costs 2 and y costs 3."""
+    program = IntegerProgram()
+    x, y = program.variable(4, 2 * scale), program.variable(4, 3 * scale)
+    program.row(least, 100, [(x, 3), (y, 5)])
+    return program
+
+
+@pytest.mark.parametrize("scale", [1, 10**9])
+def test_the_least_cost_is_proved(scale: int) -> None:
+    solution = knapsack(scale, 14).solve(1)
+    assert solution is not None
+    x, y = solution.values
+    assert 3 * x + 5 * y >= 14
+    assert (
+        (solution.cost, solution.is_optimal) == ((2 * x + 3 * y) * scale, True) == (9 * scale, True)
+    )
+
+
+def test_nothing_is_proved_of_sums_that_are_rounded() -> None:
+    solution = knapsack(MOST_SUM // 10, 14).solve(1)
+    assert solution is None or not solution.is_optimal
+    program = knapsack(1, 100)
+    assert program.solve(1) is None
+    assert program.is_impossible
+    program.row(0, MOST_SUM * 4.0, [(0, MOST_SUM)])
+    assert program.solve(1) is None
+    assert not program.is_impossible
+
+
+def test_a_cover_of_costs_too_large_stays_open() -> None:
+    """Patterns of two rows, two slots each: two zones with one slot of both, or each its own."""
+    patterns = np.array([[1, 1], [2, 0], [0, 2]])
+    ranges = {Counter(0): (0, 2), Counter(1): (0, 2), Counter(0, least=2): (0, 1)}
+    for scale, is_known in ((1, True), (MOST_SUM // 4, False)):
+        cost = np.array([3, 2, 2]) * scale
+        least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, 1.0)
+        assert (least == 4 * scale) is is_known
+        assert not is_known or sorted(cover) == [(0, 2), (2, 0)]
