@@ -55,13 +55,14 @@ else:
     def remade(value: _T, /, **changes: Any) -> _T:
         """`value` with these fields changed. For dataclasses without slots and
         __post_init__. Raises: TypeError on a field that it does not have."""
-        kind, count = type(value), len(value.__dict__)
+        kind = type(value)
         following = object.__new__(kind)
-        fields = value.__dict__.copy()  # of which the names are shared until one is found
+        # The one look at what another thread may add to: whoever reads it finds things out.
+        fields = value.__dict__.copy()
         for name, sources in _found(kind):
             if name in fields and not sources.isdisjoint(changes):
                 del fields[name]
-                count -= 1
+        count = len(fields)
         fields.update(changes)
         if len(fields) != count:
             unknown = ", ".join(changes.keys() - value.__dict__.keys())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -34,6 +37,33 @@ def test_the_version_before_stays_as_it_was() -> None:
 def test_a_field_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TypeError, match="State has no versoin"):
         remade(STATE, **{"versoin": 3})
+
+
+@pytest.fixture
+def many_switches() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("many_switches")
+def test_another_thread_may_find_something_out_meanwhile() -> None:
+    """A server keeps a snapshot or decides in one thread while another applies events."""
+    job = replace(STATE.jobs["a"])
+    (name, *_) = (name for name, prop in vars(type(job)).items() if isinstance(prop, Found))
+
+    def find() -> None:
+        for _ in range(100_000):
+            job.__dict__.pop(name, None)
+            getattr(job, name)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(find)
+        while not other.done():
+            assert remade(job, priority=7).priority == 7
+        other.result()
 
 
 class _Reads:
