@@ -4,8 +4,8 @@ The grid's lines are fast to count but only say what straight cuts cost. A searc
 moves single blocks needs to know who talks to whom: pairs along rings and chains as
 *links*, and groups whose cost depends only on how many members each domain holds
 (hierarchical collectives, all-to-all) as such, for a clique of 64 has 4,032 pairs.
-Plain lists and integers: a search that looks at a few neighbours at a time is faster in
-them than in arrays.
+Plain dictionaries and integers, which are easy to build and to count on; `flat` makes them
+the arrays that annealing runs over.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.slicing import Region
 from placement.traffic import Pattern
-
-FEW = 8  # members of a group up to which everyone is near everyone
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ and what is counted for it are one and the same.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 
 from placement.values import value
@@ -125,7 +124,8 @@ class Gangs(Kept):
         run = self._runs.pop(name, None)
         if run is None:  # ended while it waited
             return ()
-        deque(map(self._holder.__delitem__, run.hosts + run.spares), maxlen=0)
+        for host in run.hosts + run.spares:
+            del self._holder[host]
         self.held -= len(run.hosts) + len(run.spares)
         self.spares -= len(run.spares)
         stop_ns = run.stop_ns
