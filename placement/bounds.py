@@ -35,7 +35,7 @@ from math import floor
 
 import numpy as np
 
-from placement.branching import most_fractional
+from placement.branching import split
 from placement.columns import least_cover
 from placement.fabric import Ints
 from placement.grid import BlockGrid
@@ -71,6 +71,8 @@ HALVINGS = 5  # of the gap, until so few are left
 SMALL = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
 SHORTCUTS = 12  # times in a row
+PROBES = 4  # programs whose work it takes to find out on what to split
+LEAST_GAP = 1e-6  # in the master's units
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,15 +373,16 @@ class Prover:
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
-        patterns, share = master.support(solution)
-        counter, value = most_fractional(patterns, share)
-        if counter is None:
-            return []
         slot_price, price = master.prices(solution)
-        low, high = node.ranges.get(counter, (0, len(self.capacities)))
-        below = floor(value)
+        gap = (self.incumbent + self.grid.offset) / self.norm - solution.cost
+        self.rounds_left -= PROBES * master.entries / ENTRIES_A_ROUND
+        zones = len(self.capacities)
+        found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP))
+        if found is None:
+            return []
+        counter, *halves = found
         return [
             _Node({**node.ranges, counter: half}, slot_price, price)
-            for half in ((low, below), (below + 1, high))
+            for half in halves
             if half[0] <= half[1]
         ]

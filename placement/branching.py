@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import floor
 
 import numpy as np
 
 from placement.fabric import Ints
 from placement.hostset import Mask
-from placement.master import WHOLE_GANG, Counter, Floats
+from placement.master import WHOLE_GANG, Counter, Floats, Master, Range
+from placement.milp import LpSolution
+
+FRACTIONAL = 1e-4  # zones
+HARDLY = 1e-6  # of the gap: what a child counts that costs no more
+DEARER = 1 + 1e-6  # times, or it is a tie
 
 
-def most_fractional(patterns: Ints, share: Floats) -> tuple[Counter | None, float]:
-    """Sizes first, then rows touched, then slots of a row; ties to the first in order.
+def split(
+    master: Master, solution: LpSolution, ranges: Mapping[Counter, Range], zones: int, gap: float
+) -> tuple[Counter, Range, Range] | None:
+    """A fractional counter and its ranges in the two children; None when all are integral.
 
-    A zone of a single host satisfies "six zones" at no cost, and the LP mixes such
-    zones in; only a split on sizes tells them from real ones.
+    Of each family the count furthest from whole is a candidate, the first in order on a tie.
+    Which family tells zones apart that the program mixes differs: where sizes are what they
+    will, splits on sizes go on for ever, and where they decide, nothing else helps. So the
+    program says what each child costs more, new patterns aside, and the candidate whose
+    children are dearest, multiplied, is taken. `gap`: what closes a child.
     """
-    for family in (_sizes, _touches, _links, _slots):
-        best: tuple[float, Counter | None, float] = (1e-4, None, 0.0)
-        for counter, holds in family(patterns):
-            value = float(share[holds].sum())
-            distance = round(abs(value - round(value)), 6)
-            if distance > best[0]:
-                best = (distance, counter, value)
-        if best[1] is not None:
-            return best[1], best[2]
-    return None, 0.0
+    patterns, share = master.support(solution)
+    fractional = (_most_fractional(family(patterns), share) for family in FAMILIES)
+    candidates = [found for found in fractional if found is not None]
+    best, most = None, -1.0
+    for counter, below in candidates:
+        low, high = ranges.get(counter, (0, zones))
+        if counter not in master.ranges:
+            master.open(counter, (low, high))
+        halves = (low, below), (below + 1, high)
+        dearer = 1.0
+        for half in halves if len(candidates) > 1 else ():
+            cost = master.cost_within(counter, half) if half[0] <= half[1] else None
+            risen = gap if cost is None else min(gap, cost - solution.cost)
+            dearer *= max(risen, HARDLY * gap)
+        if best is None or dearer > most * DEARER:
+            best, most = (counter, *halves), dearer
+    return best
+
+
+def _most_fractional(
+    counted: Iterator[tuple[Counter, Mask]], share: Floats
+) -> tuple[Counter, int] | None:
+    """The count furthest from whole, and its floor."""
+    found, furthest = None, FRACTIONAL
+    for counter, holds in counted:
+        value = float(share[holds].sum())
+        distance = round(abs(value - round(value)), 6)
+        if distance > furthest:
+            found, furthest = (counter, floor(value)), distance
+    return found
 
 
 def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
@@ -52,3 +83,8 @@ def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
         for least in np.unique(patterns[:, s]):
             if least > 0:
                 yield Counter(s, int(least)), patterns[:, s] >= least
+
+
+# Sizes first: a zone of a single host satisfies "six zones" at no cost, and the program mixes
+# such zones in; only a split on sizes tells them from real ones.
+FAMILIES = (_sizes, _touches, _links, _slots)

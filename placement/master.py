@@ -99,6 +99,15 @@ class Master:
     def solve(self) -> LpSolution | None:
         return self._lp.solve()
 
+    def cost_within(self, counter: Counter, bounds: Range) -> float | None:
+        """The least cost with `counter` in these bounds, which are not kept; None if the
+        solver gives up. The counter has a row."""
+        row = self.grid.rows + list(self.ranges).index(counter)
+        self._lp.set_bounds(row, *bounds)
+        solution = self._lp.solve()
+        self._lp.set_bounds(row, *self.ranges[counter])
+        return None if solution is None else solution.cost
+
     def prices(self, solution: LpSolution) -> tuple[tuple[float, ...], dict[Counter, float]]:
         """Duals of the covering rows, and of the counters."""
         rows = self.grid.rows

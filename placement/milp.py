@@ -83,6 +83,10 @@ class ColumnLp:
             if value:
                 row.SetCoefficient(column, value)
 
+    def set_bounds(self, row: int, low: float, high: float) -> None:
+        """Other bounds of a row."""
+        self._rows[row].SetBounds(low, high)
+
     def _new_row(self, low: float, high: float, unit: float = 1.0) -> Any:
         row = self._solver.Constraint(low, high)
         for amount in (unit, -unit):
