@@ -16,7 +16,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,8 +123,7 @@ def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
     )
     try:
         with tempfile.TemporaryDirectory() as place:
-            with ExitStack() as stack:
-                totals = run_case(case, stack.enter_context(Report(Path(place), has_pages=False)))
+            totals = run_case(case, Report(Path(place), has_pages=False))
             wrong = list(_violations(trial, totals, Path(place)))
             if trial.trace_format == "swf" and not trial.failures:
                 hosts = trial.fabric.host_count

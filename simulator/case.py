@@ -22,6 +22,7 @@ from scheduler.problems import InputError, Problem
 from scheduler.tenantsfile import TenantsFile
 from scheduler.windowsfile import WindowsFile
 from simulator import failures, mapping
+from simulator.beside import Beside
 from simulator.folds import Folds
 from simulator.metrics import Metrics
 from simulator.placers import Placer, placing_by
@@ -29,6 +30,7 @@ from simulator.report import Report
 from simulator.run import Refused, Replay, Setting, Tally
 from simulator.shapes import Attach, Rule
 from simulator.snapshot.streams import Stream, outages
+from simulator.telling import Telling
 from simulator.timing import Times
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
@@ -98,21 +100,41 @@ def run_case(
     has_story: bool = False,
     saver: Saver | None = None,
     resumed: Resumed | None = None,
+    is_beside: bool = False,
 ) -> dict[str, Any]:
     """Replay, and return the totals with everything that they depend on.
 
     `warn` gets a line for each record that is wrong and each job that is rejected.
     `saver`: what writes the replay down meanwhile. `resumed`: where to go on, with `report`
-    begun as it was there; `case` is that of its record.
+    begun as it was there; `case` is that of its record. `is_beside`: a second process writes
+    the report.
 
     Raises: InputError on a trace, a failure model or an option that cannot be used;
     NotConserved when hosts, jobs or host time do not add up; Stopped by `saver`.
     """
+    place = report or (saver.place if saver else None)
+    telling = Beside if is_beside and place else Telling
+    with telling(case.fabric, place, has_story or place is not None) as told:
+        totals, story = _replayed(case, Folds(told), warn, on_progress, saver, resumed)
+    if report:
+        report.finish(totals, story)
+    if has_story:
+        totals["story"] = story
+    return totals
+
+
+def _replayed(
+    case: Case,
+    folds: Folds,
+    warn: Warn | None,
+    on_progress: Callable[[Progress], None] | None,
+    saver: Saver | None,
+    resumed: Resumed | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The totals, and what pages show."""
     begin = time.perf_counter() - (resumed.seconds if resumed else 0.0)
     skipped = _Skipped(case.strict, None if resumed else warn)
     trace = Trace(case.trace, find_format(case.trace_format), skipped)
-    growing = report or (saver.growing if saver else None)
-    folds = Folds(case.fabric, growing, has_story or growing is not None)
 
     def refused(job: Refused) -> None:
         if warn:
@@ -141,13 +163,8 @@ def run_case(
     if resumed and resumed.record.changes:
         totals["changes"] = resumed.record.changes
         totals["assumptions"] += map(_change, resumed.record.changes)
-    totals["log_sha256"] = folds.log.digest
-    told = folds.told()
-    if report:
-        report.finish(totals, told)
-    if has_story:
-        totals["story"] = told
-    return totals
+    totals["log_sha256"] = folds.telling.digest()
+    return totals, folds.story()
 
 
 def _go_on(resumed: Resumed, replay: Replay, folds: Folds) -> None:

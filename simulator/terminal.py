@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simulator.case import Case, Progress
-    from simulator.report import Growing
+    from simulator.report import Place
     from simulator.snapshot.resume import Record, Resumed
     from simulator.snapshot.saver import Saver, When
 
 MOST_WARNINGS = 20
+LONG_BYTES = 100_000  # of a trace: some thousand jobs, for which a second process pays
 STEPS = 2_000  # kernel steps between two looks at the progress bar
 
 
@@ -64,6 +65,7 @@ def run(order: Order) -> dict[str, Any]:
     from simulator.report import Report
     from simulator.report.tables import need_parquet
     from simulator.snapshot.saver import Stopped
+    from simulator.study.pool import cores
 
     if order.has_parquet:
         if order.folder is None:
@@ -75,14 +77,19 @@ def run(order: Order) -> dict[str, Any]:
     with ExitStack() as stack:
         report = None
         if order.folder:
-            made = Report(order.folder, has_parquet=order.has_parquet, earlier=earlier)
-            report = stack.enter_context(made)
+            report = Report(order.folder, earlier, has_parquet=order.has_parquet)
         saver = _saver(order, report, stack) if order.snapshot else None
         bar = stack.enter_context(_progress(console, order.case)) if console.is_terminal else None
         try:
             with void_told():
                 totals = run_case(
-                    order.case, report, order.warnings.add, bar, saver=saver, resumed=order.resumed
+                    order.case,
+                    report,
+                    order.warnings.add,
+                    bar,
+                    saver=saver,
+                    resumed=order.resumed,
+                    is_beside=_is_long(order.case) and cores() > 1,
                 )
         except Stopped as stopped:
             typer.echo(_how_to_go_on(order, stopped.after_s), err=True)
@@ -93,6 +100,10 @@ def run(order: Order) -> dict[str, Any]:
         )
     order.warnings.close()
     return totals
+
+
+def _is_long(case: Case) -> bool:
+    return case.trace.is_file() and case.trace.stat().st_size >= LONG_BYTES
 
 
 @contextmanager
@@ -115,17 +126,16 @@ def _warn_of_code(order: Order) -> None:
         order.warnings.add(f"{order.resumed.path}: {told}")
 
 
-def _saver(order: Order, report: Growing | None, stack: ExitStack) -> Saver:
+def _saver(order: Order, report: Place | None, stack: ExitStack) -> Saver:
     """Without a report its tables are written all the same, for the snapshot alone."""
-    from simulator.report import Growing
+    from simulator.report import Place
     from simulator.snapshot.marks import marks
     from simulator.snapshot.saver import Saver
 
     assert order.snapshot
     if report is None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="muster-")))
-        earlier = order.resumed.files if order.resumed else None
-        report = stack.enter_context(Growing(folder, earlier))
+        report = Place(folder, order.resumed.files if order.resumed else None)
     saver = Saver(order.snapshot, order.record, report, marks(), order.when)
     stack.enter_context(saver.heeding())
     return saver

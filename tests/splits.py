@@ -24,18 +24,20 @@ def run(
     resume: Path | None = None,
     at_h: float | None = None,
     snapshot: Path | None = None,
+    is_beside: bool = False,
 ) -> Files:
-    """What a replay leaves in `folder`: of the trace, or of the rest of one."""
+    """What a replay leaves in `folder`: of the trace, or of the rest of one. `is_beside`: a
+    second process writes it."""
     resumed = load(resume, options, fields()) if resume else None
     record = resumed.record if resumed else Record.of({**DEFAULTS, **options})
     earlier = resumed.files if resumed else None
-    with Report(folder, has_pages=False, earlier=earlier) as report:
-        saver = Saver(snapshot, record, report, marks(), When(at_h=at_h)) if snapshot else None
-        case = case_of(record.options)
-        try:
-            run_case(case, report, saver=saver, resumed=resumed)
-        except Stopped:
-            return {}
+    report = Report(folder, earlier, has_pages=False)
+    saver = Saver(snapshot, record, report, marks(), When(at_h=at_h)) if snapshot else None
+    case = case_of(record.options)
+    try:
+        run_case(case, report, saver=saver, resumed=resumed, is_beside=is_beside)
+    except Stopped:
+        return {}
     return written(folder)
 
 
@@ -55,12 +57,16 @@ def written(folder: Path) -> Files:
     return {**found, "totals.json": json.dumps(rest).encode()}
 
 
-def split(options: Mapping[str, Value], folder: Path, at_h: Sequence[float]) -> Files:
+def split(
+    options: Mapping[str, Value], folder: Path, at_h: Sequence[float], is_beside: bool = False
+) -> Files:
     """The same, stopped at each of these times and gone on with in another folder."""
     resume: Path | None = None
     for number, stop_h in enumerate(at_h):
         snapshot = folder / f"{number}.snap"
-        found = run({} if resume else options, folder / str(number), resume, stop_h, snapshot)
+        found = run(
+            {} if resume else options, folder / str(number), resume, stop_h, snapshot, is_beside
+        )
         assert not found, f"it was over before {stop_h} h"
         resume = snapshot
-    return run({} if resume else options, folder / "last", resume)
+    return run({} if resume else options, folder / "last", resume, is_beside=is_beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -26,18 +27,26 @@ from simulator.report.text import markdown
 JOB_COLUMNS = tuple(name for name, _ in JOBS)
 
 
-class Growing:
-    """Files that grow while the replay runs; a context manager that closes them.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder in which files grow while a replay runs. `earlier`: with what they begin, by
+    name, in one that goes on."""
 
-    events.jsonl, the log itself; events.csv, jobs.csv. `earlier`: with what they begin, by
-    name, in a replay that goes on.
+    folder: Path
+    earlier: Mapping[str, bytes] | None = None
+
+
+class Growing:
+    """Those files; a context manager that closes them.
+
+    events.jsonl, the log itself; events.csv, jobs.csv.
     """
 
-    def __init__(self, folder: Path, earlier: Mapping[str, bytes] | None = None) -> None:
-        self._folder = folder
+    def __init__(self, place: Place) -> None:
+        self._folder = folder = place.folder
         self._stack = ExitStack()
         self._files: dict[str, TextIO] = {}
-        self._earlier = dict(earlier or {})
+        self._earlier = dict(place.earlier or {})
         self._version = self._earlier.get("events.jsonl", b"").count(b"\n")
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -87,37 +96,29 @@ class Growing:
         return {name: (self._folder / name).read_bytes() for name in self._files}
 
 
-class Report(Growing):
+@dataclass(frozen=True, slots=True)
+class Report(Place):
     """A folder for people and notebooks: also totals.json, story.json and summary.md.
 
     `has_pages`: index.html and its figures as PNG and SVG as well. `has_parquet`: the two
     tables as Parquet too.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        has_pages: bool = True,
-        has_parquet: bool = False,
-        earlier: Mapping[str, bytes] | None = None,
-    ) -> None:
-        super().__init__(folder, earlier)
-        self._has_pages = has_pages
-        self._has_parquet = has_parquet
+    has_pages: bool = True
+    has_parquet: bool = False
 
     def finish(self, totals: Mapping[str, Any], story: Mapping[str, Any]) -> None:
-        """Write what is known at the end only."""
+        """Write what is known at the end only, once nothing grows any more."""
         self._write("totals.json", json.dumps(totals, indent=2) + "\n")
         self._write("story.json", json.dumps(story) + "\n")
         self._write("summary.md", markdown(dict(totals)))
-        if self._has_parquet:
-            self._stack.close()
+        if self.has_parquet:
             for name, columns in (("jobs", JOBS), ("events", EVENTS)):
-                write_parquet(self._folder / f"{name}.csv", columns)
-        if self._has_pages:
+                write_parquet(self.folder / f"{name}.csv", columns)
+        if self.has_pages:
             from simulator.pages import write_run
 
-            write_run(self._folder, totals, story)
+            write_run(self.folder, totals, story)
 
     def _write(self, name: str, text: str) -> None:
-        (self._folder / name).write_text(text, encoding="utf-8", newline="")
+        (self.folder / name).write_text(text, encoding="utf-8", newline="")

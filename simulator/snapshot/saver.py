@@ -13,7 +13,7 @@ from types import FrameType
 
 from scheduler import snapshot
 from simulator.folds import Folds
-from simulator.report import Growing
+from simulator.report import Place
 from simulator.run import Replay
 from simulator.snapshot.file import write
 from simulator.snapshot.resume import SECOND_NS, Record, plain
@@ -41,7 +41,7 @@ class When:
 
 
 class Saver:
-    """Writes a replay to `path` between two of its steps. `growing`: the files it writes.
+    """Writes a replay to `path` between two of its steps. `place`: of the files that it grows.
 
     Cost: 23 us for each live job and each ended one at hand, 0.3 s for each 100 MB of log, and
     30 ms for the pictures' numbers where there is a report; the first one 0.15 s more.
@@ -51,14 +51,14 @@ class Saver:
         self,
         path: Path,
         record: Record,
-        growing: Growing,
+        place: Place,
         marks: dict[str, str],
         when: When | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._record = record
-        self.growing = growing
+        self.place = place
         self._marks = marks  # of the code and its fields
         self._when = when or When()
         self._clock = clock
@@ -113,6 +113,6 @@ class Saver:
         parts = {
             "state": snapshot.encode(replay.state, replay.now_ns),
             "replay": json.dumps(kept).encode(),
-            **self.growing.grown(),
+            **folds.telling.grown(),
         }
         write(self._path, header, parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -116,6 +115,7 @@ def compare_command(
     """
     from simulator.study import compare as study
     from simulator.study.options import DEFAULTS, option
+    from simulator.study.pool import cores
     from simulator.terminal import void_told
 
     if parquet:
@@ -157,7 +157,7 @@ def compare_command(
     for key, told in study.faults(variants):
         raise InputError(Problem(f"--{key.replace('_', '-')}", told))
     with void_told(), _counted(len(variants) * len(seeds), "replays") as on_done:
-        found = study.compare(variants, seeds, processes or _cores(), report, parquet, on_done)
+        found = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
     if report:
         from simulator.pages import write_comparison
 
@@ -180,10 +180,6 @@ def _need_parquet(folder: Path | None) -> None:
     if folder is None:
         raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
     need_parquet()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -264,6 +260,7 @@ def sweep_command(
     """
     from simulator.study import sweep as study
     from simulator.study.casefile import load_case
+    from simulator.study.pool import cores
     from simulator.terminal import void_told
 
     grid = load_case(str(case))
@@ -272,7 +269,7 @@ def sweep_command(
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
     with void_told(), _counted(len(grid.points), "points", len(ready)) as on_done:
-        study.run(waiting, store, processes or _cores(), dask, on_done)
+        study.run(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)
     study.write(table, report)
     from simulator.pages import write_sweep

@@ -128,8 +128,7 @@ def _run(piece: _Piece) -> dict[str, Any]:
     with named(piece.name):
         if piece.folder is None:
             return run_case(case)
-        with Report(piece.folder, has_parquet=piece.has_parquet) as report:
-            totals = run_case(case, report)
+        totals = run_case(case, Report(piece.folder, has_parquet=piece.has_parquet))
     return {**totals, "report": os.fspath(piece.folder)}
 
 

@@ -24,6 +24,11 @@ Result = TypeVar("Result")
 CONNECT_S = 20
 
 
+def cores() -> int:
+    """Processes that this one may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def run_all(
     function: Callable[[Piece], Result],
     pieces: Sequence[Piece],

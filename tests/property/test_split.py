@@ -19,6 +19,7 @@ from simulator.failures import Outage
 from simulator.folds import Folds
 from simulator.log import Log
 from simulator.run import Replay, Setting
+from simulator.telling import Telling
 from simulator.timing import load_times
 from simulator.traces.record import SECOND_NS, TraceJob
 from tests.property.test_replay import HOSTS, Asked, outages, trace, workloads
@@ -50,8 +51,9 @@ def run(
 ) -> Stand:
     """To its end, or for so many steps."""
     text = StringIO()
-    folds = Folds(setting.fabric, None, has_story=True)
-    folds.log = Log(text)
+    telling = Telling(setting.fabric, has_story=True)
+    telling.log = Log(text)
+    folds = Folds(telling)
     replay = Replay(setting, iter(jobs), folds.feed, iter(failing))
     if before:
         kept, (state, _) = json.loads(before.kept), snapshot.decode(before.state)
@@ -69,7 +71,7 @@ def run(
 
     with suppress(Cut):
         replay.run(step)
-    everything: dict[str, Any] = {**replay.kept(), **folds.kept(), "digest": folds.log.digest}
+    everything: dict[str, Any] = {**replay.kept(), **folds.kept(), "digest": telling.digest()}
     state_bytes = snapshot.encode(replay.state, replay.now_ns)
     return Stand(json.dumps(everything), state_bytes, text.getvalue(), replay.is_over)
 

@@ -33,8 +33,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         failures=str(tmp_path / "f.csv"),
         spares=SpareRule(hosts=1),
     )
-    with Report(tmp_path / "r", has_pages=False, has_parquet=True) as made:
-        run_case(case, made)
+    run_case(case, Report(tmp_path / "r", has_pages=False, has_parquet=True))
     return tmp_path / "r"
 
 

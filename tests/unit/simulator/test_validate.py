@@ -53,8 +53,7 @@ def trial(script: ModuleType, tmp_path: Path) -> Any:
 def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:
     """What is wrong with a replay of `trial` whose log and jobs are in tmp_path/report."""
     case = Case(tmp_path / trial.trace, "swf", trial.fabric, failures=trial.failures)
-    with Report(tmp_path / "report") as report:
-        totals = run_case(case, report)
+    totals = run_case(case, Report(tmp_path / "report"))
     return list(script._violations(trial, totals, tmp_path / "report"))
 
 

@@ -42,8 +42,7 @@ def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h
         spares=SpareRule(hosts=1),
         costs=Costs(600, 60),
     )
-    with Report(folder / "report") as report:
-        run_case(case, report)
+    run_case(case, Report(folder / "report"))
     return folder / "report"
 
 
@@ -125,8 +124,7 @@ def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
 def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace = tmp_path / "one.swf"
     trace.write_text(ROW.format(1, 0, 600, 8))
-    with Report(tmp_path / "report") as report:
-        run_case(Case(trace, "swf", from_spec(SPEC)), report)
+    run_case(Case(trace, "swf", from_spec(SPEC)), Report(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
 
     assert "every job started within a second" in page

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from simulator import beside
 from simulator.study.options import Value
 from tests.splits import Files, run, split
 
@@ -82,10 +83,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Value]:
     }
 
 
-def same(options: dict[str, Value], folder: Path, *at_h: float) -> Files:
-    """Certified: what the whole run wrote."""
+def same(options: dict[str, Value], folder: Path, *at_h: float, is_beside: bool = False) -> Files:
+    """Certified: what the whole run wrote. `is_beside`: a second process wrote the parts."""
     whole = run(options, folder / "whole")
-    parts = split(options, folder / "parts", at_h)
+    parts = split(options, folder / "parts", at_h, is_beside)
     assert whole.keys() == parts.keys()
     for name, content in whole.items():
         assert parts[name] == content, name
@@ -108,6 +109,15 @@ def test_under_every_policy_with_failures_tenants_and_elastic_jobs(
     assert totals["host_failures"] > 5
     assert policy != "production" or totals["resizes"] > 0
     assert totals["restarts"] > 2
+
+
+def test_written_by_a_second_process(
+    inputs: dict[str, Value], parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "MESSAGE", 50)
+    found = same({**inputs, "seed": 2}, parts, 1.7, is_beside=True)
+
+    assert found["events.jsonl"].count(b"\n") > 4 * beside.MESSAGE
 
 
 def test_with_gangs_sent_away_for_others(inputs: dict[str, Value], parts: Path) -> None:
