@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import grpc
@@ -16,23 +17,30 @@ from tests.build import spec
 
 
 class Stopping(service_pb2_grpc.SchedulerServiceServicer):
-    """Drops so many calls as a server does that stops, then answers. `asked`: request ids."""
+    """Drops so many calls as a server does that stops, then answers. `asked`: request ids.
+
+    A watch that it drops has begun: it is dropped once the client has heard of it.
+    """
 
     def __init__(self, drops: int) -> None:
         self.drops = drops
         self.asked: list[str] = []
+        self.is_heard = Event()
 
     def CreateJob(self, request: service_pb2.CreateJobRequest, context: Any) -> Any:
         self.asked.append(request.request_id)
         self._drop(context)
         return service_pb2.CreateJobResponse(job=job_pb2.Job(name=request.spec.name))
 
-    def WatchJobs(
-        self, request: service_pb2.WatchJobsRequest, context: Any
-    ) -> Iterator[service_pb2.WatchJobsResponse]:
+    def WatchHosts(
+        self, request: service_pb2.WatchHostsRequest, context: Any
+    ) -> Iterator[service_pb2.WatchHostsResponse]:
         context.send_initial_metadata((("muster-version", "7"),))
+        if self.drops:
+            yield service_pb2.WatchHostsResponse(version=8, more=True)
+            self.is_heard.wait(10)
         self._drop(context)
-        yield service_pb2.WatchJobsResponse(version=request.after_version + 1)
+        yield service_pb2.WatchHostsResponse(version=request.after_version + 1)
 
     def _drop(self, context: Any) -> None:
         if self.drops:
@@ -61,9 +69,12 @@ def test_a_dropped_call_is_made_again_with_its_request_id(count: int) -> None:
 
 
 def test_a_dropped_watch_goes_on_where_it_was() -> None:
-    with stopping(drops=1) as (_, address), Client(address) as client:
-        changes = client.watch_jobs()
-        assert next(changes).version == 8
+    with stopping(drops=1) as (servicer, address), Client(address) as client:
+        changes = client.watch_hosts()
+        assert next(changes).more  # not yet a whole change
+        servicer.is_heard.set()
+        again = next(changes)
+        assert (again.version, again.more) == (8, False)
         changes.close()
 
 
