@@ -183,6 +183,11 @@ class Job:
         limit_ns = limit_s * SECOND_NS
         return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
 
+    @found_from("tenant", "priority", "is_preemptible", "strikes")
+    def likeness(self) -> tuple[object, ...]:
+        """What jobs have in common that a decision tells apart by size and time limit alone."""
+        return (self.tenant, self.priority, self.is_preemptible, self.strikes)
+
     @property
     def is_on_loan(self) -> bool:
         """Whether it has grown onto hosts that nobody waited for then."""

@@ -17,6 +17,13 @@ MOST: Final = 512  # names of a chunk; a longer one becomes two
 Key = Callable[[str], Any]
 
 
+class Part(tuple[str, ...]):
+    """Names that follow one another. `found`: what was found out about those who bear them,
+    which holds for as long as they stand together."""
+
+    found: Any = None
+
+
 class Names(Sequence[str]):
     """Equal to any sequence of the same names in the same order."""
 
@@ -25,7 +32,7 @@ class Names(Sequence[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
         every = tuple(names)
         half = MOST // 2
-        self._chunks = tuple(every[at : at + half] for at in range(0, len(every), half))
+        self._chunks = tuple(Part(every[at : at + half]) for at in range(0, len(every), half))
         self._size = len(every)
 
     def having(self, name: str, value: Any, key: Key) -> Names:
@@ -56,9 +63,14 @@ class Names(Sequence[str]):
 
     def _next(self, at: int, parts: tuple[tuple[str, ...], ...], size: int) -> Names:
         following = Names.__new__(Names)
-        following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
+        following._chunks = (*self._chunks[:at], *map(Part, parts), *self._chunks[at + 1 :])
         following._size = size
         return following
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All of them, in pieces; next versions have most of these as well."""
+        return self._chunks
 
     @overload
     def __getitem__(self, at: int) -> str: ...

@@ -27,6 +27,7 @@ from scheduler.core.queue.borrowing import Loans
 from scheduler.core.queue.conservative import Conservative
 from scheduler.core.queue.order import Line
 from scheduler.core.queue.reserve import Outlook
+from scheduler.core.queue.waiting import Waiting
 from scheduler.core.state import State
 from scheduler.core.tenancy.admission import Allowance, Quotas
 from scheduler.core.tenancy.cells import highest
@@ -73,11 +74,12 @@ class Desk:
         self._room = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
-        self._waiting: dict[Hashable, tuple[int, int]] = {}
+        self._waiting = Waiting(lambda job: self._kind(job, self.end_ns(job)), self._jobs)
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
-        for job in self._line:
+        # Windows may part jobs by their time limits in more than two.
+        for job in self._line if self._has_windows else self._line.less(self._waiting.has_all):
             outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
@@ -100,18 +102,16 @@ class Desk:
         return is_over and not self._loans.is_open(self.free)
 
     def _waits_again(self, job: Job) -> bool:
-        """Whether `job` waits as others before it do. Long queues are mostly of such jobs:
-        of one kind, a larger one waits as a smaller one did, unless a limit is for it alone."""
+        """Whether `job` waits as others before it do."""
         if self._easy is None or len(job.sizes) > 1:
             return False
         end_ns = self.end_ns(job)
         kind = self._kind(job, end_ns)
-        least, most = self._waiting.get(kind, (job.needed, -1))
-        if least <= job.needed <= most:
+        if self._waiting.has(job, kind):
             return True
         most = self._waits_up_to(job, end_ns, self._easy, kind)
         if job.needed <= most:
-            self._waiting[kind] = (job.needed, most)
+            self._waiting.add(kind, job.needed, most)
         return job.needed <= most
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
@@ -119,7 +119,7 @@ class Desk:
         first = self._easy.first if self._easy is not None else None
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
-        return (job.tenant, job.priority, job.is_preemptible, job.strikes, outlasts, windows)
+        return (job.likeness, outlasts, windows)
 
     def _waits_up_to(self, job: Job, end_ns: int, rule: Easy, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and

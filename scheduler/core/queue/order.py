@@ -6,15 +6,18 @@ job of each. A start changes what its tenant is due, so the heap is made anew af
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 
 from scheduler.core.job import SECOND_NS, Job
+from scheduler.core.names import Names, Part
 from scheduler.core.policy import Limits, Policy
 from scheduler.core.state import State
 from scheduler.core.tenancy.quota import Book
 from scheduler.core.tenancy.shares import Key, Shares
 from scheduler.core.tenancy.tenants import Aging
+
+Waits = Callable[[Part], bool]
 
 
 class Line:
@@ -31,10 +34,15 @@ class Line:
         self._has_started = False
 
     def __iter__(self) -> Iterator[Job]:
+        return self.less(lambda _: False)
+
+    def less(self, wait: Waits) -> Iterator[Job]:
+        """Of neighbours in the queue that all wait, as `wait` says when it is their turn, the
+        last one alone. Asked only where the order is that of the queue."""
         if self._policy is not Policy.PRODUCTION:
-            return by_arrival(self._state)
+            return by_arrival(self._state, wait)
         if len(self._state.tenants.tenants) == 1 and self._state.tenants.aging is None:
-            return _as_queued(self._state)
+            return _as_queued(self._state, wait)
         jobs = [self._state.jobs[name] for name in self._state.queue]
         if self._state.tenants.aging is not None:
             jobs = aged(jobs, self._state.tenants.aging, self._now_ns)
@@ -80,17 +88,19 @@ class Line:
                 heappop(heap)
 
 
-def by_arrival(state: State) -> Iterator[Job]:
+def by_arrival(state: State, wait: Waits = lambda _: False) -> Iterator[Job]:
     """The queued jobs in the order in which they came."""
     ends = [state.queue[at] for at in (0, -1)] if state.queue else []
     if len({state.jobs[name].priority for name in ends}) <= 1:  # then it is by arrival as well
-        return _as_queued(state)
-    return iter(sorted(_as_queued(state), key=lambda job: job.sequence))
+        return _as_queued(state, wait)
+    return iter(sorted(map(state.jobs.__getitem__, state.queue), key=lambda job: job.sequence))
 
 
-def _as_queued(state: State) -> Iterator[Job]:
+def _as_queued(state: State, wait: Waits) -> Iterator[Job]:
     """One after the other: a decision seldom looks at more than the first few."""
-    return (state.jobs[name] for name in state.queue)
+    queue = state.queue
+    for part in queue.parts if isinstance(queue, Names) else (Part(queue),):
+        yield from map(state.jobs.__getitem__, part[-1:] if wait(part) else part)
 
 
 def aged(jobs: list[Job], aging: Aging, now_ns: int) -> list[Job]:

@@ -1,0 +1,141 @@
+"""Neighbours in the queue that are passed over together would not have started one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import Limits, Policy, Rejected, State, admit, decide, names, replay
+from scheduler.core.commands import Command, LoadTenants, UpdateJob
+from scheduler.core.job import SECOND_NS, Job
+from scheduler.core.names import Names
+from scheduler.core.queue.desk import Desk
+from scheduler.core.queue.waiting import Waiting, outermost
+from scheduler.core.tenancy.tenants import OPEN, PriorityClass, Tenant, Tenants
+from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
+
+EMPTY = loaded(fabric(2, 2, 4))
+SPOT = PriorityClass("spot", -1, is_preemptible=True)
+PLAIN = (
+    OPEN,
+    replace(OPEN, classes=(SPOT,)),
+    Tenants((Tenant("a", limit_gpus=104),), "a", (SPOT,)),
+)
+
+JOB = st.tuples(
+    st.integers(1, 16),  # hosts
+    st.sampled_from([None, 5, 20, 60, 300]),  # limit in s
+    st.sampled_from([0, 0, 0, 1, "spot"]),
+    st.sampled_from([0, 0, 0, 1]),  # least replicas, of an elastic one
+)
+ROUND = st.tuples(
+    st.lists(JOB, max_size=14),
+    st.integers(0, 4),  # gangs that end
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([1, 60, 900])), max_size=2),
+    st.sampled_from([None, None, None, 0, 7]),  # a host that fails, and is repaired
+)
+
+
+def tried(state: State, now_ns: int, *commands: Command) -> State:
+    """With those of the commands that are admitted."""
+    for command in commands:
+        answer = admit(state, command, now_ns)
+        state = state if isinstance(answer, Rejected) else replay(answer, state)
+    return state
+
+
+def arrived(
+    state: State, now_s: int, at: int, job: tuple[int, int | None, int | str, int]
+) -> State:
+    hosts, limit_s, level, min_dp = job
+    asked = spec(f"j{now_s}-{at}", hosts, limit_s=limit_s, min_dp=min_dp)
+    if isinstance(level, str):
+        asked = replace(asked, priority_class=level if state.tenants.has_preemptible else "")
+    else:
+        asked = replace(asked, priority=level)
+    return tried(state, now_s * SECOND_NS, replace(submit("x"), spec=asked, uid=asked.name))
+
+
+def check_found(state: State) -> None:
+    """What stands with each part of the queue is what would be found now."""
+    assert isinstance(state.queue, Names)
+    for part in state.queue.parts:
+        kept = outermost(part, state.jobs)
+        part.found = None
+        fresh = outermost(part, state.jobs)
+        assert [(j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in kept] == [
+            (j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in fresh
+        ]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(ROUND, min_size=1, max_size=6),
+    st.sampled_from([Policy.PRODUCTION, Policy.EASY, Policy.FIFO]),
+    st.sampled_from(PLAIN),
+)
+def test_the_same_plan_as_one_by_one(
+    rounds: list[
+        tuple[
+            list[tuple[int, int | None, int | str, int]],
+            int,
+            list[tuple[int, int]],
+            int | None,
+        ]
+    ],
+    policy: Policy,
+    tenants: Tenants,
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(names, "MOST", 4)
+        state, limits = run(EMPTY, LoadTenants(tenants)), Limits(policy=policy)
+        for at, (jobs, ending, updates, host) in enumerate(rounds):
+            now_s = 10 * at
+            now_ns = now_s * SECOND_NS
+            gone = [end(name) for name in state.running[:ending]]
+            state = tried(state, now_ns, *gone)
+            for number, job in enumerate(jobs):
+                state = arrived(state, now_s, number, job)
+            for number, limit_s in updates:
+                queued = tuple(state.queue)
+                if queued:
+                    name = queued[number % len(queued)]
+                    longer = UpdateJob(name, ("time_limit_s",), time_limit_s=limit_s)
+                    state = tried(state, now_ns, longer)
+            if host is not None:
+                state = tried(
+                    state, now_ns, fail(f"z0-r0-h{host % 4}"), repair(f"z0-r0-h{host % 4}")
+                )
+            check_found(state)
+            plan = decide(state, now_ns, limits)
+            with pytest.MonkeyPatch.context() as one_by_one:
+                one_by_one.setattr(Waiting, "has_all", lambda *_: False)
+                assert decide(state, now_ns, limits) == plan
+            state = replay(committed(state, plan, now_ns), state)
+            check_found(state)
+
+
+def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sizes that are too large and one that would last too long, three thousand in all."""
+    waiting = ((2, 60, 0, 0), (5, 900, 0, 0), (1, 7_200, 0, 0))
+    state = run(EMPTY, submit("long", 15, limit_s=3_600))
+    state = replay(committed(state, decide(state, 0, Limits())), state)
+    state = run(state, submit("first", 16, limit_s=60))
+    for at in range(3_000):
+        state = arrived(state, 0, at, waiting[at % 3])
+    asked = list[str]()
+    each = Desk._waits_again
+
+    def counted(desk: Desk, job: Job) -> bool:
+        asked.append(job.name)
+        return each(desk, job)
+
+    monkeypatch.setattr(Desk, "_waits_again", counted)
+    plan = decide(state, 0, Limits())
+
+    assert not plan.actions
+    assert len(asked) < names.MOST + 20
+    assert asked[-1] == tuple(state.queue)[-1]
