@@ -115,7 +115,7 @@ class Prover:
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
         self.lot, self.odd, self.is_exact = lot, odd, is_exact
-        self.cover: list[Pattern] = []  # of least cost by some node's integer program
+        self.cover: list[Pattern] = []  # of least cost in some node
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
@@ -378,7 +378,8 @@ class Prover:
         self.rounds_left -= PROBES * master.entries / ENTRIES_A_ROUND
         zones = len(self.capacities)
         found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP))
-        if found is None:
+        if found is None:  # as a rule, patterns are whole as well
+            self.cover = [tuple(p) for p in master.support(solution)[0].tolist()]
             return []
         counter, *halves = found
         return [

@@ -21,6 +21,7 @@ PER_BLOCK_OF_FEW = 400
 MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
 PASSES = (6, 24)  # of pieces put anew: at least, at most
+SLOW, WIDE = (4, 4, 4), 0.95  # passes so many times as long; where less of the cost is proved
 HEATS = (1.7, 1.0)  # of annealing, in turns: some graphs want to be hotter
 PROMISING = 1.05  # times the best cost
 
@@ -49,11 +50,12 @@ def refined(
 
     offer(polished(flat, capacities, best, each, seed, target))
     least, most = PASSES
-    for k in range(max(least, min(most, proposals // (3 * each))) if proposals else 0):
-        if cost <= target:
+    quick = (1,) * max(least, min(most, proposals // (3 * each)))
+    for k, times in enumerate(quick + SLOW if proposals else ()):
+        if cost <= target or (times > 1 and WIDE * cost <= target):
             break
         largest, heat = LARGEST[k % len(LARGEST)], HEATS[k % len(HEATS)]
-        at = multilevel(flat, capacities, per_block, largest, f"{k} {seed}", target, heat)
+        at = multilevel(flat, capacities, times * per_block, largest, f"{k} {seed}", target, heat)
         if offer(at) <= PROMISING * cost:
-            offer(polished(flat, capacities, at, each, f"{k} {seed}", target))
+            offer(polished(flat, capacities, at, times * each, f"{k} {seed}", target))
     return [int(domain) for domain in best]

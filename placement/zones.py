@@ -35,6 +35,7 @@ MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: hal
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 FEW_TREES = 40  # tried for each zone that might keep its spares
 NEARLY = 0.97  # of a quick layout's cut: a bound that a better one may meet
+CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
 LEAST_PARTED = 0.01  # of the cut: what a parted group must cost to be thought of
 
 
@@ -192,8 +193,12 @@ def _proved(
         best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
         best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
         bound = proof.prove(best.cost, limits.rounds - part)
+        best = _by_program(proof, capacities, best)
         if is_hopeful:
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
+        if CLOSE * best.cost <= bound < best.cost:
+            bound = proof.prove(best.cost, limits.rounds)
+            best = _by_program(proof, capacities, best)
     return best, bound
 
 
