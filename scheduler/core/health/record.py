@@ -74,9 +74,10 @@ class Record:
         """With one more of `tally` on the day of `time_ns`."""
         day_ns = time_ns - time_ns % DAY_NS
         kept = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS]
-        rest = [m for m in kept if (m.time_ns, m.kind) != (day_ns, tally.value)]
-        before = sum(m.amount for m in kept if (m.time_ns, m.kind) == (day_ns, tally.value))
-        return replace(self, days=(*rest, Mark(day_ns, tally.value, before + 1)))
+        today = (day_ns, tally.value)
+        rest = [m for m in kept if (m.time_ns, m.kind) != today]
+        before = sum(m.amount for m in kept if (m.time_ns, m.kind) == today)
+        return replace(self, days=(*rest, Mark(*today, before + 1)))
 
     def saw(self, what: str, time_ns: int) -> Record:
         kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)
