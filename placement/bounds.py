@@ -37,12 +37,12 @@ import numpy as np
 
 from placement.branching import split
 from placement.columns import least_cover
+from placement.cuts import VIOLATED, fallen_short, unbalanced
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.master import (
     WHOLE_GANG,
     Counter,
-    Floats,
     Master,
     Pattern,
     Pool,
@@ -52,6 +52,7 @@ from placement.master import (
 from placement.milp import ARTIFICIAL, LpSolution
 from placement.pricing import Pricer
 from placement.rounding import attainable, fewest, stairs
+from placement.zigzag import Ends
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6
@@ -60,7 +61,6 @@ QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
 STATES_A_ROUND = 1_000_000
 ENTRIES_A_ROUND = 60_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
-VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 CLASSES = 8  # capacity classes that get a pattern each round
 MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
 FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
@@ -95,11 +95,13 @@ class Prover:
         lot: int = 1,
         odd: Sequence[int] = (),
         is_exact: bool = True,
+        ends: Sequence[Ends] = (),
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
         many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
-        nodes are settled by integer programs where these are small.
+        nodes are settled by integer programs where these are small. `ends`: what zones of one
+        row pay together.
         Large tables get fewer rounds a node: a round is as dear as many of others."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
@@ -114,7 +116,7 @@ class Prover:
         slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
-        self.lot, self.odd, self.is_exact = lot, odd, is_exact
+        self.lot, self.odd, self.is_exact, self.ends = lot, odd, is_exact, ends
         self.cover: list[Pattern] = []  # of least cost in some node
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
@@ -250,7 +252,8 @@ class Prover:
         most = below + self.grid.offset
         is_all = below == self.incumbent
         work = WORK if is_all else FEW_WORK
-        least, cover = least_cover(patterns, cost, self.grid.width, node.ranges, most, work)
+        ranges = {**node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
+        least, cover = least_cover(patterns, cost, self.grid.width, ranges, most, work)
         self.cover = cover or self.cover
         if least is None:
             return 0, False
@@ -321,7 +324,8 @@ class Prover:
                 size_price += price * values
             else:
                 values = counter.values(g.width + 1)
-                price = self._within(price, values)
+                most = counter.price * self.scale
+                price = max(-most, min(price, most)) if most else self._within(price, values)
                 cost[counter.row] -= price * values
             fixed += price * (low if price > 0 else high)
         self._prices = cost, size_price, link_price
@@ -345,31 +349,20 @@ class Prover:
         where too many zones hold some; False when nothing is violated."""
         patterns, share = master.support(solution)
         found: dict[Counter, Range] = {}
+        most = self.classes[0], len(self.capacities)
         for s in range(self.grid.rows):
-            found |= self._violated(s, patterns[:, s], share)
+            found |= fallen_short(s, patterns[:, s], share, self._row_stairs, most)
+            if self.ends and not any(c.turn and c.row == s for c in self.cuts):
+                found |= unbalanced(s, patterns[:, s], share, self.ends)
             if self.odd and share @ (patterns[:, s] % self.lot > 0) > self.odd[s] + VIOLATED:
                 found[Counter(s, lot=self.lot)] = (0, self.odd[s])
-        found |= self._violated(WHOLE_GANG, patterns.sum(axis=1), share)
+        held = patterns.sum(axis=1)
+        found |= fallen_short(WHOLE_GANG, held, share, self._gang_stairs, most)
         fresh = {counter: found[counter] for counter in found if counter not in master.ranges}
         for counter, bounds in fresh.items():
             master.open(counter, bounds)
         self.cuts |= fresh
         return bool(fresh)
-
-    def _violated(self, row: int, held: Ints, share: Floats) -> dict[Counter, Range]:
-        """The staircase that the zones fall furthest short of, if they do."""
-        rise, run, whole, top = self._gang_stairs if row == WHOLE_GANG else self._row_stairs
-        if not len(rise):
-            return {}
-        steps, rest = np.divmod(held[:, None] * rise, run)
-        missing = whole + 1 - share @ (steps + np.minimum(rest / top, 1.0))
-        worst = int(np.argmax(missing))
-        if missing[worst] <= VIOLATED:
-            return {}
-        part = int(top[worst])
-        counter = Counter(row, rise=int(rise[worst]), run=int(run[worst]), top=part)
-        most = int(counter.values(self.classes[0] + 1)[-1])
-        return {counter: (part * (int(whole[worst]) + 1), most * len(self.capacities))}
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""

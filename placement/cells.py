@@ -38,7 +38,7 @@ from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid,
 from placement.request import Request
 from placement.strands import Strands
 from placement.traffic import Pattern
-from placement.zigzag import floors, least_by_cells, odd
+from placement.zigzag import Ends, floors, least_by_cells, odd, shared_ends
 
 FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 
@@ -49,6 +49,7 @@ class Cells:
 
     `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
     what a zone pays between the last row and the first; empty where they are not neighbours.
+    `ends`: what zones of one row pay together.
     """
 
     grid: BlockGrid
@@ -56,6 +57,7 @@ class Cells:
     cells_of_host: int
     odd: tuple[int, ...] = ()
     closing: Slopes = ()
+    ends: tuple[Ends, ...] = ()
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -94,7 +96,7 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return [Cells(_whole(grid, lot), 1, lot)]
+        return [_in_whole(grid, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
         fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
         floored = _floored(fine)
@@ -162,6 +164,14 @@ def _line_parted(axis: BlockAxis, stage: int, first: int) -> int:
         return 2 * axis.weight * int((among * (axis.size - among))[line == cell].sum())
     cuts = 1 if axis.pattern is Pattern.HIERARCHICAL else 2
     return cuts * axis.weight * int(((among > 0) & (among < axis.size)).sum())
+
+
+def _in_whole(grid: BlockGrid, lot: int) -> Cells:
+    """Whole blocks; in units fine enough for what is paid at the ends of groups."""
+    inner = min((a for a in grid.slice_axes), key=lambda a: a.stride, default=None)
+    fine = finer(grid, inner.size) if inner else grid
+    ends = shared_ends(fine, lot)
+    return Cells(_whole(fine if ends else grid, lot), 1, lot, ends=ends)
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:

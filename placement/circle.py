@@ -20,10 +20,14 @@ MOST_STEPS = 300_000_000  # entries of the table, times blocks: a second or two
 Edges = Mapping[tuple[int, int], int]
 
 
-def least_cuts(edges: Edges, cells: Sequence[int], most: int) -> Ints | None:
+def least_cuts(
+    edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int] = ()
+) -> Ints | None:
     """The least weight of edges that a set of n cells in whole blocks cuts.
 
-    `edges`: (block, later block) -> weight. `cells`: of each block. Shape: (most + 1,), MUCH
+    `edges`: (block, later block) -> weight. `cells`: of each block. `begun`: what a set pays on
+    top for each of its blocks behind one that is not its own, and gets for each block behind
+    its own; nothing for the first. Shape: (most + 1,), MUCH
     where no blocks hold just n; None when edges reach too far or the table is too large.
     Cost: O(4^reach x blocks x most).
     """
@@ -31,12 +35,14 @@ def least_cuts(edges: Edges, cells: Sequence[int], most: int) -> Ints | None:
     reach = max((min(b - a, blocks - b + a) for a, b in edges), default=1)
     if reach > MOST_REACH or blocks <= 2 * reach or 4**reach * blocks * most > MOST_STEPS:
         return None
-    cost = _started(edges, cells[:reach], most)
+    begun = begun or [0] * blocks
+    cost = _started(edges, cells[:reach], most, begun)
     for block in range(reach, blocks):
         back = [edges.get((block - d, block), 0) for d in range(reach, 0, -1)]
-        cost = _extended(cost, np.array(back), cells[block])
+        cost = _extended(cost, np.array(back), cells[block], begun[block])
     ends = _closed(edges, blocks, reach)
-    return np.asarray(np.minimum((cost + ends[:, :, None]).min(axis=(0, 1)), MUCH))
+    least = (cost + ends[:, :, None]).min(axis=(0, 1))
+    return np.where(least < MUCH // 2, least, MUCH)
 
 
 def _bits(reach: int) -> Ints:
@@ -44,7 +50,7 @@ def _bits(reach: int) -> Ints:
     return np.asarray(np.arange(1 << reach)[:, None] >> np.arange(reach) & 1)
 
 
-def _started(edges: Edges, cells: Sequence[int], most: int) -> Ints:
+def _started(edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int]) -> Ints:
     """Sets among the first blocks. Shape: (masks of the first blocks, of the last ones, cells)."""
     reach = len(cells)
     masks = 1 << reach
@@ -54,17 +60,18 @@ def _started(edges: Edges, cells: Sequence[int], most: int) -> Ints:
         if held <= most:
             cost[mask, mask, held] = sum(
                 weight for (a, b), weight in edges.items() if b < reach and chosen[a] != chosen[b]
-            )
+            ) + int(np.diff(chosen) @ begun[1:reach])
     return cost
 
 
-def _extended(cost: Ints, back: Ints, cells: int) -> Ints:
-    """With one more block. `back`: weights to the last blocks, the furthest first."""
+def _extended(cost: Ints, back: Ints, cells: int, begun: int) -> Ints:
+    """With one more block. `back`: weights to the last blocks, the furthest first; `begun`:
+    where the block before is out and this one is in."""
     bits = _bits(len(back))
     half = len(bits) // 2
     fresh = np.full_like(cost, MUCH)
     for is_in, into in ((0, fresh[:, :half]), (1, fresh[:, half:, cells:])):
-        paid = (back * (bits != is_in)).sum(axis=1)
+        paid = (back * (bits != is_in)).sum(axis=1) + begun * (is_in - bits[:, -1])
         length = into.shape[2]
         # The furthest block leaves the mask: two old masks lead to each new one.
         out = cost[:, 0::2, :length] + paid[0::2, None]

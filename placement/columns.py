@@ -8,7 +8,7 @@ covered exactly, and zones of every size are as many as there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -36,18 +36,25 @@ def least_cover(
         return below, []
     program = IntegerProgram()
     zones = max(high for counter, (_, high) in ranges.items() if not counter.rise)
+    paid: list[tuple[int, int]] = []  # beyond patterns
     copies = [program.variable(zones, c) for c in cost.tolist()]
 
-    def row(low: float, high: float, factors: Ints) -> None:
+    def row(low: float, high: float, factors: Ints, more: Sequence[tuple[int, int]] = ()) -> None:
         entries = zip(copies, factors.tolist(), strict=True)
-        program.row(low, high, [(x, factor) for x, factor in entries if factor])
+        program.row(low, high, [*((x, factor) for x, factor in entries if factor), *more])
 
     for held in patterns.T:
         row(width, width, held)
     for counter, (low, high) in ranges.items():
-        if not counter.rise:
-            row(low, high, counter.of(patterns))
-    row(-INFINITY, below - 1, cost)
+        counted = counter.of(patterns)
+        if counter.turn:
+            off = program.variable(zones * max(counter.turn), counter.price)
+            row(0, INFINITY, counted, [(off, 1)])
+            row(-INFINITY, 0, counted, [(off, -1)])
+            paid.append((off, counter.price))
+        elif not counter.rise:
+            row(low, high, counted)
+    row(-INFINITY, below - 1, cost, paid)
     solution = program.solve(work)
     if solution is None:
         return below if program.is_impossible else None, []

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid
-from placement.milp import ColumnLp, LpSolution
+from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
 
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
@@ -28,6 +28,9 @@ class Counter:
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
     next one, at most all of it. That is subadditive and grows with n, so zones climb
     together what one that holds everything does.
+
+    With `turn`, what n slots count by n modulo its length: zones that add up to something else
+    than nothing pay `price` for each unit (`zigzag.Ends`).
     """
 
     row: int
@@ -37,6 +40,8 @@ class Counter:
     rise: int = 0
     run: int = 1
     top: int = 0
+    turn: tuple[int, ...] = ()
+    price: int = 0
 
     def values(self, length: int) -> Ints:
         """f(n) for n = 0 .. length - 1."""
@@ -50,6 +55,8 @@ class Counter:
         return self._f(held)
 
     def _f(self, n: Ints) -> Ints:
+        if self.turn:
+            return np.array(self.turn)[n % len(self.turn)]
         if self.rise:
             whole, rest = np.divmod(n * self.rise, self.run)
             return np.asarray(whole * self.top + np.minimum(rest, self.top))
@@ -77,7 +84,8 @@ class Master:
         patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
         held = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
         most = int(counter.values(held + 1)[-1]) if counter.rise else 1
-        self._lp.add_row(*bounds, counter.of(patterns).tolist(), most)
+        paid = counter.price / self._norm if counter.turn else ARTIFICIAL
+        self._lp.add_row(*bounds, counter.of(patterns).tolist(), most, paid)
 
     def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
         """Make each pattern a column; those that were none yet."""

@@ -76,9 +76,17 @@ class ColumnLp:
                     setter(column, value)
             self._columns.append(column)
 
-    def add_row(self, low: float, high: float, entries: Sequence[float], unit: float = 1.0) -> None:
-        """One row with its entry in each column. `unit`: what an artificial column adds."""
-        row = self._new_row(low, high, unit)
+    def add_row(
+        self,
+        low: float,
+        high: float,
+        entries: Sequence[float],
+        unit: float = 1.0,
+        price: float = ARTIFICIAL,
+    ) -> None:
+        """One row with its entry in each column. `unit`: what an artificial column adds, at
+        its `price`."""
+        row = self._new_row(low, high, unit, price)
         for column, value in zip(self._columns, entries, strict=True):
             if value:
                 row.SetCoefficient(column, value)
@@ -87,11 +95,13 @@ class ColumnLp:
         """Other bounds of a row."""
         self._rows[row].SetBounds(low, high)
 
-    def _new_row(self, low: float, high: float, unit: float = 1.0) -> Any:
+    def _new_row(
+        self, low: float, high: float, unit: float = 1.0, price: float = ARTIFICIAL
+    ) -> Any:
         row = self._solver.Constraint(low, high)
         for amount in (unit, -unit):
             artificial = self._solver.NumVar(0.0, INFINITY, "")
-            self._objective.SetCoefficient(artificial, ARTIFICIAL)
+            self._objective.SetCoefficient(artificial, price)
             row.SetCoefficient(artificial, amount)
         self._rows.append(row)
         return row

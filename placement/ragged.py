@@ -289,5 +289,5 @@ def _view_bound(
     zone_of_cell = np.repeat(layout, view.cells_of_host)
     by_zone = counts(zone_of_cell[grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-    prover = Prover(grid, room, seeds, lot, view.odd)
+    prover = Prover(grid, room, seeds, lot, view.odd, ends=view.ends)
     return view.in_bytes(prover.prove(ceil(cost / grid.unit), rounds))

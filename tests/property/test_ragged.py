@@ -84,7 +84,8 @@ def test_no_view_of_the_cells_proves_too_much(
     capacities = enough(capacities, asked.hosts_needed(gpus))
     least = least_cut(asked, gpus, capacities)
     for view in cell_views(asked, gpus):
-        prover = Prover(view.grid, [c * view.lot for c in capacities], [], view.lot, view.odd)
+        room = [c * view.lot for c in capacities]
+        prover = Prover(view.grid, room, [], view.lot, view.odd, ends=view.ends)
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
         assert _by_sizes(view, capacities) <= 2 * least
@@ -160,6 +161,9 @@ def test_zones_pay_at_least_what_every_view_says(
         paid = sum(pattern_cost(view.grid, pattern) for pattern in patterns)
         closing = joint_cost(view.closing or ((0, view.grid.width),), view.grid.width)
         paid += sum(int(closing[abs(pattern[-1] - pattern[0])]) for pattern in patterns)
+        for row in zip(*patterns, strict=True):
+            off = [abs(sum(e.paid[n % len(e.paid)] for n in row)) * e.price for e in view.ends]
+            paid += max(off, default=0)
         assert view.grid.to_bytes(paid - view.grid.offset) <= counted
         assert all(sum(pattern) % view.lot == 0 for pattern in patterns)
         for row, most in enumerate(view.odd):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from math import prod
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from placement.blockgraph import block_graph
 from placement.circle import MOST_REACH
-from placement.grid import BlockGrid, block_grid
+from placement.grid import BlockGrid, block_grid, finer
 from placement.request import Request
-from placement.zigzag import floors, least_by_cells, odd
+from placement.zigzag import floors, least_by_cells, odd, shared_ends
 from tests.build import request
 
 WEIGHT = st.integers(1, 9)
@@ -25,6 +26,11 @@ SHAPES = [
     if 2 * lot <= cp * dp <= 9 * lot
 ]
 STAGGERED = [s for s in SHAPES if prod(s[1:]) % s[0] and 2 * prod(s[1:]) % s[0] == 0]
+ENDING = [
+    (lot, cp, dp)
+    for lot, cp, dp in product((2, 3, 4, 6, 8), (3, 5), range(3, 40))
+    if cp * dp % lot == 0 and lot % cp and 9 * lot <= cp * dp <= 20 * lot
+]
 WHOLE = [s for s in SHAPES if prod(s[1:]) % s[0] == 0]
 
 
@@ -73,6 +79,47 @@ def test_cells_of_a_stage_are_held_for_no_less_than_whole_hosts_cut(
     assert np.all(told <= least)
     if graph.blocks > 2 * MOST_REACH:
         assert told == least.tolist()
+
+
+@given(stages(ENDING, pp=1), st.randoms(use_true_random=False))
+def test_zones_of_a_stage_share_the_ends_of_groups(
+    job: tuple[Request, int], rng: random.Random
+) -> None:
+    asked, lot = job
+    grid, graph = cells_of(asked), block_graph(asked, lot)
+    assert graph is not None
+    fine = finer(grid, 5 * 3)
+    least = least_by_cells(fine, lot)[::lot]
+    found = shared_ends(fine, lot)
+    for _ in range(20):
+        layout = runs_of_hosts(graph.blocks, rng)
+        held = np.bincount(layout)
+        doubled = 2 * graph.cost(layout) / graph.scale
+        for ends in found:
+            off = sum(ends.paid[n % len(ends.paid)] for n in held.tolist())
+            told = int(least[held].sum()) + ends.price * abs(off)
+            assert 2 * fine.to_bytes(told) <= 2 * doubled
+
+
+def runs_of_hosts(hosts: int, rng: random.Random) -> np.ndarray:
+    """Zones of runs on the circle, now and then of two runs."""
+    cuts = sorted(rng.sample(range(hosts), rng.randint(2, 5)))
+    zones = [rng.randrange(len(cuts)) for _ in cuts]
+    run = np.searchsorted(cuts, np.arange(hosts), side="right") % len(cuts)
+    return np.unique(np.array(zones)[run], return_inverse=True)[1]
+
+
+def test_three_zones_of_one_residue_part_two_groups() -> None:
+    """Hosts of four cells, groups of three: of three zones with 4, 4 and 1 hosts no two can end
+    at one group's end, so two places part a group."""
+    grid = cells_of(request(cp=3, dp=12, pp=1, traffic={"cp": 9, "dp": 1}, order="tp-cp-dp-pp-ep"))
+    fine = finer(grid, 3)
+    (ends,) = shared_ends(fine, 4)
+    least = least_by_cells(fine, 4)[::4]
+    assert ends.paid == (0, 1, -1)
+    alone = least[[4, 4, 1]].sum()
+    together = alone + 3 * ends.price
+    assert (alone / 3, together / 3) == (3 * (6 + 18), 3 * 6 + 4 * 18)
 
 
 @given(stages(STAGGERED, pp=2))
