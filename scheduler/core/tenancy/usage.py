@@ -4,14 +4,14 @@ Usage is host-nanoseconds, each counted half after one half-life: the integral o
 hosts held, weighted by 2^(-age / half-life). Between two events a tenant holds the same
 hosts, so an account is closed form and is touched only when its tenant's hosts change.
 
-Factors are fixed-point numbers with 64 binary digits, products of square roots of 1/2, one
-for each digit of the exponent, eight of them from one table: the same on every machine, and
-wrong by less than a part in a thousand million.
+Factors are fixed-point numbers with 64 binary digits, found by multiplying square roots
+of 1/2, one for each digit of the exponent: the same on every machine, and wrong by less
+than a part in a thousand million. Stores hold accounts to the last bit and compare them with
+their log, so the order of these products is part of their format.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from math import isqrt
 from typing import Final
 
@@ -31,21 +31,7 @@ def _roots() -> tuple[int, ...]:
     return tuple(roots)
 
 
-def _product(roots: tuple[int, ...], digits: int) -> int:
-    """Of the roots at whose place in `digits` is a one."""
-    share = _ONE
-    for root, digit in zip(roots, f"{digits:08b}", strict=True):
-        share = share * root >> _BITS if digit == "1" else share
-    return share
-
-
-@cache
-def _tables() -> tuple[tuple[int, ...], ...]:
-    """For each byte of the exponent, first one first, the factor of each of its values. Cost:
-    10 ms, once."""
-    roots = _roots()
-    eights = (roots[at : at + 8] for at in range(0, _DIGITS, 8))
-    return tuple(tuple(_product(eight, byte) for byte in range(256)) for eight in eights)
+_ROOTS: Final = _roots()
 
 
 @value(frozen=True, slots=True)
@@ -74,9 +60,9 @@ def kept_share(elapsed_ns: int, half_life_ns: int) -> int:
         return 0
     share = _ONE >> halvings
     digits = (rest << _DIGITS) // half_life_ns
-    tables = _tables()
-    for table, byte in zip(tables, digits.to_bytes(len(tables)), strict=True):
-        share = share * table[byte] >> _BITS
+    for root, digit in zip(_ROOTS, f"{digits:0{_DIGITS}b}", strict=True):
+        if digit == "1":
+            share = share * root >> _BITS
     return share
 
 
