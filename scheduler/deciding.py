@@ -27,7 +27,6 @@ from scheduler.observe.instruments import Instruments, Stage, Step
 from scheduler.store import NotWritten, StoreError
 
 RETRY_NS = SECOND_NS  # after a decision that failed, when one was due anyway
-_REST_BUSY = 3  # times as long as a long decision: it leaves the processors to the calls
 
 log = logging.getLogger("muster.writer")
 
@@ -74,7 +73,7 @@ class Deciding:
         again_ns: int | None = None
         while True:
             await self._moved_or(again_ns)
-            await self._beside(self._mind.rest(_REST_BUSY if self._is_busy() else 1))
+            await self._beside(self._mind.rest(self._is_busy()))
             self._moved.clear()
             try:
                 with self._instruments.deciding():

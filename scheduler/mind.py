@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from multiprocessing import Pipe
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from scheduler import codec, snapshot
@@ -26,6 +26,9 @@ from scheduler.decider import Ask, Spans, Told
 
 LONG_S = 0.02
 _MOST_REST_S = 2.0
+# While many call, the next decision waits so many times as long as the last one took: after a
+# short one in the thread longer, for that had Python's lock, without which no call is answered.
+_REST_BUSY, _REST_BUSY_HERE = 3, 9
 MOST_EVENTS = 20_000  # beyond which a whole state is sent instead
 
 log = logging.getLogger("muster.writer")
@@ -35,7 +38,8 @@ class Mind:
     """Decides for one writer, one decision at a time. `here` decides in the thread;
     `solved` is told when each placement elsewhere was looked for.
 
-    `long_s`: from where on a decision is long; None: all are made in the thread.
+    `long_s`: from where on a decision is long, in processor time, for a busy machine makes each
+    of them last; None: all are made in the thread.
     """
 
     def __init__(
@@ -51,7 +55,8 @@ class Mind:
         self._long_s = long_s
         self._thread = ThreadPoolExecutor(1, "muster-decide")
         self._other: Process | None = None
-        self._took_s = 0.0
+        self._took_s = 0.0  # the last decision
+        self._was_here = True
         self._is_closed = False
 
     def follow(self, events: Iterable[Event]) -> None:
@@ -74,20 +79,25 @@ class Mind:
         self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
     ) -> Plan:
         inside, loop = copy_context().run, asyncio.get_running_loop()
-        began = perf_counter()
         plan = await loop.run_in_executor(
             self._thread, inside, self._decide, other, state, now_ns, events
         )
-        self._took_s = perf_counter() - began
-        if self._long_s is not None and self._took_s > self._long_s:
+        if self._is_long():
             self._other = self._other or Process()
         return plan
 
-    async def rest(self, times: float = 1) -> None:
-        """Wait so many times as long as the last decision took, if it was a long one: decisions
-        one after the other on a long queue leave the rest of the time to the calls."""
-        if self._long_s is not None and self._took_s > self._long_s:
+    async def rest(self, is_busy: bool) -> None:
+        """Wait until it is time for the next decision: one after the other on a long queue they
+        leave the rest of the time to the calls. `is_busy`: many of those come."""
+        is_long = self._is_long()
+        times = 1 if is_long else 0
+        if is_busy:
+            times = _REST_BUSY_HERE if self._was_here and not is_long else _REST_BUSY
+        if times:
             await asyncio.sleep(min(times * self._took_s, _MOST_REST_S))
+
+    def _is_long(self) -> bool:
+        return self._long_s is not None and self._took_s > self._long_s
 
     def close(self) -> None:
         self._is_closed = True
@@ -99,7 +109,8 @@ class Mind:
         self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
     ) -> Plan:
         if other is None:
-            return self._here(state, now_ns)
+            return self._decide_here(state, now_ns)
+        began_s = perf_counter()
         try:
             told = other.ask(state, now_ns, self._limits, events)
         except (EOFError, OSError) as error:
@@ -108,9 +119,17 @@ class Mind:
             log.warning("the deciding process has ended (%r): a thread decides", error)
             other.kill()
             self._other = None
-            return self._here(state, now_ns)
+            return self._decide_here(state, now_ns)
+        self._took_s, self._was_here = perf_counter() - began_s, False
         self._solved(told.solves)
         return told.plan
+
+    def _decide_here(self, state: State, now_ns: int) -> Plan:
+        began_s = thread_time()
+        try:
+            return self._here(state, now_ns)
+        finally:
+            self._took_s, self._was_here = thread_time() - began_s, True
 
 
 class Process:
