@@ -34,6 +34,8 @@ from scheduler.store import NotWritten, Store
 
 BATCH = 256  # entries of one append at most
 _GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
+# Turns of the event loop that bring somebody: gRPC takes six for each call, one after the other.
+_TURNS, _TURNS_BUSY = 2, 6
 _MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
@@ -257,16 +259,17 @@ class Writer:
         return await answer
 
     async def _gather(self) -> None:
-        """Let those come along who are about to arrive: each round of the loop brings some
-        while many ask, and nobody when one does. What concerns hosts or gangs does not wait."""
+        """Let those come along who are about to arrive: some turns of the loop bring some while
+        many ask, and nobody when one does. What concerns hosts or gangs does not wait."""
         loop, seen = asyncio.get_running_loop(), 0
         until_s = loop.time() + _GATHER_S
+        turns = _TURNS_BUSY if self.is_busy else _TURNS
         while seen < len(self._queue) < BATCH and loop.time() < until_s:
-            if self._is_urgent:
-                return
             seen = len(self._queue)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            for _ in range(turns):
+                if self._is_urgent:
+                    return
+                await asyncio.sleep(0)
 
     def _batch(self, most: int = BATCH) -> list[Entry]:
         self._is_urgent = False

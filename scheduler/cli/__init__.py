@@ -1,145 +1,24 @@
-"""The `muster` command.
-
-Commands are plug-ins: each is a `register(app)` function, those of other packages
-found by the entry-point group `muster.commands`. What a command needs it imports
-when it runs, so that `muster --help` costs no more than the parser.
-"""
+"""The `muster` command. Everything is in program.py, which takes half a second to load."""
 
 from __future__ import annotations
 
 import os
-import sys
-import traceback
-from functools import cache
-from importlib.metadata import entry_points, version
-from typing import Annotated
+import signal
 
-import typer
-
-from placement.errors import BadInput
-from scheduler.cli.checkpoint import register as register_checkpoint
-from scheduler.cli.estimate import register as register_estimate
-from scheduler.cli.fabric import register as register_fabric
-from scheduler.cli.links import register as register_links
-from scheduler.cli.place import register as register_place
-from scheduler.cli.server import register as register_server
-from scheduler.problems import InputError
-
-__all__ = ["app", "load_commands", "main"]
-
-BAD_INPUT = 2
-BROKEN = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # as shells report SIGINT
-# What a name given on the command line, of a file to write say, may run into.
-_WRONG_PATHS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-
-app = typer.Typer(
-    name="muster",
-    help="A gang scheduler for large-model training: minimum-cut placement with a certificate.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"muster {version('muster')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
-    ca: Annotated[
-        str,
-        typer.Option(
-            envvar="MUSTER_CA",
-            help="TLS: who signs the server's certificate, a PEM file; `system`: the usual ones.",
-        ),
-    ] = "",
-    cert: Annotated[
-        str, typer.Option(envvar="MUSTER_CERT", help="A client certificate, a PEM file.")
-    ] = "",
-    key: Annotated[str, typer.Option(envvar="MUSTER_KEY", help="Its key, a PEM file.")] = "",
-    token_file: Annotated[
-        str,
-        typer.Option(
-            envvar="MUSTER_TOKEN_FILE", help="A file with a token; or MUSTER_TOKEN, the token."
-        ),
-    ] = "",
-) -> None:
-    # The client reads the environment, so what is given here goes there.
-    given = {"CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
-    os.environ.update({f"MUSTER_{name}": value for name, value in given.items() if value})
-
-
-register_place(app)
-register_estimate(app)
-register_checkpoint(app)
-register_fabric(app)
-register_links(app)
-register_server(app)
-
-
-@cache
-def load_commands() -> None:
-    """Add the commands of every installed plug-in, once."""
-    for plugin in sorted(entry_points(group="muster.commands"), key=lambda found: found.name):
-        try:
-            plugin.load()(app)
-        except Exception as error:  # one broken plug-in leaves the other commands usable
-            typer.echo(f"muster: command {plugin.name} does not load: {error}", err=True)
 
 
 def main() -> None:
-    """Run one command. What a user can correct ends in a message and exit code 2."""
-    try:
-        code = _run()
-        sys.stdout.flush()
-    except OSError as error:
-        code = _give_up(error)
-    sys.exit(code)
+    """Run one command, which Ctrl-C ends without a traceback also while it still loads."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not one that was told to ignore it
+        signal.signal(signal.SIGINT, _leave)
+    from scheduler.cli.program import main as run
+
+    signal.signal(signal.SIGINT, before)
+    run()
 
 
-def _give_up(error: OSError) -> int:
-    """The system refuses: a full disk, say, or a reader gone (`muster ... | head`)."""
-    # What is left in the buffer must not fail once more at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):
-        told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        typer.echo(f"muster: {told}", err=True)
-    return BAD_INPUT if isinstance(error, _WRONG_PATHS) else 1
-
-
-def _run() -> int:
-    try:
-        load_commands()
-        app()
-    except SystemExit as finished:
-        return finished.code if isinstance(finished.code, int) else 1
-    except (InputError, BadInput) as error:
-        typer.echo(str(error), err=True)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except OSError:
-        raise
-    except Exception as error:
-        _report(error)
-        return BROKEN
-    return 0
-
-
-def _report(error: Exception) -> None:
-    """A fault of muster itself: one line, and the traceback for those who ask."""
-    if os.environ.get("MUSTER_DEBUG"):
-        traceback.print_exc()
-    kind = type(error).__name__
-    hint = "set MUSTER_DEBUG=1 to see where"
-    typer.echo(f"muster: internal error: {kind}: {error} ({hint})", err=True)
+def _leave(number: int, frame: object) -> None:
+    """At once: nothing has begun, and an exception would go through half-loaded libraries."""
+    os._exit(INTERRUPTED)

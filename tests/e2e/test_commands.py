@@ -216,8 +216,8 @@ def test_a_server_that_cannot_start_says_why(
 
 def test_naming_the_commands_imports_nothing_heavy() -> None:
     script = (
-        "import sys, scheduler.cli; from scheduler.cli.server import register;"
-        "register(scheduler.cli.app);"
+        "import sys, scheduler.cli.program; from scheduler.cli.server import register;"
+        "register(scheduler.cli.program.app);"
         "print({'grpc', 'networkx', 'ortools', 'pandas', 'rich.table'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

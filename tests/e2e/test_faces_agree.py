@@ -22,7 +22,7 @@ import yaml
 from placement import hostset
 from placement.hostset import HostSet
 from placement.request import Constraints
-from scheduler.cli import app
+from scheduler.cli.program import app
 from scheduler.core import Limits, Policy, State, decide, replay
 from scheduler.core.commands import Command, SubmitJob
 from scheduler.core.company import Company

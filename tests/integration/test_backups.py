@@ -15,7 +15,8 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler import cli, snapshot
+from scheduler import snapshot
+from scheduler.cli.program import app
 from scheduler.core import replay
 from scheduler.core.events import Event, FabricLoaded, HostSignalled
 from scheduler.keeper import Retention
@@ -29,7 +30,7 @@ LEASE_S = 60.0  # the machine may be slow
 
 
 def store(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(cli.app, ["store", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["store", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from placement.errors import BadInput
-from scheduler import cli
+from scheduler.cli import program
 from scheduler.problems import InputError
 from tests.serving import create, serving
 
@@ -16,7 +16,7 @@ JOB = "name: {name}\nparallelism: {{dp: {dp}}}\ntraffic: {{dp: 1}}\n"
 
 
 async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
-    cli.load_commands()
+    program.load_commands()
     fits, never, wrong = (tmp_path / name for name in ("fits.yaml", "never.yaml", "wrong.yaml"))
     fits.write_text(JOB.format(name="b", dp=8))
     never.write_text(JOB.format(name="c", dp=8_000))
@@ -66,7 +66,7 @@ async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
 
 def _run(words: list[str], address: str) -> tuple[int, str]:
     """Exit code and what was said, as `main` has it."""
-    found = CliRunner().invoke(cli.app, words, env={"MUSTER_ADDRESS": address})
+    found = CliRunner().invoke(program.app, words, env={"MUSTER_ADDRESS": address})
     if isinstance(found.exception, InputError | BadInput):
-        return cli.BAD_INPUT, str(found.exception)
+        return program.BAD_INPUT, str(found.exception)
     return found.exit_code, found.output

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,3 +121,24 @@ async def test_the_process_ends_with_its_server() -> None:
     assert mind._other is not None
     mind._other._link.close()  # as when the server is killed
     assert await asyncio.to_thread(mind._other._process.wait, 5) == 0
+
+
+async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> None:
+    def spins(state: State, now_ns: int) -> Plan:
+        until_s = time.thread_time() + 0.01
+        while time.thread_time() < until_s:
+            pass
+        return Plan(state.version)
+
+    mind = Mind(spins, LIMITS, lambda _: None, long_s=1.0)
+    await mind.decide(loaded(fabric()), 0)
+    assert mind._other is None
+    assert await _lasts_s(mind.rest(is_busy=True)) >= 0.09
+    assert await _lasts_s(mind.rest(is_busy=False)) < 0.01
+    mind.close()
+
+
+async def _lasts_s(rest: Coroutine[Any, Any, None]) -> float:
+    began_s = time.monotonic()
+    await rest
+    return time.monotonic() - began_s

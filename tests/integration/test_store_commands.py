@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler import cli
+from scheduler.cli.program import app
 from scheduler.keeper import Retention
 from scheduler.v1 import service_pb2
 from tests.serving import RUNNING, create, logged, serving, url
@@ -21,7 +21,7 @@ OFTEN = Retention(snapshot_events=5, log_s=None)
 
 
 def store(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(cli.app, ["store", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["store", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result
 

@@ -11,7 +11,8 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from scheduler.cli import app, calls
+from scheduler.cli import calls
+from scheduler.cli.program import app
 from scheduler.client import ServiceError
 
 

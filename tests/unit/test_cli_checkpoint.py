@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from placement.model import parameter_count
-from scheduler.cli import app
+from scheduler.cli.program import app
 from scheduler.core.checkpoint.intervals import Faults, efficiency
 from scheduler.core.checkpoint.terms import Checkpoint
 from scheduler.jobfile import job_from_mapping, job_to_mapping

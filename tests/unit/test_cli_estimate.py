@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler.cli import app
+from scheduler.cli.program import app
 from scheduler.problems import InputError
 
 FABRIC = """\

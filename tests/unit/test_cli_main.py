@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from placement.errors import BadInput
-from scheduler import cli
+from scheduler.cli import program
 from tests.commands import JOB, Muster
 
 
@@ -34,7 +34,7 @@ def test_nothing_ends_in_a_traceback(
     def fails() -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.setattr(program, "app", fails)
     result = muster()
     assert result.code == code
     assert message in result.err
@@ -56,6 +56,21 @@ def run_python(code: str, *args: str, **env: str) -> subprocess.CompletedProcess
         timeout=60,
         env={**os.environ, **env},
     )
+
+
+def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
+    """The signal comes as the first library is looked for, which then goes on loading."""
+    done = run_python(
+        "import os, signal, sys\n"
+        "from scheduler.cli import main\n"
+        "class Struck:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Struck())\n"
+        "sys.argv = ['muster', '--version']\n"
+        "main()"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")

@@ -12,7 +12,7 @@ import typer
 
 from scheduler.access.authfile import load_auth
 from scheduler.access.caller import Role
-from scheduler.cli import app
+from scheduler.cli.program import app
 from scheduler.serverfile import ServerKeys, keys, load_server_file
 from scheduler.strictyaml import load, parse
 

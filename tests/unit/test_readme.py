@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 
-from scheduler.cli import app, load_commands
+from scheduler.cli.program import app, load_commands
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

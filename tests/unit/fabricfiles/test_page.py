@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from scheduler.cli import app, load_commands
+from scheduler.cli.program import app, load_commands
 from scheduler.fabricfiles import FORMATS, read_fabric
 from tests.unit.fabricfiles.conftest import tree
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.program import app
 from scheduler.specproto import spec_from_proto, spec_to_proto
 from scheduler.specs import InputError, job_from_mapping, job_to_mapping, load_job
 
