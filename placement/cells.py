@@ -102,6 +102,8 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         floored = _floored(fine)
         other = shared(floored)
         grids = [floored] if other is None else [floored, other]
+        if fine.floors != floors(grid, lot, is_inner=True):
+            grids.append(_floored(_but_two(fine, floors(grid, lot, is_inner=True))))
         return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
@@ -251,6 +253,13 @@ def _runs(grid: BlockGrid, staggered: _Staggered) -> BlockGrid:
 
 def _slopes(weight: int, dear: int, free: int, reach: int) -> Slopes:
     return ((weight, min(free, reach)), (weight + dear, max(0, reach - free)))
+
+
+def _but_two(grid: BlockGrid, higher: tuple[int, ...]) -> BlockGrid:
+    """`grid` with floors that all zones pay but two between any two stages: all are charged
+    them, and what two need not pay is taken off."""
+    saved = 2 * (sum(higher) - sum(grid.floors))
+    return replace(grid, floors=higher, offset=grid.offset + saved)
 
 
 def _floored(grid: BlockGrid) -> BlockGrid:

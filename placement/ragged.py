@@ -39,7 +39,7 @@ from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
-from placement.zones import PROPOSALS, SMALL, ZoneStep, best_grid
+from placement.zones import PROPOSALS, ROUNDS_EACH, SMALL, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
@@ -119,9 +119,7 @@ def _proved(
     cost, bound = 2 * _bytes(request, gpus, layout), best.bound
     if cost > best.cost:
         layout, cost = best.layout[0], best.cost
-    for view in reversed(views):
-        if bound < cost:
-            bound = max(bound, _view_bound(view, capacities, layout, cost, rounds))
+    bound = max(bound, _by_provers(views, capacities, layout, cost, rounds, bound))
     return ZoneStep(layout[None, :], cost, min(cost, bound))
 
 
@@ -279,15 +277,38 @@ def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
     return 2 * -(-PartBound(graph).least_cut(capacities) // (2 * graph.scale))
 
 
-def _view_bound(
-    view: Cells, capacities: Sequence[int], layout: Ints, cost: int, rounds: int
+def _by_provers(
+    views: Sequence[Cells],
+    capacities: Sequence[int],
+    layout: Ints,
+    cost: int,
+    rounds: int,
+    bound: int,
 ) -> int:
-    grid, lot = view.grid, view.lot
-    room = [c * lot for c in capacities]
-    if view.states(room) > MOST_STATES:
-        return 0
+    """As `_by_sizes`, from column generation on the views, until the bound is the `cost`: on the
+    one that proves most in a few rounds, where there are several."""
+    is_small = [view.states([c * view.lot for c in capacities]) <= MOST_STATES for view in views]
+    small = [view for view, is_it in zip(views, is_small, strict=True) if is_it]
+    each = min(rounds, ROUNDS_EACH) if len(small) > 1 else rounds
+    best = None
+    for view in reversed(small):
+        if bound >= cost:
+            return bound
+        prover = _prover(view, capacities, layout)
+        proved = view.in_bytes(prover.prove(ceil(cost / view.grid.unit), each))
+        bound = max(bound, proved)
+        if best is None or proved > best[0]:
+            best = proved, view, prover
+    if best is None or bound >= cost or len(small) == 1:
+        return bound
+    _, view, prover = best
+    return max(bound, view.in_bytes(prover.prove(ceil(cost / view.grid.unit), rounds)))
+
+
+def _prover(view: Cells, capacities: Sequence[int], layout: Ints) -> Prover:
+    """Begins with the patterns of a layout."""
+    room = [c * view.lot for c in capacities]
     zone_of_cell = np.repeat(layout, view.cells_of_host)
-    by_zone = counts(zone_of_cell[grid.block], len(room))
+    by_zone = counts(zone_of_cell[view.grid.block], len(room))
     seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-    prover = Prover(grid, room, seeds, lot, view.odd, ends=view.ends)
-    return view.in_bytes(prover.prove(ceil(cost / grid.unit), rounds))
+    return Prover(view.grid, room, seeds, view.lot, view.odd, ends=view.ends)

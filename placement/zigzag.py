@@ -10,7 +10,8 @@ other: `circle` finds the cheapest way to hold n cells (`least_by_cells`).
 *Between two stages* runs are staggered unless W is a multiple of `lot`: each overlaps two
 of the other stage. The overlaps make a path, or a circle where one host holds the last cells
 of one stage and the first of the next. A zone that holds neither nothing nor everything cuts
-a path at its smallest overlap at least, a circle at its two smallest (`floors`).
+a path at its smallest overlap at least, a circle at its two smallest (`floors`). Who cuts a path
+once holds one of its ends, so all zones but two cut a path at its two smallest overlaps too.
 
 *Ends of groups*, where stages are whole hosts and hosts end inside groups of an inner ring,
 say of five hosts: a zone whose blocks are no multiple of five parts a group at one end at
@@ -49,9 +50,11 @@ class Ends:
     price: int
 
 
-def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
-    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells."""
-    return tuple(grid.row_weight * _least_parted(grid.width, lot, s) for s in range(grid.rows - 1))
+def floors(grid: BlockGrid, lot: int, *, is_inner: bool = False) -> tuple[int, ...]:
+    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells.
+    `is_inner`: for zones that hold no end of a path."""
+    pairs = range(grid.rows - 1)
+    return tuple(grid.row_weight * _least_parted(grid.width, lot, s, is_inner) for s in pairs)
 
 
 def odd(grid: BlockGrid, lot: int) -> tuple[int, ...]:
@@ -60,14 +63,15 @@ def odd(grid: BlockGrid, lot: int) -> tuple[int, ...]:
     return tuple(is_split[s] + is_split[s + 1] for s in range(grid.rows))
 
 
-def _least_parted(width: int, lot: int, stage: int) -> int:
-    """Pipeline edges between a stage and the next that any zone cuts which holds a part."""
+def _least_parted(width: int, lot: int, stage: int, is_inner: bool) -> int:
+    """Pipeline edges between a stage and the next that any zone cuts which holds a part, or any
+    that holds no end as well."""
     cell = np.arange(width) + stage * width
     overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
     runs = {run for pair in overlaps for run in pair}
     smallest = sorted(overlaps.values())
     is_circle = len(overlaps) == len(runs)
-    return sum(smallest[:2]) if is_circle else smallest[0]
+    return sum(smallest[:2]) if is_circle or is_inner else smallest[0]
 
 
 def least_by_cells(grid: BlockGrid, lot: int) -> Ints:

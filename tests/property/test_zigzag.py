@@ -65,6 +65,24 @@ def test_between_two_stages_a_part_pays_the_floor_and_some_part_no_more(
     assert floors(grid, lot) == (grid.row_weight * parted.min(),)
 
 
+@given(stages(STAGGERED, pp=2), st.randoms(use_true_random=False))
+def test_all_zones_but_two_pay_the_higher_floor(
+    job: tuple[Request, int], rng: random.Random
+) -> None:
+    asked, lot = job
+    grid = cells_of(asked)
+    (higher,) = floors(grid, lot, is_inner=True)
+    for _ in range(20):
+        zone = np.repeat(runs_of_hosts(grid.size // lot, rng), lot)
+        here, after = zone[: grid.width], zone[grid.width :]
+        parted = [
+            int(np.count_nonzero((here == z) != (after == z)))
+            for z in np.unique(zone)
+            if (zone != z).any()
+        ]
+        assert sum(n * grid.row_weight < higher for n in parted) <= 2
+
+
 @given(stages(WHOLE, pp=1))
 def test_cells_of_a_stage_are_held_for_no_less_than_whole_hosts_cut(
     job: tuple[Request, int],
