@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement import traffic
+from placement.arrange import arranged
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
@@ -29,6 +31,17 @@ def cover_layout(
 ) -> Layout | None:
     """A layout out of these patterns; None when CP-SAT finds no cover in its time. `known`: a
     cover to begin with."""
+    slots = covering_slots(grid, capacities, patterns, known)
+    return None if slots is None else laid_out(grid, slots)
+
+
+def covering_slots(
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    patterns: Sequence[Pattern],
+    known: Sequence[Pattern] = (),
+) -> Ints | None:
+    """The same as slots of each row in each zone. Shape: (zones, rows)."""
     chosen = _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None
@@ -36,12 +49,14 @@ def cover_layout(
     slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)
     for zone, pattern in zip(zones, sorted(chosen, key=lambda p: (-sum(p), p)), strict=False):
         slots[zone] = pattern
-    return laid_out(grid, _trimmed(grid, slots))
+    return _trimmed(grid, slots)
 
 
 def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     """A layout with so many slots of each row in each zone."""
-    layouts = (_in_order(grid, slots), _kept(grid, slots))
+    layouts = [_in_order(grid, slots), _kept(grid, slots)]
+    if [axis.pattern for axis in grid.slice_axes] == [traffic.Pattern.RING]:
+        layouts.append(arranged(slots, grid.row_weight))
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 

@@ -20,14 +20,17 @@ from math import ceil
 
 import numpy as np
 
+from placement.arrange import arranged
 from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views, strands
+from placement.cover import covering_slots
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import MUCH, BlockGrid, block_grids
 from placement.layout import counts
+from placement.master import Pattern
 from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
@@ -39,6 +42,7 @@ from placement.slicing import Tree, best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
+from placement.zigzag import Ends
 from placement.zones import PROPOSALS, ROUNDS_EACH, SMALL, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
@@ -119,7 +123,9 @@ def _proved(
     cost, bound = 2 * _bytes(request, gpus, layout), best.bound
     if cost > best.cost:
         layout, cost = best.layout[0], best.cost
-    bound = max(bound, _by_provers(views, capacities, layout, cost, rounds, bound))
+    bound, found = _by_provers(views, capacities, layout, cost, rounds, bound)
+    if found is not None and 2 * _bytes(request, gpus, found) < cost:
+        layout, cost = found, 2 * _bytes(request, gpus, found)
     return ZoneStep(layout[None, :], cost, min(cost, bound))
 
 
@@ -284,25 +290,41 @@ def _by_provers(
     cost: int,
     rounds: int,
     bound: int,
-) -> int:
+) -> tuple[int, Ints | None]:
     """As `_by_sizes`, from column generation on the views, until the bound is the `cost`: on the
-    one that proves most in a few rounds, where there are several."""
+    one that proves most in a few rounds, where there are several. And a layout that it chose."""
     is_small = [view.states([c * view.lot for c in capacities]) <= MOST_STATES for view in views]
     small = [view for view, is_it in zip(views, is_small, strict=True) if is_it]
     each = min(rounds, ROUNDS_EACH) if len(small) > 1 else rounds
     best = None
     for view in reversed(small):
         if bound >= cost:
-            return bound
+            return bound, None
         prover = _prover(view, capacities, layout)
         proved = view.in_bytes(prover.prove(ceil(cost / view.grid.unit), each))
         bound = max(bound, proved)
         if best is None or proved > best[0]:
             best = proved, view, prover
-    if best is None or bound >= cost or len(small) == 1:
-        return bound
+    if best is None or bound >= cost:
+        return bound, None
     _, view, prover = best
-    return max(bound, view.in_bytes(prover.prove(ceil(cost / view.grid.unit), rounds)))
+    if len(small) > 1:
+        bound = max(bound, view.in_bytes(prover.prove(ceil(cost / view.grid.unit), rounds)))
+    is_better = prover.cover and view.lot == 1 and bound < cost
+    return bound, _laid_out(view, capacities, prover.cover) if is_better else None
+
+
+def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[Pattern]) -> Ints | None:
+    """The zone of each block, in a layout out of these patterns. Slots are blocks."""
+    slots = covering_slots(view.grid, capacities, cover)
+    if slots is None:
+        return None
+    ends = view.ends[0] if view.ends else Ends((0,), 0)
+    period = len(ends.paid)
+    rows = arranged(slots, view.grid.row_weight, period, ends.price * period)
+    layout = np.empty(view.grid.size, dtype=np.int64)
+    layout[view.grid.block // view.cells_of_host] = rows
+    return layout
 
 
 def _prover(view: Cells, capacities: Sequence[int], layout: Ints) -> Prover:
