@@ -64,7 +64,7 @@ LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and 
 CLASSES = 8  # capacity classes that get a pattern each round
 MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
 FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
-WORK, FEW_WORK = 0.5, 0.15  # deterministic time of the two: a fifth is about half a second
+MORE = 0.2  # deterministic time for the first one that takes longer: half a second
 ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
 MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
 HALVINGS = 5  # of the gap, until so few are left
@@ -117,6 +117,7 @@ class Prover:
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
         self.lot, self.odd, self.is_exact, self.ends = lot, odd, is_exact, ends
+        self.is_patient = True  # until a node's program was not settled in all its time
         self.cover: list[Pattern] = []  # of least cost in some node
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
@@ -251,11 +252,12 @@ class Prover:
         self.rounds_left -= len(patterns) * ROUNDS_A_COLUMN
         most = below + self.grid.offset
         is_all = below == self.incumbent
-        work = WORK if is_all else FEW_WORK
+        more = MORE if is_all and self.is_patient else 0.0
         ranges = {**node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
-        least, cover = least_cover(patterns, cost, self.grid.width, ranges, most, work)
+        least, cover = least_cover(patterns, cost, self.grid.width, ranges, most, more)
         self.cover = cover or self.cover
         if least is None:
+            self.is_patient = self.is_patient and not is_all
             return 0, False
         # The bound of the tree is no more than that of this leaf.
         self.incumbent = min(self.incumbent, least - self.grid.offset) if cover else self.incumbent
@@ -336,7 +338,7 @@ class Prover:
         value = -(-self.priced // self.scale) - g.offset
         paying = [c for c in self.classes if best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
-        found = [self.pricer.pattern(c) for c in chosen]
+        found = self.pricer.patterns(chosen)
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
     def _within(self, price: int, values: Ints) -> int:

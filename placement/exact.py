@@ -19,7 +19,7 @@ from placement.milp import INFINITY, IntegerProgram
 from placement.traffic import Pattern
 
 MOST_COUNTS = 48  # zones x rows; CP-SAT needs more than half a second for larger ones
-WORK = 0.5  # deterministic time of CP-SAT, about as many seconds
+WORK, MORE = 0.1, 0.4  # deterministic time of CP-SAT, about as many seconds
 
 
 def exact_counts(grid: BlockGrid, capacities: Sequence[int]) -> tuple[Ints, int] | None:
@@ -39,7 +39,7 @@ def exact_counts(grid: BlockGrid, capacities: Sequence[int]) -> tuple[Ints, int]
     for here, after, zone, other in zip(count, count[1:], zones, zones[1:], strict=False):
         if capacities[zone] == capacities[other]:  # alike: the fuller one comes first
             program.row(0, INFINITY, [(n, 1) for n in here] + [(n, -1) for n in after])
-    solution = program.solve(WORK)
+    solution = program.solve(WORK, MORE)
     if solution is None or not solution.is_optimal:
         return None
     slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG = -1
+KEPT = 1024  # tables of counters: some 10 KB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +46,31 @@ class Counter:
     price: int = 0
 
     def values(self, length: int) -> Ints:
-        """f(n) for n = 0 .. length - 1."""
-        return self._f(np.arange(length))
+        """f(n) for n = 0 .. length - 1; not to be written to."""
+        return _counted(self, length)
 
     def of(self, patterns: Ints) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
         if self.is_link:
             return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
         held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
-        return self._f(held)
+        most = int(held.max(initial=0))
+        return np.asarray(_counted(self, 1 << most.bit_length())[held])
 
-    def _f(self, n: Ints) -> Ints:
-        if self.turn:
-            return np.array(self.turn)[n % len(self.turn)]
-        if self.rise:
-            whole, rest = np.divmod(n * self.rise, self.run)
-            return np.asarray(whole * self.top + np.minimum(rest, self.top))
-        return (n % self.lot > 0 if self.lot else n >= self.least).astype(n.dtype)
+
+@lru_cache(maxsize=KEPT)
+def _counted(counter: Counter, length: int) -> Ints:
+    """f(n) for n = 0 .. length - 1. Every pricing round and every column asks for the same."""
+    n = np.arange(length)
+    if counter.turn:
+        values = np.array(counter.turn)[n % len(counter.turn)]
+    elif counter.rise:
+        whole, rest = np.divmod(n * counter.rise, counter.run)
+        values = whole * counter.top + np.minimum(rest, counter.top)
+    else:
+        values = (n % counter.lot > 0 if counter.lot else n >= counter.least).astype(np.int64)
+    values.flags.writeable = False
+    return np.asarray(values)
 
 
 Range = tuple[int, int]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, gcd
 from operator import mul
 from typing import Any
 
@@ -145,7 +146,6 @@ class IntegerProgram:
     def variable(self, most: int, cost: int) -> int:
         """Number of a new variable in [0, most]."""
         variable = self._solver.IntVar(0, most, "")
-        self._solver.Objective().SetCoefficient(variable, cost)
         self._variables.append(variable)
         self._most.append(most)
         self._costs.append(cost)
@@ -153,20 +153,41 @@ class IntegerProgram:
 
     def row(self, low: float, high: float, entries: Sequence[tuple[int, int]]) -> None:
         """low <= sum of (variable, factor) <= high."""
-        constraint = self._solver.Constraint(low, high)
+        unit = gcd(*(factor for _, factor in entries)) or 1
+        constraint = self._solver.Constraint(_up(low, unit), -_up(-high, unit))
         for variable, factor in entries:
-            constraint.SetCoefficient(self._variables[variable], factor)
-        sums = sum(abs(factor) * self._most[variable] for variable, factor in entries)
+            constraint.SetCoefficient(self._variables[variable], factor // unit)
+        sums = sum(abs(factor) * self._most[variable] for variable, factor in entries) // unit
         self._is_exact = self._is_exact and sums < MOST_SUM
 
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
         self._solver.SetHint(self._variables, [float(value) for value in values])
 
-    def solve(self, work: float) -> IntegerSolution | None:
-        """None when nothing was found in the deterministic time `work`."""
+    def solve(self, work: float, more: float = 0.0) -> IntegerSolution | None:
+        """None when nothing was found in the deterministic time `work`, and `more` after it.
+
+        Half of the programs are settled in a fraction of the time by the search alone, others
+        by presolve alone: so there is none in the first try, but in the one with `more`, which
+        goes on from the best found.
+        """
+        found = self._tried(work, is_presolved=False)
+        if not more or self.is_impossible or (found is not None and found.is_optimal):
+            return found
+        if found is not None:
+            self.hint(found.values)
+        again = self._tried(more, is_presolved=True)
+        if found is None or (again is not None and again.cost <= found.cost):
+            return again
+        return found
+
+    def _tried(self, work: float, *, is_presolved: bool) -> IntegerSolution | None:
+        unit = gcd(*self._costs) or 1
+        for variable, cost in zip(self._variables, self._costs, strict=True):
+            self._solver.Objective().SetCoefficient(variable, cost // unit)
         self._solver.SetSolverSpecificParametersAsString(
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
+            f" cp_model_presolve:{str(is_presolved).lower()}"
         )
         status = self._solver.Solve()
         self.is_impossible = self._is_exact and status == pywraplp.Solver.INFEASIBLE
@@ -174,9 +195,14 @@ class IntegerProgram:
             return None
         values = tuple(round(v.solution_value()) for v in self._variables)
         cost = sum(map(mul, self._costs, values))
-        sums = sum(map(mul, map(abs, self._costs), self._most))
+        sums = sum(map(mul, map(abs, self._costs), self._most)) // unit
         is_exact = self._is_exact and sums < MOST_SUM
         return IntegerSolution(cost, values, is_exact and status == pywraplp.Solver.OPTIMAL)
+
+
+def _up(bound: float, unit: int) -> float:
+    """The least multiple of `unit` from `bound` on, in units."""
+    return bound if abs(bound) == INFINITY else -(-ceil(bound) // unit)
 
 
 def assign(cost: Ints) -> Ints | None:

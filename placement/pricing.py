@@ -17,7 +17,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid, Slopes, joint_cost
-from placement.transforms import INFINITE, Between, Tables, price_rows
+from placement.transforms import INFINITE, Between, Tables, price_rows, retrace
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
 
@@ -42,7 +42,7 @@ class Pricer:
         has_patterns: bool = True,
     ) -> None:
         """`slopes`, `floors`: as of a BlockGrid. `lot`: a pattern's slots number a multiple
-        of it. `has_patterns`: whether `pattern` is asked for; what a pattern costs takes two
+        of it. `has_patterns`: whether `patterns` are asked for; what a pattern costs takes two
         tables only."""
         self._broken = np.arange(capacity + 1) % lot != 0
         self._rows, self._width = rows, width
@@ -84,23 +84,16 @@ class Pricer:
         self.by_used[0] = INFINITE  # the empty pattern is the caller's business
         np.minimum.accumulate(self.by_used, out=self.best)
 
-    def pattern(self, capacity: int) -> tuple[int, ...]:
-        """A cheapest pattern of 1 to `capacity` hosts; ties to fewer hosts, fewer slots."""
-        final = self._tables[-1]
-        used = int(np.argmin(self.by_used[: capacity + 1]))
-        n = int(np.argmin(final[:, used]))
-        counts = [n]
-        for row in range(len(self._tables) - 1, 0, -1):
-            rest = self._tables[row][n, used] - self._cost[row, n]
-            used -= n
-            ways = self._tables[row - 1][:, used]
-            ways = ways + self._joint[row - 1][np.abs(self._slots - n)] + self._floors[row - 1]
-            if n in (0, self._width):
-                ways[n] -= self._floors[row - 1]
-            ways[1:] -= self._link_price[row - 1] * (n > 0)
-            n = int(np.argmin(np.abs(ways - rest)))
-            counts.append(n)
-        return tuple(reversed(counts))
+    def patterns(self, capacities: Sequence[int]) -> list[tuple[int, ...]]:
+        """For each capacity a cheapest pattern of 1 to so many hosts; ties to fewer hosts, then
+        to fewer slots."""
+        rows, slots = self._rows, self._room.slots
+        between = self._between._replace(link=self._link_price)
+        found: Ints = np.empty(len(capacities) * rows, dtype=np.int64)
+        hosts = [int(np.argmin(self.by_used[: c + 1])) for c in capacities]
+        used = np.array(hosts, dtype=np.int64)
+        retrace.run(len(found) * slots, self._cost.ravel(), rows, between, self._room, used, found)
+        return [tuple(p) for p in found.reshape(-1, rows).tolist()]
 
     def within(self, budget: Ints, most: int) -> Ints | None:
         """Every pattern of u hosts that costs at most `budget[u]`; None if more than `most`.

@@ -1,4 +1,4 @@
-"""The inner loops of pricing over flat arrays: `price_rows`."""
+"""The inner loops of pricing over flat arrays: `price_rows`, and the way back, `retrace`."""
 
 from __future__ import annotations
 
@@ -196,3 +196,45 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 price_rows = Kernel(
     _price_rows, _less_of, _sweep, _climbed, _stretches, _slide, _transform, _linked
 )
+
+
+def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: int) -> int:
+    """The slots of this row, before n of the next one, with which what is paid up to there is
+    `rest`, or comes next to it."""
+    slots, free = room.slots, n == 0 or n == between.width
+    best, nearest = 0, INFINITE
+    for before in range(slots):
+        paid = room.tables[row % room.kept * slots * room.used + before * room.used + used]
+        paid += between.joint[row * slots + abs(before - n)] - rest
+        if not (free and before == n):
+            paid += between.floor[row]
+        if before and n:
+            paid -= between.link[row]
+        if abs(paid) < nearest:
+            best, nearest = before, abs(paid)
+    return best
+
+
+def _retrace(
+    cost: Ints, rows: int, between: Between, room: Tables, hosts: Ints, found: Ints
+) -> None:
+    """A cheapest pattern of each number of hosts, one after the other, from the tables that
+    `price_rows` has filled; of all rows."""
+    slots = room.slots
+    for k in range(len(hosts)):
+        used = hosts[k]
+        last = (rows - 1) % room.kept * slots * room.used + used
+        n = 0
+        for each in range(1, slots):
+            if room.tables[last + each * room.used] < room.tables[last + n * room.used]:
+                n = each
+        found[(k + 1) * rows - 1] = n
+        for row in range(rows - 1, 0, -1):
+            here = row % room.kept * slots * room.used + n * room.used + used
+            rest = room.tables[here] - cost[row * slots + n]
+            used -= n
+            n = _before(room, between, row - 1, n, used, rest)
+            found[k * rows + row - 1] = n
+
+
+retrace = Kernel(_retrace, _before)

@@ -36,9 +36,9 @@ def warm_up() -> None:
     layout_cost(grid, layout)
     flat = flat_graph(pieces_of_grid(grid, everything))
     polished(flat, room, layout.ravel(), 1, "warm", 0)
-    Pricer(grid.rows, grid.width, 2, grid.slopes).price(
-        np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64)
-    )
+    pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
+    pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
+    pricer.patterns([2])
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)

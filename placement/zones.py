@@ -28,7 +28,9 @@ from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
-HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns of more rounds
+HOPEFUL = 1.1  # the same: dearer covers are not looked for, nor any in more rounds
+STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
+MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 6_000  # of single moves, for each tree
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
@@ -182,7 +184,7 @@ def _proved(
     proof: _Proof, capacities: Sequence[int], best: ZoneStep, limits: Limits
 ) -> tuple[ZoneStep, int]:
     """The rest of the work: proving, and covering with what the proof came by."""
-    grid, part = proof.form.grid, limits.rounds // 2
+    grid, part, before = proof.form.grid, limits.rounds // 2, proof.bound
     bound = proof.prove(best.cost, part)
     best = _by_program(proof, capacities, best)
     if bound < best.cost:
@@ -192,7 +194,11 @@ def _proved(
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
         best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
         best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
-        bound = proof.prove(best.cost, limits.rounds - part)
+        # A better layout may be proved by what is known; else there is no end in sight where
+        # the bound is far off and has hardly risen.
+        is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
+        is_stuck = is_far and proof.prover.made > MANY_NODES
+        bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
         best = _by_program(proof, capacities, best)
         if is_hopeful:
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
@@ -236,7 +242,10 @@ def _covered(
     if best.cost <= bound:
         return best, False
     known = _patterns(best.layout, capacities) if is_last else []
-    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
+    patterns = prover.good_patterns(FEW_PATTERNS)
+    # Where patterns overlap, what is trimmed may be worth more than the limit leaves.
+    most = HOPEFUL * best.cost + grid.offset, HOPEFUL * (best.cost + grid.offset)
+    layout = cover_layout(grid, capacities, patterns, known, most)
     if layout is None:
         return best, False
     found = ZoneStep(layout, layout_cost(grid, layout), best.bound)

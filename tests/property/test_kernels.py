@@ -91,7 +91,7 @@ def test_prices_are_the_same_bytes(seed: int) -> None:
     def work() -> object:
         pricer = Pricer(rows, width, capacity, slopes, [rng.randint(0, 2)] * (rows - 1))
         pricer.price(cost, np.zeros(capacity + 1, dtype=np.int64), links)
-        return pricer.by_used.tolist(), pricer.pattern(capacity)
+        return pricer.by_used.tolist(), pricer.patterns([capacity])
 
     state = rng.getstate()
 

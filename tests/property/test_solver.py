@@ -210,7 +210,7 @@ def test_prices_of_all_patterns(
         least = min(prices, default=MUCH)
         assert (pricer.best[most] == least) or (least >= MUCH // 2 < pricer.best[most])
         if least < MUCH // 2:
-            found = pricer.pattern(most)
+            [found] = pricer.patterns([most])
             assert least == price(found)
             assert 1 <= sum(found) <= most
 

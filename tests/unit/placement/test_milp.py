@@ -10,15 +10,15 @@ from placement.master import Counter
 from placement.milp import MOST_SUM, IntegerProgram
 
 
-def knapsack(scale: int, least: int) -> IntegerProgram:
+def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
     """At least so many of 3 x + 5 y, each at most 4, where x costs 2 and y costs 3."""
     program = IntegerProgram()
-    x, y = program.variable(4, 2 * scale), program.variable(4, 3 * scale)
+    x, y = program.variable(4, 2 * scale), program.variable(4, 3 * scale + extra)
     program.row(least, 100, [(x, 3), (y, 5)])
     return program
 
 
-@pytest.mark.parametrize("scale", [1, 10**9])
+@pytest.mark.parametrize("scale", [1, 10**9, MOST_SUM])
 def test_the_least_cost_is_proved(scale: int) -> None:
     solution = knapsack(scale, 14).solve(1)
     assert solution is not None
@@ -30,12 +30,15 @@ def test_the_least_cost_is_proved(scale: int) -> None:
 
 
 def test_nothing_is_proved_of_sums_that_are_rounded() -> None:
-    solution = knapsack(MOST_SUM // 10, 14).solve(1)
+    solution = knapsack(MOST_SUM // 4, 14, extra=1).solve(1)
     assert solution is None or not solution.is_optimal
     program = knapsack(1, 100)
     assert program.solve(1) is None
     assert program.is_impossible
     program.row(0, MOST_SUM * 4.0, [(0, MOST_SUM)])
+    assert program.solve(1) is None
+    assert program.is_impossible
+    program.row(0, MOST_SUM * 8.0, [(0, MOST_SUM), (1, MOST_SUM + 1)])
     assert program.solve(1) is None
     assert not program.is_impossible
 
@@ -45,7 +48,7 @@ def test_a_cover_of_costs_too_large_stays_open() -> None:
     patterns = np.array([[1, 1], [2, 0], [0, 2]])
     ranges = {Counter(0): (0, 2), Counter(1): (0, 2), Counter(0, least=2): (0, 1)}
     for scale, is_known in ((1, True), (MOST_SUM // 4, False)):
-        cost = np.array([3, 2, 2]) * scale
+        cost = np.array([3, 2, 2]) * scale + [scale > 1, 0, 0]
         least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, 1.0)
         assert (least == 4 * scale) is is_known
         assert not is_known or sorted(cover) == [(0, 2), (2, 0)]
