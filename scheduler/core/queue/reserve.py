@@ -39,8 +39,14 @@ def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
         return sorted(_release(job, state, now_ns, limits) for job in state.holding)
     found = sorted([job.release for job in state.holding])
     late = bisect_left(found, (now_ns + 1,))
-    past = [_release(state.jobs[gang.name], state, now_ns, limits) for gang in found[:late]]
-    return sorted([*past, *found[late:]]) if past else found
+    if not late:
+        return found
+    jobs = state.jobs
+    past = [
+        Release(expected_end_ns(jobs[gang.name], now_ns, limits), *gang[1:])
+        for gang in found[:late]
+    ]
+    return sorted([*past, *found[late:]])
 
 
 def _release(job: Job, state: State, now_ns: int, limits: Limits) -> Release:
