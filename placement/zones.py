@@ -36,9 +36,9 @@ SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 FEW_TREES = 40  # tried for each zone that might keep its spares
-NEARLY = 0.97  # of a quick layout's cut: a bound that a better one may meet
+NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
-LEAST_PARTED = 0.01  # of the cut: what a parted group must cost to be thought of
+LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 
 
 @dataclass(frozen=True, slots=True)
