@@ -35,11 +35,18 @@ def prefer_answers() -> None:
 
     A thread that computes lets others go on after half a millisecond, not after five: an
     append, and every call beside a decision, waits for its turn several times.
-
-    States are values without cycles, so looking for cycles in 100,000 jobs, a fifth of a
-    second in which nobody is answered, is for the rare ones that libraries leave.
     """
     sys.setswitchinterval(_SWITCH_S)
+    expect_no_cycles()
+
+
+def expect_no_cycles() -> None:
+    """For a process that computes states, once its programs are loaded.
+
+    States are values without cycles, so looking for cycles in 100,000 jobs, a fifth of a
+    second in which nobody is answered, is for the rare ones that libraries leave; in a replay
+    looking through all the programs again and again is 3 % of the time.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 5, 2_000)  # the youngest in 5 ms, all of them hardly ever

@@ -61,6 +61,7 @@ def run(order: Order) -> dict[str, Any]:
     """The totals. Raises: InputError; typer.Exit when there are none."""
     from rich.console import Console
 
+    from scheduler.interpreter import expect_no_cycles
     from simulator.case import run_case
     from simulator.report import Report
     from simulator.report.tables import need_parquet
@@ -71,6 +72,9 @@ def run(order: Order) -> dict[str, Any]:
         if order.folder is None:
             raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
         need_parquet()
+    is_long = _is_long(order.case)
+    if is_long:
+        expect_no_cycles()
     console = Console(stderr=True)
     earlier = order.resumed.files if order.resumed else None
     _warn_of_code(order)
@@ -89,7 +93,7 @@ def run(order: Order) -> dict[str, Any]:
                     bar,
                     saver=saver,
                     resumed=order.resumed,
-                    is_beside=_is_long(order.case) and cores() > 1,
+                    is_beside=is_long and cores() > 1,
                 )
         except Stopped as stopped:
             typer.echo(_how_to_go_on(order, stopped.after_s), err=True)
