@@ -49,6 +49,8 @@ log = logging.getLogger("muster.server")
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
+_CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
+
 # Two servers on one port would share its connections at random.
 # Clients ping, so that they notice a server that is there but does not run.
 _OPTIONS = (
@@ -287,4 +289,10 @@ async def _drain(
     """Turn new calls away, end watches, let the rest finish."""
     await checks.enter_graceful_shutdown()
     writer.feed.close()
-    await server.stop(drain_s)
+    stopping = asyncio.create_task(server.stop(drain_s))
+    await asyncio.wait({stopping}, timeout=drain_s / 2)
+    if not stopping.done():
+        under_way = sum(task.get_name() == _CALL_TASK for task in asyncio.all_tasks())
+        told = "calls that have not ended %g s after the stop: %d; after %g s they are cut off"
+        log.warning(told, drain_s / 2, under_way, drain_s)
+    await stopping

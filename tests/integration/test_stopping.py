@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +17,7 @@ import pytest
 from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import spec
+from tests.serving import create, serving
 
 
 class Stopping(service_pb2_grpc.SchedulerServiceServicer):
@@ -86,3 +90,23 @@ def test_a_call_that_is_always_dropped_ends_with_a_sentence() -> None:
     ):
         client.create_job(spec("a"))
     assert caught.value.code == "CANCELLED"
+
+
+async def test_a_server_that_waits_for_calls_as_it_stops_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("scheduler.writer.Writer.submit", never)
+    with caplog.at_level(logging.WARNING):
+        async with serving(tmp_path, drain_s=0.4) as served:
+            call = served.stub.CreateJob(create("a"))
+            await begun.wait()
+            served.stop.set()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call
+    assert "have not ended 0.2 s after the stop: 1;" in caplog.text
