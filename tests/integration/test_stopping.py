@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Event
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
