@@ -203,6 +203,7 @@ def _proved(
         if is_hopeful:
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
         if CLOSE * best.cost <= bound < best.cost:
+            best, _ = _covered(grid, capacities, proof.prover, best, bound)
             bound = proof.prove(best.cost, limits.rounds)
             best = _by_program(proof, capacities, best)
     return best, bound
