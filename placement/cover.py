@@ -20,7 +20,7 @@ from placement.master import Pattern
 from placement.milp import INFINITY, IntegerProgram
 from placement.pricing import pattern_cost
 
-WORK, MORE = 0.2, 0.1  # deterministic time of CP-SAT in two tries, some 0.7 s together
+WORK = 0.2  # deterministic time of CP-SAT without presolve, about half a second
 
 
 def cover_layout(
@@ -28,12 +28,10 @@ def cover_layout(
     capacities: Sequence[int],
     patterns: Sequence[Pattern],
     known: Sequence[Pattern] = (),
-    most: Sequence[float] = (INFINITY,),
 ) -> Layout | None:
     """A layout out of these patterns; None when CP-SAT finds no cover in its time. `known`: a
-    cover to begin with. `most`: what covers may cost before they are trimmed; the next one
-    counts where there are none."""
-    slots = covering_slots(grid, capacities, patterns, known, most)
+    cover to begin with."""
+    slots = covering_slots(grid, capacities, patterns, known)
     return None if slots is None else laid_out(grid, slots)
 
 
@@ -42,10 +40,9 @@ def covering_slots(
     capacities: Sequence[int],
     patterns: Sequence[Pattern],
     known: Sequence[Pattern] = (),
-    most: Sequence[float] = (INFINITY,),
 ) -> Ints | None:
     """The same as slots of each row in each zone. Shape: (zones, rows)."""
-    chosen = _chosen(grid, capacities, patterns, known, most)
+    chosen = _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
@@ -68,39 +65,26 @@ def _chosen(
     capacities: Sequence[int],
     patterns: Sequence[Pattern],
     known: Sequence[Pattern],
-    most: Sequence[float],
 ) -> list[Pattern] | None:
     """Patterns with repetition: rows covered, and at most as many large ones as there are
     large zones."""
     patterns = list(dict.fromkeys([*patterns, *known]))
-    for limit in most:
-        program = _program(grid, capacities, patterns, limit)
-        if known:
-            program.hint([known.count(p) for p in patterns])
-        solution = program.solve(WORK, MORE)
-        if solution is not None:
-            return [p for p, n in zip(patterns, solution.values, strict=True) for _ in range(n)]
-        if not program.is_impossible:
-            break
-    return None
-
-
-def _program(
-    grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern], most: float
-) -> IntegerProgram:
-    """How often each pattern is used, at most at this cost."""
     classes = sorted({c for c in capacities if c}, reverse=True)
+    smaller = [*classes[1:], 0]
     program = IntegerProgram()
-    cost = [pattern_cost(grid, p) for p in patterns]
-    copies = [program.variable(len(capacities), c) for c in cost]
-    program.row(-INFINITY, most, list(zip(copies, cost, strict=True)))
+    copies = [program.variable(len(capacities), pattern_cost(grid, p)) for p in patterns]
     for s in range(grid.rows):
         entries = [(x, p[s]) for x, p in zip(copies, patterns, strict=True) if p[s]]
         program.row(grid.width, INFINITY, entries)
-    for size, least in zip(classes, [*classes[1:], 0], strict=True):
+    for size, least in zip(classes, smaller, strict=True):
         entries = [(x, 1) for x, p in zip(copies, patterns, strict=True) if sum(p) > least]
         program.row(-INFINITY, sum(c >= size for c in capacities), entries)
-    return program
+    if known:
+        program.hint([known.count(p) for p in patterns])
+    solution = program.solve(WORK)
+    if solution is None:
+        return None
+    return [p for x, p in zip(copies, patterns, strict=True) for _ in range(solution.values[x])]
 
 
 def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:

@@ -28,7 +28,7 @@ from placement.slicing import slice_grid
 
 FEW_PATTERNS = 120  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
-HOPEFUL = 1.1  # the same: dearer covers are not looked for, nor any in more rounds
+HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns of more rounds
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 6_000  # of single moves, for each tree
@@ -243,10 +243,7 @@ def _covered(
     if best.cost <= bound:
         return best, False
     known = _patterns(best.layout, capacities) if is_last else []
-    patterns = prover.good_patterns(FEW_PATTERNS)
-    # Where patterns overlap, what is trimmed may be worth more than the limit leaves.
-    most = HOPEFUL * best.cost + grid.offset, HOPEFUL * (best.cost + grid.offset)
-    layout = cover_layout(grid, capacities, patterns, known, most)
+    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
     if layout is None:
         return best, False
     found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
