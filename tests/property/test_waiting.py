@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -139,3 +140,15 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     assert not plan.actions
     assert len(asked) < names.MOST + 20
     assert asked[-1] == tuple(state.queue)[-1]
+
+
+def test_nothing_of_a_decision_is_left_to_the_collector_of_cycles() -> None:
+    """In a server that looks for cycles hardly ever, each decision would keep its state."""
+    state = run(EMPTY, *(submit(f"j{at}", 9) for at in range(9)))
+    gc.collect()
+    gc.disable()
+    try:
+        assert decide(state, 0, Limits()).actions
+        assert not any(isinstance(found, Desk | Waiting) for found in gc.get_objects())
+    finally:
+        gc.enable()

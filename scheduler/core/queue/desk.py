@@ -16,6 +16,7 @@ from scheduler.core.company import Company
 from scheduler.core.failures.storm import avoided, clear_ns
 from scheduler.core.finding import Find
 from scheduler.core.job import Job
+from scheduler.core.names import Part
 from scheduler.core.plan import Action, Reservation, Start
 from scheduler.core.policy import Limits, Policy, time_limit_ns
 from scheduler.core.preemption.easing import Gone
@@ -74,12 +75,12 @@ class Desk:
         self._room = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
-        self._waiting = Waiting(lambda job: self._kind(job, self.end_ns(job)), self._jobs)
+        self._waiting = Waiting(self._jobs)
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
         # Windows may part jobs by their time limits in more than two.
-        for job in self._line if self._has_windows else self._line.less(self._waiting.has_all):
+        for job in self._line if self._has_windows else self._line.less(self._all_wait):
             outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
@@ -113,6 +114,9 @@ class Desk:
         if job.needed <= most:
             self._waiting.add(kind, job.needed, most)
         return job.needed <= most
+
+    def _all_wait(self, part: Part) -> bool:
+        return self._waiting.has_all(part, lambda job: self._kind(job, self.end_ns(job)))
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common to which a decision leaves the same hosts."""

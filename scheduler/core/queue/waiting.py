@@ -16,11 +16,10 @@ from scheduler.core.names import Part
 
 
 class Waiting:
-    """What is known of a decision so far, until somebody takes hosts. `kind`: of a job, by its
-    likeness and by time limits, which may part it in two: those up to some limit, and the rest."""
+    """What is known of a decision so far, until somebody takes hosts."""
 
-    def __init__(self, kind: Callable[[Job], Hashable], jobs: Mapping[str, Job]) -> None:
-        self._kind, self._jobs = kind, jobs
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
         self._sizes: dict[Hashable, tuple[int, int]] = {}
 
     def has(self, job: Job, kind: Hashable) -> bool:
@@ -28,11 +27,12 @@ class Waiting:
         least, most = self._sizes.get(kind, (1, 0))
         return least <= job.needed <= most and len(job.sizes) < 2
 
-    def has_all(self, part: Part) -> bool:
-        """Whether all of these do."""
+    def has_all(self, part: Part, kind: Callable[[Job], Hashable]) -> bool:
+        """Whether all of these do. `kind`: of a job, by its likeness and by time limits, which
+        may part it in two: those up to some limit, and the rest."""
         if not self._sizes:
             return False
-        return all(self.has(job, self._kind(job)) for job in outermost(part, self._jobs))
+        return all(self.has(job, kind(job)) for job in outermost(part, self._jobs))
 
     def add(self, kind: Hashable, least: int, most: int) -> None:
         """Those of `kind` wait that need so many hosts."""
