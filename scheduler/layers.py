@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
+from scheduler.listeners import Listeners
+
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -27,7 +29,7 @@ class Layer(Protocol):
 class Layered:
     """Stands before `server` while services are registered. `layers`: the outermost first."""
 
-    def __init__(self, server: grpc.aio.Server, layers: Sequence[Layer]) -> None:
+    def __init__(self, server: Listeners, layers: Sequence[Layer]) -> None:
         self._server = server
         self._layers = tuple(layers)
 

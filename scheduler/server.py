@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
@@ -29,6 +28,7 @@ from scheduler.freshness import Freshness
 from scheduler.healthfiles.policyfile import load_health
 from scheduler.keeper import Retention
 from scheduler.layers import Layered, Unknown
+from scheduler.listeners import Listeners
 from scheduler.observe.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
@@ -51,10 +51,8 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
 _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
 
-# Two servers on one port would share its connections at random.
 # Clients ping, so that they notice a server that is there but does not run.
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
@@ -136,7 +134,7 @@ async def _serve(
         freshness = Freshness(SERVICE)
         door = Door(settings.access, lambda: servicer.state, settings.clock)
         around = Around(gauges.instruments)
-        server = grpc.aio.server(options=(*_OPTIONS, *door.options))
+        server = Listeners((*_OPTIONS, *door.options))
         layered = Layered(server, (around, door.guard, freshness))
         _register(layered, servicer, checks, has_reflection=door.has_reflection)
         server.add_generic_rpc_handlers((Unknown(around.unknown),))
@@ -284,7 +282,7 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
 
 
 async def _drain(
-    server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
+    server: Listeners, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
 ) -> None:
     """Turn new calls away, end watches, let the rest finish."""
     await checks.enter_graceful_shutdown()

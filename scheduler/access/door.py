@@ -24,6 +24,7 @@ from scheduler.access.screen import Screen
 from scheduler.access.tls import TlsFiles
 from scheduler.access.watched import Watched
 from scheduler.core import State
+from scheduler.listeners import Listeners
 
 log = logging.getLogger("muster.access")
 
@@ -72,21 +73,24 @@ class Door:
     def has_reflection(self) -> bool:
         return self._access.reflection is not Reflection.NOBODY
 
-    def open(self, server: grpc.aio.Server, listen: str) -> str:
+    def open(self, listeners: Listeners, listen: str) -> str:
         """Take the address; the one that was taken. Raises: CannotListen."""
         host, colon, port = listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
             raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
         check_exposure(host, listen, "anybody may do anything", self._access)
         try:
-            if self._access.tls and self._certificates:
-                shown = tls.credentials(self._access.tls, self._certificates)
-                bound = server.add_secure_port(listen, shown)
-            else:
-                bound = server.add_insecure_port(listen)
+            bound = listeners.bind(host, int(port), self._take)
         except RuntimeError:
             raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
         return f"{host}:{bound}"
+
+    def _take(self, server: grpc.aio.Server, address: str) -> int:
+        """Each server has credentials of its own, for they remember what it was last shown."""
+        if self._access.tls and self._certificates:
+            shown = tls.credentials(self._access.tls, self._certificates)
+            return server.add_secure_port(address, shown)
+        return server.add_insecure_port(address)
 
     def look(self) -> None:
         """Take up changed certificates, tokens and roles now."""

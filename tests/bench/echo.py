@@ -2,7 +2,8 @@
 
     python -m tests.bench.echo
 
-Prints its address. Same library, same message sizes, nothing checked, nothing written.
+Prints its address. Same library, as many listeners, same message sizes, nothing checked,
+nothing written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 
 import grpc
 
+from scheduler.listeners import Listeners
 from scheduler.specproto import spec_to_proto
 from scheduler.v1 import job_pb2, service_pb2
 from tests.bench.clients import HOSTS
@@ -38,14 +40,14 @@ async def serve() -> None:
         request_deserializer=service_pb2.CreateJobRequest.FromString,
         response_serializer=service_pb2.CreateJobResponse.SerializeToString,
     )
-    server = grpc.aio.server()
+    server = Listeners()
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("bench.Echo", {"Echo": method})]
     )
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.bind("127.0.0.1", 0, lambda one, address: one.add_insecure_port(address))
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)
-    await server.wait_for_termination()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
