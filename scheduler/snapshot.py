@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -43,9 +44,11 @@ def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
     Cost: about 15 us a job, and some 60 bytes.
     """
     deflate = zlib.compressobj(level=1)
-    parts = []
-    for line in _paused(_lines(state, last_ns), pause):
-        parts.append(deflate.compress(line))
+    parts, lines = [], _lines(state, last_ns)
+    # Many lines at a time: for each call zlib lets go of Python's lock and waits for it again.
+    while chunk := b"".join(islice(lines, _CHUNK)):
+        parts.append(deflate.compress(chunk))
+        pause()
     return b"".join(parts) + deflate.flush()
 
 
