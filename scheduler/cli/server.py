@@ -306,7 +306,7 @@ def _access(keys: ServerKeys) -> Access:
 
 
 def _serve(settings: Settings) -> None:
-    import asyncio
+    import uvloop
 
     from scheduler.interpreter import keep_heap_whole, prefer_answers
     from scheduler.server import CannotListen
@@ -323,7 +323,7 @@ def _serve(settings: Settings) -> None:
 
     keep_heap_whole()
     try:
-        asyncio.run(run(settings, ready))
+        uvloop.run(run(settings, ready))
     except (StoreError, CannotListen) as error:
         raise end(str(error), code) from None
 
