@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import assert_never, overload
 
 from placement import hostset
 from placement.hostset import HostSet
@@ -201,6 +202,42 @@ class Reservation:
     limits: tuple[tuple[str, int, int], ...] = ()
 
 
+class Foreseen(Sequence[Reservation]):
+    """Reservations that are found when somebody looks: most plans are carried out without.
+
+    Equal to any sequence of the same ones; a copy for another process is a tuple.
+    """
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], tuple[Reservation, ...]]) -> None:
+        self._find = find
+
+    @overload
+    def __getitem__(self, at: int) -> Reservation: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Reservation, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Reservation | tuple[Reservation, ...]:
+        return self._find()[at]
+
+    def __len__(self) -> int:
+        return len(self._find())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foreseen | tuple) and self._find() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._find())
+
+    def __repr__(self) -> str:
+        return repr(self._find())
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[Reservation, ...]]]:
+        return tuple, (self._find(),)
+
+
 @value(frozen=True, slots=True)
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
@@ -212,7 +249,7 @@ class Plan:
 
     version: int
     actions: tuple[Action, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
+    reservations: Sequence[Reservation] = ()
     look_again_ns: int | None = None
     is_last: bool = False
 

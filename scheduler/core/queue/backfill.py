@@ -8,13 +8,14 @@ TPDS 12(6), 2001, section 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from placement.hostset import HostSet
 from scheduler.core.company import Company
 from scheduler.core.job import Job
-from scheduler.core.plan import Reservation
+from scheduler.core.plan import Foreseen, Reservation
 from scheduler.core.queue.reserve import Outlook
 from scheduler.core.tenancy.admission import Allowance, Quotas
 from scheduler.core.tenancy.cells import highest
@@ -25,7 +26,7 @@ class Rule(Protocol):
     """One way to let later jobs pass. Told of every job in the order of the queue."""
 
     @property
-    def reservations(self) -> tuple[Reservation, ...]: ...
+    def reservations(self) -> Sequence[Reservation]: ...
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
@@ -52,10 +53,27 @@ class Easy:
         self._quotas, self._company = quotas, company
         self._is_fifo = is_fifo
         self._has_waited = False
-        self.first: Reservation | None = None
+        self._first: Reservation | None = None
+        self._asking: tuple[Job, HostSet] | None = None
 
     @property
-    def reservations(self) -> tuple[Reservation, ...]:
+    def first(self) -> Reservation | None:
+        """Found once somebody asks, which is before anybody takes hosts: often nobody does."""
+        if self._asking is not None:
+            asking, self._asking = self._asking, None
+            self._first = self._outlook.reservation(*asking)
+        return self._first
+
+    def reserves(self, job: Job, free: HostSet) -> None:
+        """The reservation is for `job`, with what is `free` and running now."""
+        self._outlook.comes(job)
+        self._asking = (job, free)
+
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        return Foreseen(self._found) if self._has_waited else ()
+
+    def _found(self) -> tuple[Reservation, ...]:
         return () if self.first is None else (self.first,)
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
@@ -95,11 +113,11 @@ class Easy:
 
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         if self.first is not None:
-            self.first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
+            self._first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
 
     def waits(self, job: Job, free: HostSet) -> None:
-        if self.first is None and not (self._is_fifo and self._has_waited):
-            self.first = self._outlook.reservation(job, free)
+        if not (self._is_fifo and self._has_waited) and self.first is None:
+            self.reserves(job, free)
         self._has_waited = True
 
     def is_settled(self, job: Job) -> bool:

@@ -353,7 +353,7 @@ class Desk:
         placement = noted(found)
         self._take(job, placement.held, end_ns)
         if first is not None and self._easy is not None:
-            self._easy.first = self._outlook.reservation(self._jobs[first.name], self.free)
+            self._easy.reserves(self._jobs[first.name], self.free)
         return placement
 
     def _first(self) -> Reservation | None:

@@ -22,11 +22,14 @@ def is_last(state: State, limits: Limits, desk: Desk, starts: Iterable[Start]) -
     """Whether another decision finds nothing once all these `starts` of `desk` are made."""
     if not desk.is_through or not desk.quotas.is_open or desk.calendar:
         return False
-    if limits.policy is Policy.CONSERVATIVE or any(r.kept for r in desk.rule.reservations):
+    if limits.policy is Policy.CONSERVATIVE:
         return False
     if state.minding or state.stopped or state.unhealthy & state.held:
         return False
-    return _is_plain(state.tenants) and not any(state.jobs[start.name].minds for start in starts)
+    if not _is_plain(state.tenants) or any(state.jobs[start.name].minds for start in starts):
+        return False
+    # Where nobody passes the first that waits it is all one which hosts are kept for it.
+    return limits.policy is Policy.FIFO or not any(r.kept for r in desk.rule.reservations)
 
 
 def _is_plain(tenants: Tenants) -> bool:

@@ -121,12 +121,16 @@ class Outlook:
         found = sorted([*self._still_running(), *self._started])
         return _kept_lent(found, self._lent) if self._lent else found
 
+    def comes(self, job: Job) -> None:
+        """It is the turn of `job`: those that limits hold back until here are before it."""
+        self._ahead.setdefault(job.name, frozenset(self.held_back))
+
     def reservation(self, job: Job, free: HostSet) -> Reservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out
         of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
             return None
-        self._ahead.setdefault(job.name, frozenset(self.held_back))
+        self.comes(job)
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0

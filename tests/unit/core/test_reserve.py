@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
 
 from placement import hostset
+from placement.hostset import HostSet
 from scheduler.core import Limits, Policy, State, decide
 from scheduler.core.commands import LoadTenants
-from scheduler.core.plan import Reserve, Start
+from scheduler.core.job import Job
+from scheduler.core.plan import Reservation, Reserve, Start
 from scheduler.core.queue.profile import Profile
-from scheduler.core.queue.reserve import nearest
+from scheduler.core.queue.reserve import Outlook, nearest
 from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
 
@@ -77,6 +80,29 @@ def test_hosts_kept_for_another_tenants_shape_are_not_reserved() -> None:
     state = run(schedule(run(state, submit("a", 1, limit_s=HOUR))), submit("w", 2))
     (reservation,) = decide(state, 0, Limits()).reservations
     assert hostset.members(reservation.hosts) == [1, 3]
+
+
+def test_a_reservation_that_nobody_looks_at_is_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under FIFO nobody passes the first that waits, so only who asks when it starts is told."""
+    asked: list[str] = []
+    reservation = Outlook.reservation
+
+    def counted(outlook: Outlook, job: Job, free: HostSet) -> Reservation | None:
+        asked.append(job.name)
+        return reservation(outlook, job, free)
+
+    monkeypatch.setattr(Outlook, "reservation", counted)
+    state = schedule(run(EIGHT, submit("a", 3, limit_s=HOUR)))
+    plan = decide(run(state, submit("wide", 6), submit("b", 1)), 0, Limits(policy=Policy.FIFO))
+    assert asked == []
+    assert [(r.name, r.start_ns) for r in plan.reservations] == [("wide", HOUR_NS)]
+    assert len(plan.reservations) == 1
+    assert asked == ["wide"]
+    again = pickle.loads(pickle.dumps(plan))
+    assert again == plan
+    assert isinstance(again.reservations, tuple)
 
 
 # --- limits of tenants ---------------------------------------------------------
