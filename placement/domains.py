@@ -27,40 +27,72 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         return [(free, 0)]
     if all(len(tier.domains) == 1 for tier in fabric.tiers):
         return [(free, len(fabric.tiers))] if len(free) >= gang else []
-    counts = [
-        np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)) for tier in fabric.tiers
-    ]
+    counts = _counts(fabric, free)
     for depth in range(len(counts) - 1, -1, -1):
-        fits = counts[depth] >= gang
-        if not fits.any():
+        candidates = (counts[depth] >= gang).nonzero()[0]
+        if not len(candidates):
             continue
-        has_room = fits & (counts[0][_above(fabric, depth)[0]] >= room)
-        candidates = np.flatnonzero(has_room if has_room.any() else fits)
-        is_last = depth + 1 == len(counts)
-        chosen = _ordered(fabric, counts, depth, candidates, 1 if is_last else MOST_COMPARED)
-        domain = fabric.tiers[depth].domain_by_host[free]
-        inside = [free[domain == number] for number in chosen]
+        if room > gang:
+            roomy = candidates[counts[0][_above(fabric, depth)[0][candidates]] >= room]
+            candidates = roomy if len(roomy) else candidates
+        if depth + 1 == len(counts):
+            chosen = [_first(fabric, counts, depth, candidates)]
+        else:
+            chosen = _ordered(fabric, counts, depth, candidates)
+        inside = [_inside(fabric, free, depth, number) for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []
 
 
-def _ordered(
-    fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints, most: int
-) -> list[int]:
-    """The first `most` of these domains of tier `depth`, sorted by what would be broken, then
-    by what is free around them."""
+def _counts(fabric: Fabric, free: Ints) -> list[Ints]:
+    """Free hosts of each domain, tier by tier. Hosts are numbered in the order of the tree, so
+    what a domain has is what the next domains below it have together."""
+    inner = fabric.tiers[-1]
+    counts = [np.bincount(inner.domain_by_host[free], minlength=len(inner.domains))]
+    for depth in range(len(fabric.tiers) - 1, 0, -1):
+        counts.append(np.add.reduceat(counts[-1], _firsts(fabric, depth)))
+    return counts[::-1]
+
+
+def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
+    """The free hosts of one domain of tier `depth`; `free` ascends, as the domains do."""
+    first = fabric.tiers[depth].domain_by_host.searchsorted([number, number + 1])
+    begin, end = free.searchsorted(first)
+    return free[begin:end]
+
+
+def _first(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> int:
+    """The one that `_ordered` puts first, without a sort: what would be broken and the room in the
+    outermost domain leave few, and those are told apart tier by tier."""
+    sizes, weight = _sizes(fabric), 1 + fabric.host_count
+    key = counts[0] + (weight << depth) * (counts[0] == sizes[0])
+    for k in range(1, depth + 1):
+        key = key.take(_above(fabric, k)[k - 1])
+        key += (weight << depth - k) * (counts[k] == sizes[k])
+    candidates = _least(candidates, key.take(candidates))
+    for k in range(1, depth + 1):
+        if len(candidates) > 1:
+            domain = _above(fabric, depth)[k].take(candidates)
+            candidates = _least(candidates, counts[k].take(domain))
+    return int(candidates[0])
+
+
+def _least(candidates: Ints, key: Ints) -> Ints:
+    """Those of the least key. Both shapes: (candidates,)."""
+    least: Ints = candidates[key == key[key.argmin()]]
+    return least
+
+
+def _ordered(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> list[int]:
+    """The first of these domains of tier `depth`, sorted by what would be broken, then by what
+    is free around them."""
     above, sizes = _above(fabric, depth), _sizes(fabric)
     whole = [counts[k] == sizes[k] for k in range(depth + 1)]
     keys = [
         key[above[k]] for key_of in (whole, counts) for k, key in enumerate(key_of[: depth + 1])
     ]
-    if most == 1:  # what is best by one key after the other: no need to sort the rest
-        for key in keys:
-            among = key[candidates]
-            candidates = candidates[among == among.min()]
-        return [int(candidates[0])]
     order = np.lexsort([candidates, *(key[candidates] for key in reversed(keys))])
-    found: list[int] = candidates[order[:most]].tolist()
+    found: list[int] = candidates[order[:MOST_COMPARED]].tolist()
     return found
 
 
@@ -80,6 +112,13 @@ def _above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
 def _sizes(fabric: Fabric) -> tuple[Ints, ...]:
     """Hosts of each domain, tier by tier."""
     return tuple(np.bincount(tier.domain_by_host) for tier in fabric.tiers)
+
+
+@lru_cache(maxsize=64)
+def _firsts(fabric: Fabric, depth: int) -> Ints:
+    """Of each domain of the tier above `depth`, its first domain of tier `depth`."""
+    parents = _above(fabric, depth)[depth - 1]
+    return np.flatnonzero(np.diff(parents, prepend=-1))
 
 
 def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> list[Ints]:

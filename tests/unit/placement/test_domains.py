@@ -7,39 +7,66 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.domains import single_domains
-from placement.fabric import Fabric
+from placement.fabric import Fabric, from_spec
 from tests.build import two_tiers
 
-SHAPES = st.sampled_from(([[2, 2], [3, 1]], [[4], [2, 2], [1, 1, 1]], [[1, 2, 3], [3, 2, 1]]))
+
+def three_tiers(*hosts_by_rack_by_row_by_zone: list[list[int]]) -> Fabric:
+    domains = [
+        {
+            "name": f"z{z}",
+            "domains": [
+                {
+                    "name": f"z{z}-y{y}",
+                    "domains": [
+                        {"name": f"z{z}-y{y}-r{r}", "hosts": n} for r, n in enumerate(racks)
+                    ],
+                }
+                for y, racks in enumerate(rows)
+            ],
+        }
+        for z, rows in enumerate(hosts_by_rack_by_row_by_zone)
+    ]
+    tiers = [{"name": name} for name in ("zone", "row", "rack", "host")]
+    return from_spec({"name": "three", "gpus_per_host": 1, "tiers": tiers, "domains": domains})
+
+
+FABRICS = st.sampled_from(
+    (
+        two_tiers([2, 2], [3, 1]),
+        two_tiers([4], [2, 2], [1, 1, 1]),
+        two_tiers([1, 2, 3], [3, 2, 1]),
+        three_tiers([[2, 1], [2]], [[1, 2], [1, 1]]),
+        three_tiers([[3], [1, 2]], [[2, 1, 2]]),
+    )
+)
 
 
 def first_of_the_innermost(on: Fabric, free: list[int], gang: int, room: int) -> list[int]:
     """The hosts of the rack that the gang takes; none when no rack holds it."""
-    racks: dict[int, list[int]] = {}
-    zones: dict[int, list[int]] = {}
-    for host in range(on.host_count):
-        racks.setdefault(int(on.tiers[1].domain_by_host[host]), []).append(host)
-        zones.setdefault(int(on.tiers[0].domain_by_host[host]), []).append(host)
 
-    def key(rack: int) -> tuple[int, ...]:
-        zone = zones[int(on.tiers[0].domain_by_host[racks[rack][0]])]
-        free_here = [sum(h in free for h in hosts) for hosts in (zone, racks[rack])]
-        is_whole = [
-            n == len(hosts) for n, hosts in zip(free_here, (zone, racks[rack]), strict=True)
-        ]
-        return (free_here[0] < room, *is_whole, *free_here, rack)
+    def around(host: int, tier: int) -> list[int]:
+        domain = on.tiers[tier].domain_by_host
+        return [other for other in range(on.host_count) if domain[other] == domain[host]]
 
-    fits = [rack for rack, hosts in racks.items() if sum(h in free for h in hosts) >= gang]
+    def key(first: int) -> tuple[int, ...]:
+        domains = [around(first, tier) for tier in range(len(on.tiers))]
+        free_here = [sum(h in free for h in hosts) for hosts in domains]
+        is_whole = [n == len(hosts) for n, hosts in zip(free_here, domains, strict=True)]
+        return (free_here[0] < room, *is_whole, *free_here, first)
+
+    racks = {around(host, -1)[0]: around(host, -1) for host in range(on.host_count)}
+    fits = [first for first, hosts in racks.items() if sum(h in free for h in hosts) >= gang]
     return [h for h in racks[min(fits, key=key)] if h in free] if fits else []
 
 
-@given(SHAPES, st.sets(st.integers(0, 11), min_size=1), st.integers(1, 3), st.integers(0, 2))
+@given(FABRICS, st.sets(st.integers(0, 11), min_size=1), st.integers(1, 3), st.integers(0, 2))
 def test_the_innermost_domain_is_the_first_by_its_keys(
-    shape: list[list[int]], among: set[int], gang: int, spares: int
+    on: Fabric, among: set[int], gang: int, spares: int
 ) -> None:
-    on = two_tiers(*shape)
     free = sorted(host for host in among if host < on.host_count)
     expected = first_of_the_innermost(on, free, gang, gang + spares)
     found = single_domains(on, np.array(free, dtype=np.int64), gang, gang + spares)
+    depth = len(on.tiers)
 
-    assert [hosts.tolist() for hosts, tier in found if tier == 2] == [expected] * bool(expected)
+    assert [hosts.tolist() for hosts, tier in found if tier == depth] == [expected] * bool(expected)
