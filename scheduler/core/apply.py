@@ -44,7 +44,7 @@ from scheduler.core.overlay import without_entry as _without
 from scheduler.core.remade import remade
 from scheduler.core.requests import remembered
 from scheduler.core.spares import faults
-from scheduler.core.spending import accounted
+from scheduler.core.spending import account
 from scheduler.core.state import RETAINED, State
 from scheduler.core.tenancy.ledger import charged, owned, reloaded
 from scheduler.core.windows.bookings import booked
@@ -99,7 +99,6 @@ def apply(state: State, event: Event) -> State:
         version=state.version + 1,
         requests=remembered(state.requests, event),
         seen_ns=max(state.seen_ns, event.time_ns),
-        **accounted(state, event, after_event),
     )
 
 
@@ -180,6 +179,7 @@ def _started(state: State, event: JobStarted) -> State:
         copies=event.copies,
         reason="",
         stop_ns=None,
+        goodput=account(state, job, event),
     )
     return remade(
         _unreserved(state, job.name),
@@ -220,6 +220,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         reason="",
         stop_ns=None,
         ladder=event.ladder,
+        goodput=account(state, job, event),
     )
     held = (state.held & ~job.held) | running.held
     swapped = remade(
@@ -250,6 +251,7 @@ def _resized(state: State, event: GangResized) -> State:
         reason=event.reason,
         stop_ns=None,
         ladder=event.ladder,
+        goodput=account(state, job, event),
     )
     resized = remade(
         state,
@@ -264,7 +266,12 @@ def _resized(state: State, event: GangResized) -> State:
 def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
     indices = state.loaded_fabric.indices
-    changed = remade(job, spares=indices(event.spares), lent=indices(event.lent))
+    changed = remade(
+        job,
+        spares=indices(event.spares),
+        lent=indices(event.lent),
+        goodput=account(state, job, event),
+    )
     after_change = remade(
         state,
         lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
@@ -291,6 +298,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         reason=event.reason,
         stop_ns=None,
         ladder=event.ladder if isinstance(event, JobRequeued) else (),
+        goodput=account(state, job, event),
     )
     freed = remade(
         state,
@@ -320,6 +328,7 @@ def _ended(state: State, event: JobEnded) -> State:
         state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
         state_ns=event.time_ns,
         reason=event.reason,
+        goodput=account(state, job, event),
     )
     ended = _with(state.ended, job.uid, over)
     if len(ended) > RETAINED:
@@ -332,6 +341,7 @@ def _ended(state: State, event: JobEnded) -> State:
         stopped=_less(state.stopped, job.name),
         minding=_less(state.minding, job.name),
         ended=ended,
+        spent=state.spent + over.goodput.hosts,
         held=state.held & ~job.held,
         lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),

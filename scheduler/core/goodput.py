@@ -103,17 +103,16 @@ UNCOUNTED = Goodput()
 
 
 def counted(
-    before: Job, after: Job, time_ns: int, costs: Costs, *, is_restored: bool = False
+    job: Job, time_ns: int, costs: Costs, ending: Ending | None, *, is_restored: bool = False
 ) -> Goodput:
-    """The account after an event that made `before` into `after`. `is_restored`: what goes on
-    loads its state from the memory of peers. `costs`: the cluster's."""
-    account = _until(before, time_ns)
-    if before.state not in _HOLDING:
+    """The account after an event, of `job` as it was before. `ending`: how the event ended its
+    attempt, if it had one; None: it goes on. `is_restored`: what follows loads its state from the
+    memory of peers. `costs`: the cluster's."""
+    account = _until(job, time_ns)
+    if ending is None or job.state not in _HOLDING:
         return account
-    if after.state in _HOLDING and after.attempt == before.attempt:
-        return account
-    costs = before.spec.checkpoint.costs(costs, is_restored=is_restored)
-    return _shared_out(account, before, _ending(before, after), costs)
+    costs = job.spec.checkpoint.costs(costs, is_restored=is_restored)
+    return _shared_out(account, job, ending, costs)
 
 
 def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
@@ -165,9 +164,3 @@ def _shared_out(account: Goodput, job: Job, ending: Ending, costs: Costs) -> Goo
 
 def _with(account: Goodput, counted_ns: int, ran_ns: int, time: Parts, hosts: Parts) -> Goodput:
     return Goodput(counted_ns, ran_ns, account.time + time, account.hosts + hosts)
-
-
-def _ending(before: Job, after: Job) -> Ending:
-    if after.state is JobState.COMPLETED:
-        return Ending.COMPLETE
-    return Ending.FAILED if before.state is JobState.INTERRUPTED else Ending.STOPPED

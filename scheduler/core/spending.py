@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from placement import hostset
+from scheduler.core.costs import Ending
 from scheduler.core.events import (
-    Event,
     GangResized,
     GangSwapped,
     HostMoved,
@@ -16,34 +13,31 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
-from scheduler.core.goodput import Parts, counted, kept
+from scheduler.core.goodput import Goodput, Parts, counted, kept
 from scheduler.core.job import Job
-from scheduler.core.overlay import with_entry
-from scheduler.core.remade import remade
+from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
 
-
-def accounted(before: State, event: Event, after: State) -> dict[str, Any]:
-    """The fields of `after` in which the account of the job that `event` changed stands, with
-    that account. Cost: some 10 us."""
-    job = _subject(before, event)
-    if job is None:
-        return {}
-    costs = before.tenants.preemption.costs
-    if isinstance(event, JobEnded):
-        over = after.ended[job.uid]
-        over = remade(over, goodput=counted(job, over, event.time_ns, costs))
-        ended = with_entry(after.ended, job.uid, over)
-        return {"ended": ended, "spent": after.spent + over.goodput.hosts}
-    now = after.jobs[job.name]
-    if now is job:
-        return {}
-    account = counted(job, now, event.time_ns, costs, is_restored=_is_restored(event))
-    now = remade(now, goodput=account)
-    return {"jobs": with_entry(after.jobs, job.name, now)}
+JobEvent = (
+    JobStarted
+    | GangSwapped
+    | GangResized
+    | SparesChanged
+    | JobRequeued
+    | JobPreempted
+    | JobEnded
+    | HostMoved
+)
 
 
-def _is_restored(event: Event) -> bool:
+def account(state: State, job: Job, event: JobEvent) -> Goodput:
+    """What the time of `job`, as it is in `state`, went to until `event` changed it. Whatever
+    changes the state of a job or its hosts asks here. Cost: some 5 us."""
+    costs, is_restored = state.tenants.preemption.costs, _is_restored(event)
+    return counted(job, event.time_ns, costs, _ending(job, event), is_restored=is_restored)
+
+
+def _is_restored(event: JobEvent) -> bool:
     """Whether each host that joined loads a copy from a peer. A gang that goes on with the
     hosts it had has no copy to load, and goes back to what is in storage."""
     return (
@@ -51,18 +45,15 @@ def _is_restored(event: Event) -> bool:
     )
 
 
-def _subject(state: State, event: Event) -> Job | None:
-    """The job whose state or hosts the event may change."""
+def _ending(job: Job, event: JobEvent) -> Ending | None:
+    """How the event ends the attempt of `job`; None: it does not."""
     match event:
-        case JobStarted() | GangSwapped() | GangResized() | SparesChanged():
-            return state.jobs[event.name]
-        case JobRequeued() | JobPreempted() | JobEnded():
-            return state.jobs[event.name]
-        case HostMoved():
-            index = state.loaded_fabric.index_by_name[event.host]
-            return state.holder(index) if hostset.has(state.held, index) else None
-        case _:
+        case SparesChanged() | HostMoved():
             return None
+        case JobEnded(outcome=JobState.COMPLETED):
+            return Ending.COMPLETE
+        case _:
+            return Ending.FAILED if job.state is JobState.INTERRUPTED else Ending.STOPPED
 
 
 def spent(state: State, now_ns: int) -> Parts:

@@ -27,6 +27,7 @@ from scheduler.core.lifecycle import (
 from scheduler.core.overlay import with_entry, without_entry
 from scheduler.core.remade import remade
 from scheduler.core.spares import faults
+from scheduler.core.spending import account
 from scheduler.core.state import Host, State
 from scheduler.core.tenancy.ledger import charged
 from scheduler.core.words import listed
@@ -124,7 +125,8 @@ def _judged(state: State, now_ns: int) -> State:
 def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
-        hit = remade(job, spares=tuple(s for s in job.spares if s != index))
+        left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
+        hit = remade(job, spares=left, goodput=spent)
         return remade(
             state,
             jobs=with_entry(state.jobs, job.name, hit),
@@ -137,6 +139,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         reason=_failed_text(state, since_stop(hit)),
+        goodput=account(state, job, event),
     )
     stopped = (*(name for name in state.stopped if name != job.name), job.name)
     return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
