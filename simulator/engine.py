@@ -10,6 +10,7 @@ from placement.fabric import Fabric
 from scheduler.core import (
     Conflict,
     Limits,
+    Plan,
     Rejected,
     State,
     Tenants,
@@ -58,7 +59,7 @@ class Engine:
         self._placing = placing
         self.is_deciding = False
         kernel.on(DecisionIsDue, self._decide)
-        kernel.on(PlanIsReady, self._commit)
+        kernel.on(PlanIsReady, lambda due: self._commit(due.plan))
         kernel.on(LookAgain, self._wake)
         if state is None:
             self._begin(fabric, tenants)
@@ -93,11 +94,14 @@ class Engine:
         find = self._placing(self.state, self._limits)
         plan = decide(self.state, self.kernel.now_ns, self._limits, find)
         took_ns = time.perf_counter_ns() - begin_ns
-        at_ns = self.kernel.now_ns + (took_ns if self._decision_ns is None else self._decision_ns)
-        self.kernel.at(at_ns, PlanIsReady(plan), COMMIT)
+        wait_ns = took_ns if self._decision_ns is None else self._decision_ns
+        if wait_ns:
+            self.kernel.at(self.kernel.now_ns + wait_ns, PlanIsReady(plan), COMMIT)
+        else:  # whatever else is due now comes before decisions
+            self._commit(plan)
 
-    def _commit(self, due: PlanIsReady) -> None:
-        plan, before = due.plan, self.state.version
+    def _commit(self, plan: Plan) -> None:
+        before = self.state.version
         self.is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):

@@ -64,20 +64,28 @@ class Gangs(Kept):
     """The attempts that hold hosts now.
 
     `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
+    Who holds which host is written down from the first question on: without failures nobody asks.
     """
 
     running: int
     held: int
     spares: int
     _runs: dict[str, Run]
-    _holder: dict[str, str]
+    _known: dict[str, str] | None
 
     def __init__(self) -> None:
         self.running = 0
         self.held = 0
         self.spares = 0
         self._runs = {}
-        self._holder = {}
+        self._known = None
+
+    @property
+    def _holder(self) -> dict[str, str]:
+        if self._known is None:
+            runs = self._runs.values()
+            self._known = {host: run.name for run in runs for host in run.hosts + run.spares}
+        return self._known
 
     def holds(self, host: str) -> bool:
         """Whether a gang holds this host, as one of its own or as a spare."""
@@ -113,7 +121,8 @@ class Gangs(Kept):
         return self._enter(Run(event.name, event.attempt, event.hosts, event.spares, event.time_ns))
 
     def _enter(self, run: Run) -> tuple[Change, ...]:
-        self._holder |= dict.fromkeys(run.hosts + run.spares, run.name)
+        if self._known is not None:
+            self._known |= dict.fromkeys(run.hosts + run.spares, run.name)
         self._runs[run.name] = run
         self.running += len(run.hosts)
         self.held += len(run.hosts) + len(run.spares)
@@ -124,8 +133,9 @@ class Gangs(Kept):
         run = self._runs.pop(name, None)
         if run is None:  # ended while it waited
             return ()
-        for host in run.hosts + run.spares:
-            del self._holder[host]
+        if self._known is not None:
+            for host in run.hosts + run.spares:
+                del self._known[host]
         self.held -= len(run.hosts) + len(run.spares)
         self.spares -= len(run.spares)
         stop_ns = run.stop_ns
@@ -148,10 +158,10 @@ class Gangs(Kept):
     def _hold(self, event: SparesChanged) -> tuple[Change, ...]:
         """Other spares from here on; the ranks run on."""
         run = self._runs[event.name]
-        for host in run.spares:
-            del self._holder[host]
-        for host in event.spares:
-            self._holder[host] = run.name
+        if self._known is not None:
+            for host in run.spares:
+                del self._known[host]
+            self._known |= dict.fromkeys(event.spares, run.name)
         more = len(event.spares) - len(run.spares)
         self.held += more
         self.spares += more
