@@ -92,7 +92,7 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
 
 
 def _first(moments: Iterable[int | None]) -> int | None:
-    return min((at_ns for at_ns in moments if at_ns is not None), default=None)
+    return min([at_ns for at_ns in moments if at_ns is not None], default=None)
 
 
 def _is_idle(state: State) -> bool:

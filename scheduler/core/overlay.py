@@ -8,7 +8,7 @@ with 50,000 entries, where a copy takes 200.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from math import isqrt
 from typing import Final, TypeVar, overload
 
@@ -36,14 +36,21 @@ class Overlay(Mapping[_K, _V]):
         self._changes: dict[_K, _V | _Gone] = {}
         self._size = len(self._base)
 
-    def _merged(self) -> Overlay[_K, _V]:
-        """The same map, all of it in the base. Cost: O(entries)."""
+    def _entries(self) -> dict[_K, _V]:
+        """All of them, to be read. Cost: O(entries), O(1) where nothing has changed."""
+        if not self._changes:
+            return self._base
         base = self._base.copy()
         for key, change in self._changes.items():
             if isinstance(change, _Gone):
                 base.pop(key, None)
             else:
                 base[key] = change
+        return base
+
+    def _merged(self) -> Overlay[_K, _V]:
+        """The same map, all of it in the base."""
+        base = self._entries()
         merged: Overlay[_K, _V] = Overlay.__new__(Overlay)
         merged._base, merged._changes, merged._size = base, {}, len(base)
         return merged
@@ -108,6 +115,13 @@ class Overlay(Mapping[_K, _V]):
         for key, change in changes.items():
             if change is not _GONE and key not in base:
                 yield key
+
+    def items(self) -> ItemsView[_K, _V]:
+        """As of any mapping, whose own asks for each key: a third of the time."""
+        return self._entries().items()
+
+    def values(self) -> ValuesView[_V]:
+        return self._entries().values()
 
     def __repr__(self) -> str:
         return f"Overlay({dict(self)!r})"

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from placement.values import value
+from scheduler.core.remade import remade
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
@@ -38,7 +39,7 @@ class Mark:
     amount: int = 1
 
 
-@value(frozen=True, slots=True)
+@value(frozen=True)
 class Record:
     """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
     report that counts against the host. `mended_ns`: the last time it came back.
@@ -73,11 +74,10 @@ class Record:
     def counted(self, tally: Tally, time_ns: int) -> Record:
         """With one more of `tally` on the day of `time_ns`."""
         day_ns = time_ns - time_ns % DAY_NS
-        kept = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS]
-        today = (day_ns, tally.value)
-        rest = [m for m in kept if (m.time_ns, m.kind) != today]
-        before = sum(m.amount for m in kept if (m.time_ns, m.kind) == today)
-        return replace(self, days=(*rest, Mark(*today, before + 1)))
+        kept, kind = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS], tally.value
+        rest = [m for m in kept if m.time_ns != day_ns or m.kind != kind]
+        before = total(kept) - total(rest)
+        return remade(self, days=(*rest, Mark(day_ns, kind, before + 1)))
 
     def saw(self, what: str, time_ns: int) -> Record:
         kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)
@@ -103,7 +103,7 @@ class Record:
 
 
 def total(marks: Iterable[Mark]) -> int:
-    return sum(mark.amount for mark in marks)
+    return sum([mark.amount for mark in marks])
 
 
 BLANK: Final = Record()

@@ -12,6 +12,7 @@ their log, so the order of these products is part of their format.
 
 from __future__ import annotations
 
+from itertools import compress
 from math import isqrt
 from typing import Final
 
@@ -32,6 +33,7 @@ def _roots() -> tuple[int, ...]:
 
 
 _ROOTS: Final = _roots()
+_TRUTH: Final = bytes.maketrans(b"01", bytes((0, 1)))
 
 
 @value(frozen=True, slots=True)
@@ -60,9 +62,9 @@ def kept_share(elapsed_ns: int, half_life_ns: int) -> int:
         return 0
     share = _ONE >> halvings
     digits = (rest << _DIGITS) // half_life_ns
-    for root, digit in zip(_ROOTS, f"{digits:0{_DIGITS}b}", strict=True):
-        if digit == "1":
-            share = share * root >> _BITS
+    is_one = f"{digits:0{_DIGITS}b}".encode().translate(_TRUTH)
+    for root in compress(_ROOTS, is_one):
+        share = share * root >> _BITS
     return share
 
 

@@ -33,13 +33,13 @@ class Calendar:
     def __init__(self, state: State) -> None:
         self._bookings = tuple(state.windows.values())
         self._tenants = state.tenants
-        self._starts = sorted(b.window.start_ns for b in self._bookings)
-        self._names = tuple(dict.fromkeys(n for b in self._bookings for n in b.window.jobs))
-        self._prefixes = tuple(_WILD.split(name, maxsplit=1)[0] for name in self._names)
+        self._starts = sorted([b.window.start_ns for b in self._bookings])
+        self._names = tuple(dict.fromkeys([n for b in self._bookings for n in b.window.jobs]))
+        self._prefixes = tuple([_WILD.split(name, maxsplit=1)[0] for name in self._names])
         self._strange: dict[tuple[str, str], int] = {}
         self._groups: list[tuple[Booking, ...]] = []  # of windows that are closed to the same
         self._closed: dict[tuple[int, int, int], HostSet] = {}
-        self._clearing = tuple(b for b in self._bookings if b.is_clearing)
+        self._clearing = [b for b in self._bookings if b.is_clearing]
         self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
