@@ -7,11 +7,10 @@ once all that came before is told. What goes wrong there is raised here, at the 
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from placement.fabric import Fabric
 from scheduler.core.events import Event
@@ -24,7 +23,7 @@ from simulator.telling import Telling
 MESSAGE = 500  # events and rows
 
 
-class Beside:
+class Beside(AbstractContextManager["Beside"]):
     """A `Telling` elsewhere. A context manager: what was said is told before it is left."""
 
     def __init__(self, fabric: Fabric, place: Place | None = None, has_story: bool = False) -> None:
@@ -41,15 +40,7 @@ class Beside:
         theirs.close()
         self._said: list[tuple[str, Any]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 self._asked("close")

@@ -6,9 +6,8 @@ tells of, and may be in another process (beside.py).
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 from placement.fabric import Fabric
 from scheduler.core.events import Event
@@ -19,31 +18,23 @@ from simulator.report import Growing, Place
 from simulator.story import Story
 
 
-class Telling:
+class Telling(AbstractContextManager["Telling"]):
     """Tell it of events and rows in order. `place`: where files grow, None for none;
     `has_story`: what pages show. A context manager that closes the files. Raises: InputError
     on a place where no file can be made."""
 
     def __init__(self, fabric: Fabric, place: Place | None = None, has_story: bool = False) -> None:
-        self._stack = ExitStack()
-        self._growing = self._stack.enter_context(Growing(place)) if place else None
+        self._growing = Growing(place) if place else None
         self.log = Log(self._growing.events if self._growing else None)
         self._story = Story(fabric) if has_story else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Nothing more is told."""
-        self._stack.close()
+        if self._growing:
+            self._growing.close()
 
     def feed(self, event: Event) -> None:
         self.log.feed(event)

@@ -189,6 +189,11 @@ class Job:
         return (self.tenant, self.priority, self.is_preemptible, self.strikes)
 
     @property
+    def has_choice(self) -> bool:
+        """Whether it may start at several sizes, so that each job like it is asked for itself."""
+        return len(self.sizes) > 1
+
+    @property
     def is_on_loan(self) -> bool:
         """Whether it has grown onto hosts that nobody waited for then."""
         return bool(self.sizes) and self.dp > self.start_dp > 0

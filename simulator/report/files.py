@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from scheduler.core.events import Event
 from scheduler.problems import InputError, Problem
@@ -37,7 +36,7 @@ class Place:
 
 
 class Growing:
-    """Those files; a context manager that closes them.
+    """Those files, until they are closed.
 
     events.jsonl, the log itself; events.csv, jobs.csv.
     """
@@ -69,15 +68,8 @@ class Growing:
         file = f"{name}.csv"
         return CsvTable(self._open(file), columns, has_head=file in self._earlier)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Nothing more is written."""
         self._stack.close()
 
     def job(self, row: JobRow) -> None:

@@ -104,7 +104,7 @@ class Desk:
 
     def _waits_again(self, job: Job) -> bool:
         """Whether `job` waits as others before it do."""
-        if self._easy is None or len(job.sizes) > 1:
+        if self._easy is None or job.has_choice:
             return False
         end_ns = self.end_ns(job)
         kind = self._kind(job, end_ns)
@@ -120,7 +120,7 @@ class Desk:
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common to which a decision leaves the same hosts."""
-        first = self._easy.first if self._easy is not None else None
+        first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
         return (job.likeness, outlasts, windows)
@@ -147,8 +147,7 @@ class Desk:
             allowed = self._allowed(job)
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
-                gone = self.sent.get(job.name, ())
-                yield Verdict(job, outcome, None, allowed, free, sent=gone)
+                yield Verdict(job, outcome, None, allowed, free, sent=self.sent.get(job.name, ()))
                 continue
             passes_ns = None
             if outcome is Hold.RESERVED:
@@ -158,9 +157,7 @@ class Desk:
 
     def may_start(self, job: Job) -> bool:
         """Whether quotas, limits and reservations let `job` start, behind all so far."""
-        allowed = self.allowance(job)
-        room = min(allowed.pool, allowed.limit)
-        return job.needed <= self.caps.room(job, self.end_ns(job), room)
+        return job.needed <= self._beside(job)[1]
 
     def allowance(self, job: Job) -> Allowance:
         """What quotas, constraints and reservations of places leave `job`."""
@@ -185,15 +182,14 @@ class Desk:
         """The stages, one after the other. What starts has its hosts from here on."""
         if (placement := self._above_least(job)) is not None:
             return placement
-        needed = job.needed
+        needed, end_ns = job.needed, self.end_ns(job)
         by_quota = self.quotas.allowance(job, self.free)
         allowed = self._allowed(job)
         if needed > allowed.limit:
-            if (placement := self._by_preempting(job, self.end_ns(job))) is not None:
+            if (placement := self._by_preempting(job, end_ns)) is not None:
                 return placement
             self.caps.waits(job, allowed)
             return Hold.LIMIT
-        end_ns = self.end_ns(job)
         allowed = self.rule.beside(job, end_ns, allowed)
         room = min(allowed.pool, allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
@@ -220,7 +216,7 @@ class Desk:
 
     def _above_least(self, job: Job) -> Placement | None:
         """An elastic job starts as large as it can now; as it waits, it is at its least."""
-        if len(job.sizes) < 2:
+        if not job.has_choice:
             return None
         allowed = self.quotas.allowance(job, self.free)
         bound, least = min(allowed.pool, allowed.limit), None

@@ -41,19 +41,20 @@ def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
     late = bisect_left(found, (now_ns + 1,))
     if not late:
         return found
-    jobs = state.jobs
-    past = [
-        Release(expected_end_ns(jobs[gang.name], now_ns, limits), *gang[1:])
-        for gang in found[:late]
-    ]
+    past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in found[:late]]
     return sorted([*past, *found[late:]])
+
+
+def _overdue(gang: Release, job: Job, now_ns: int, limits: Limits) -> Release:
+    """The same of a gang that runs on beyond its limit, or that states none."""
+    return Release(expected_end_ns(job, now_ns, limits), *gang[1:])
 
 
 def _release(job: Job, state: State, now_ns: int, limits: Limits) -> Release:
     """As the gang knows it, but for time that is past, and for what others hold or have lost."""
     release = job.release
     if release.end_ns <= now_ns:
-        release = release._replace(end_ns=expected_end_ns(job, now_ns, limits))
+        release = _overdue(release, job, now_ns, limits)
     if release.hosts & state.unhealthy:
         release = release._replace(hosts=release.hosts & ~state.unhealthy)
     if state.lent & job.held:

@@ -23,9 +23,9 @@ class Waiting:
         self._sizes: dict[Hashable, tuple[int, int]] = {}
 
     def has(self, job: Job, kind: Hashable) -> bool:
-        """Whether `job` waits. An elastic one may start at several sizes, so it is asked."""
+        """Whether `job` waits, as far as is known."""
         least, most = self._sizes.get(kind, (1, 0))
-        return least <= job.needed <= most and len(job.sizes) < 2
+        return least <= job.needed <= most and not job.has_choice
 
     def has_all(self, part: Part, kind: Callable[[Job], Hashable]) -> bool:
         """Whether all of these do. `kind`: of a job, by its likeness and by time limits, which
