@@ -49,4 +49,4 @@ def expect_no_cycles() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 2_000)  # the youngest in 5 ms, all of them hardly ever
+    gc.set_threshold(1_000, 10, 10_000)  # each in 3 ms at most, all of them hardly ever

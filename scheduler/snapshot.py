@@ -52,6 +52,12 @@ def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
     return b"".join(parts) + deflate.flush()
 
 
+def entries(state: State) -> int:
+    """Lines of its snapshot, but for those that every snapshot has."""
+    maps = (name for name, form in _forms().items() if isinstance(form, _MapForm))
+    return sum(len(getattr(state, name)) for name in maps)
+
+
 def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
     """The state that `encode` wrote, and the time of its last event.
 

@@ -127,7 +127,10 @@ def serve(
     snapshot_every: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST, help="Events between two snapshots of the state.  [default: 10000]"
+            min=1,
+            max=MOST,
+            help="Events between two snapshots of the state: more where it has more entries."
+            "  [default: 10000]",
         ),
     ] = None,
     keep_log_days: Annotated[
