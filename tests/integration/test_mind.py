@@ -120,7 +120,7 @@ async def test_the_process_ends_with_its_server() -> None:
     await _is_up(mind)
     assert mind._other is not None
     mind._other._link.close()  # as when the server is killed
-    assert await asyncio.to_thread(mind._other._process.wait, 5) == 0
+    assert await asyncio.to_thread(mind._other._process.wait, 30) == 0
 
 
 async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> None:
