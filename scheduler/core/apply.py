@@ -39,6 +39,7 @@ from scheduler.core.health.moves import changed, emptied
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JOB_MOVES, JobMove, JobState, after
 from scheduler.core.names import Names
+from scheduler.core.overlay import newest
 from scheduler.core.overlay import with_entry as _with
 from scheduler.core.overlay import without_entry as _without
 from scheduler.core.remade import remade
@@ -330,9 +331,7 @@ def _ended(state: State, event: JobEnded) -> State:
         reason=event.reason,
         goodput=account(state, job, event),
     )
-    ended = _with(state.ended, job.uid, over)
-    if len(ended) > RETAINED:
-        ended = _without(ended, next(iter(ended)))
+    ended = newest(_with(state.ended, job.uid, over), RETAINED)
     freed = remade(
         _unreserved(state, job.name),
         jobs=_without(state.jobs, job.name),

@@ -21,7 +21,7 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.overlay import Overlay
+from scheduler.core.overlay import Overlay, newest
 
 REMEMBERED: Final = 50_000
 
@@ -58,5 +58,4 @@ def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]
         case _:
             return requests
     known = requests if isinstance(requests, Overlay) else Overlay(requests)
-    known = known.having(event.request_id, done)
-    return known.without(next(iter(known))) if len(known) > REMEMBERED else known
+    return newest(known.having(event.request_id, done), REMEMBERED)
