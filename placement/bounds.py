@@ -19,6 +19,9 @@ columns. The LP is solved in floats; its duals are rounded to integers first and
 right-hand side is then computed in int64, so the bound holds whatever the LP solver
 did. It is rounded up to what the weights of whole edges can add up to.
 
+Rows are covered at least once there, which keeps prices of one sign. Where all counts of a
+node are whole and some rows are covered more than once, it is solved anew with equal rows.
+
 The root is weak where a counter is fractional, so nodes split on one: at most its
 floor, or at least its ceiling (design: placement, 5, branches on k_s, the counters
 with t = 1). The bound of the tree is the least over its open leaves. A node in which few
@@ -77,11 +80,13 @@ LEAST_GAP = 1e-6  # in the master's units
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Ranges of the counters that are bounded here, and the parent's last prices."""
+    """Ranges of the counters that are bounded here, and the parent's last prices. `is_equal`:
+    rows are covered once."""
 
     ranges: Mapping[Counter, Range]
     slot_price: tuple[float, ...]
     price: Mapping[Counter, float]
+    is_equal: bool = False
 
 
 class Prover:
@@ -197,7 +202,7 @@ class Prover:
 
     def _explore(self, node: _Node, known: int) -> tuple[int, list[_Node]]:
         """The node's bound, and its children unless it is closed or integral."""
-        master = Master(self.grid, {**node.ranges, **self.cuts}, self.norm)
+        master = Master(self.grid, {**node.ranges, **self.cuts}, self.norm, is_equal=node.is_equal)
         master.add(self.pool.cheapest(node.slot_price, node.price, SMALL, np.inf))
         proved = known
         solution = self._solved(master)
@@ -309,7 +314,7 @@ class Prover:
         g = self.grid
         scaled = np.array(solution.duals) * self.norm * self.scale
         prices = np.rint(np.clip(scaled, -self.highest, self.highest)).astype(np.int64)
-        slot = np.maximum(0, prices[: g.rows])
+        slot = prices[: g.rows] if master.is_equal else np.maximum(0, prices[: g.rows])
         slots = np.arange(g.width + 1, dtype=np.int64)
         cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
         size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
@@ -374,11 +379,14 @@ class Prover:
         zones = len(self.capacities)
         found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP))
         if found is None:  # as a rule, patterns are whole as well
-            self.cover = [tuple(p) for p in master.support(solution)[0].tolist()]
-            return []
+            patterns, share = master.support(solution)
+            self.cover = [tuple(p) for p in patterns.tolist()]
+            is_over = bool(np.any(share @ patterns > self.grid.width + VIOLATED))
+            is_new = is_over and not node.is_equal
+            return [_Node(node.ranges, slot_price, price, is_equal=True)] if is_new else []
         counter, *halves = found
         return [
-            _Node({**node.ranges, counter: half}, slot_price, price)
+            _Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
             for half in halves
             if half[0] <= half[1]
         ]

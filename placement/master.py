@@ -79,12 +79,20 @@ Range = tuple[int, int]
 class Master:
     """The LP of one node: covering rows, then one row for each counter."""
 
-    def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
-        self.grid = grid
+    def __init__(
+        self,
+        grid: BlockGrid,
+        ranges: Mapping[Counter, Range],
+        norm: float,
+        *,
+        is_equal: bool = False,
+    ) -> None:
+        """`is_equal`: rows are covered once, and prices of slots have either sign."""
+        self.grid, self.is_equal = grid, is_equal
         self.ranges: dict[Counter, Range] = {}
         self._norm = norm
         self._patterns: dict[Pattern, None] = {}
-        self._lp = ColumnLp([float(grid.width)] * grid.rows)
+        self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
         for counter, bounds in ranges.items():
             self.open(counter, bounds)
 

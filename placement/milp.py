@@ -55,15 +55,15 @@ class ColumnLp:
     feasible from the start.
     """
 
-    def __init__(self, least: Sequence[float]) -> None:
-        """Rows with lower bounds only; more come with `add_row`."""
+    def __init__(self, least: Sequence[float], *, is_equal: bool = False) -> None:
+        """Rows of at least so much, or of just so much; more come with `add_row`."""
         self._solver = pywraplp.Solver.CreateSolver("CLP")
         self._objective = self._solver.Objective()
         self._objective.SetMinimization()
         self._columns: list[Any] = []
         self._rows: list[Any] = []
         for low in least:
-            self._new_row(low, INFINITY)
+            self._new_row(low, low if is_equal else INFINITY)
 
     def add_columns(self, costs: Floats, entries: Ints) -> None:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""

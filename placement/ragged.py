@@ -43,10 +43,12 @@ from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
 from placement.zigzag import Ends
-from placement.zones import PROPOSALS, ROUNDS_EACH, SMALL, ZoneStep, best_grid
+from placement.zones import PROPOSALS, ROUNDS_EACH, SMALL, WIDE, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
+PATIENT = SLACKS[:1]  # of one with so many times as many trees, where little is proved
+MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_TREE = 3  # trees that stand for one more sequence of zones along the orders
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
@@ -76,7 +78,26 @@ def solve_ragged(
         if best.bound < best.cost:
             part = Limits(limits.rounds // share, limits.trees // share)
             best = _step(request, gpus, capacities, part, graph, views, best)
+    if graph is not None and grid.size <= FEW_BLOCKS and best.bound < WIDE * best.cost:
+        best = _patient(request, gpus, capacities, limits.trees, graph, best)
     return grid, best
+
+
+def _patient(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    trees: int,
+    graph: BlockGraph,
+    best: ZoneStep,
+) -> ZoneStep:
+    """The better of `best` and a longer search over sweeps."""
+    target = best.bound * graph.scale // 2
+    orders = _orders(request, gpus)
+    layout = _swept(graph, orders, capacities, MORE_TREES * trees, target, PATIENT)
+    layout = _moved(graph, capacities, 0, layout, best.bound)
+    cost = 2 * _bytes(request, gpus, layout)
+    return ZoneStep(layout[None, :], cost, best.bound) if cost < best.cost else best
 
 
 def _shares(blocks: int) -> tuple[int, ...]:
@@ -185,14 +206,19 @@ def _filled(request: Request, gpus: int, capacities: Sequence[int]) -> list[Ints
 
 
 def _swept(
-    graph: BlockGraph, orders: Sequence[Ints], capacities: Sequence[int], trees: int, target: int
+    graph: BlockGraph,
+    orders: Sequence[Ints],
+    capacities: Sequence[int],
+    trees: int,
+    target: int,
+    slacks: Sequence[float] = SLACKS,
 ) -> Ints:
     zones = [Tree(zone=z) for z in _largest_first(capacities)]
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
     sweeper = Sweeper(graph, capacities, orders)
     tries = max(1, trees * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
     layouts = []
-    for slack in SLACKS:
+    for slack in slacks:
         rng = random.Random(f"{graph.blocks}:{sorted(capacities)}")
         layouts.append(
             best_of_trees(

@@ -38,6 +38,8 @@ ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursue
 FEW_TREES = 40  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
+WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
+MORE_TREES, MORE_MOVES = 20, 4  # times as many are tried there
 LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 
 
@@ -199,6 +201,9 @@ def _proved(
         is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
         is_stuck = is_far and proof.prover.made > MANY_NODES
         bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
+        if bound < WIDE * best.cost:
+            best = _longer(grid, capacities, best, limits.trees, bound)
+            bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
         if is_hopeful:
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
@@ -207,6 +212,16 @@ def _proved(
             bound = proof.prove(best.cost, limits.rounds)
             best = _by_program(proof, capacities, best)
     return best, bound
+
+
+def _longer(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
+) -> ZoneStep:
+    """A better layout out of many times as many trees, or else moves, if there is one."""
+    found = _search(grid, capacities, MORE_TREES * trees, bound)
+    if found.cost >= best.cost:
+        found = _refined(grid, capacities, best, MORE_MOVES * trees, bound)
+    return _better(best, found)
 
 
 def _refined(

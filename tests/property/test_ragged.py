@@ -196,6 +196,18 @@ def test_larger_jobs_respect_capacities_and_bounds(
     assert step.cost == 2 * sum(b for _, b in cut_by_axis(asked, gpus, step.layout.ravel()))
 
 
+def test_rows_covered_once_cost_more_than_rows_covered_more_than_once() -> None:
+    """Ten zones of 68 hosts and stages of 95: 9.5 hosts of each stage to each zone. Whole groups
+    are five hosts, and ten, but for one or two stages, would cover some stages twice."""
+    sizes = {"cp": 5, "dp": 152, "pp": 7}
+    traffic = {"cp": 500, "dp": 500, "pp": 380}
+    asked, capacities = request(**sizes, order="tp-cp-dp-pp", traffic=traffic), [68] * 10
+    (view,) = cell_views(asked, 8)
+    cost = ceil(solve_ragged(asked, 8, capacities, Limits(rounds=2))[1].cost / view.grid.unit)
+    bound = Prover(view.grid, capacities, [], is_exact=False, ends=view.ends).prove(cost, 40)
+    assert 103_100 < bound <= cost  # that is what the cheapest cover costs
+
+
 def test_there_are_such_jobs() -> None:
     found = [
         shape
