@@ -33,6 +33,8 @@ def reserve_by_zone(
     `rack_hosts`: of a whole rack that the sizing may ask for. `capacities`: of every zone,
     or of one that may be any.
     """
+    if request.spares.hosts == 0:
+        return [0] * len(capacities)
     is_any = len(capacities) == 1
     return [
         min(
