@@ -5,7 +5,10 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from copy import copy, deepcopy
 from dataclasses import fields, replace
+
+import pytest
 
 from placement.request import SpareRule, TierCut
 from placement.values import value
@@ -24,6 +27,16 @@ except AttributeError as error:
 class Point:
     x: int
     y: int = 0
+
+
+@value(frozen=True, slots=True)
+class Alone:
+    x: int
+
+
+@value(frozen=True, slots=True)
+class Nothing:
+    pass
 
 
 @value(frozen=True)
@@ -51,6 +64,15 @@ def test_another_process_reads_what_one_wrote() -> None:
 
     assert pickle.loads(pickle.dumps(cut)) == cut
     assert pickle.loads(pickle.dumps(SpareRule(share=0.02))) == SpareRule(share=0.02)
+
+
+@pytest.mark.parametrize("one", [Point(3, 4), Alone(3), Nothing(), Kept(3)])
+def test_any_number_of_fields_goes_there_and_back(one: object) -> None:
+    again = pickle.loads(pickle.dumps(one))
+
+    assert again == one
+    assert type(again) is type(one)
+    assert copy(one) == deepcopy(one) == one
 
 
 def test_the_development_mode_forbids_what_mypy_forbids() -> None:
