@@ -130,9 +130,9 @@ class Master:
         solver gives up. The counter has a row."""
         row = self.grid.rows + list(self.ranges).index(counter)
         self._lp.set_bounds(row, *bounds)
-        solution = self._lp.solve()
+        cost = self._lp.cost()
         self._lp.set_bounds(row, *self.ranges[counter])
-        return None if solution is None else solution.cost
+        return cost
 
     def prices(self, solution: LpSolution) -> tuple[tuple[float, ...], dict[Counter, float]]:
         """Duals of the covering rows, and of the counters."""

@@ -27,16 +27,18 @@ MOST_SUM = 1 << 52  # of a row's terms, for CP-SAT to take it as it is
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
 
-def _going_on() -> pywraplp.MPSolverParameters:
-    """Go on from the last basis: with more columns it stays feasible, so the primal simplex
-    needs a few steps where presolve and the dual would begin again."""
+def _going_on(algorithm: int) -> pywraplp.MPSolverParameters:
+    """Go on from the last basis."""
     parameters = pywraplp.MPSolverParameters()
     parameters.SetIntegerParam(parameters.PRESOLVE, parameters.PRESOLVE_OFF)
-    parameters.SetIntegerParam(parameters.LP_ALGORITHM, parameters.PRIMAL)
+    parameters.SetIntegerParam(parameters.LP_ALGORITHM, algorithm)
     return parameters
 
 
-GOING_ON = _going_on()
+# With more columns a basis stays feasible: the primal simplex needs a few steps where presolve
+# and the dual would begin again. With other bounds its prices do, and the dual needs fewer.
+MORE_COLUMNS = _going_on(pywraplp.MPSolverParameters.PRIMAL)
+OTHER_BOUNDS = _going_on(pywraplp.MPSolverParameters.DUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,15 @@ class ColumnLp:
         self._rows.append(row)
         return row
 
+    def cost(self) -> float | None:
+        """The least cost after a change of bounds; None when the solver gives up."""
+        if self._solver.Solve(OTHER_BOUNDS) != pywraplp.Solver.OPTIMAL:
+            return None
+        return float(self._objective.Value())
+
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
-        if self._solver.Solve(GOING_ON) != pywraplp.Solver.OPTIMAL:
+        if self._solver.Solve(MORE_COLUMNS) != pywraplp.Solver.OPTIMAL:
             return None
         return LpSolution(
             self._objective.Value(),

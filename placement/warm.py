@@ -20,6 +20,7 @@ from placement.request import Request
 from placement.runs import Runs
 from placement.slicing import Slicer, Tree
 from placement.sweep import Sweeper
+from placement.transfers import transferred
 
 GPUS = 2  # of the hosts of a small gang
 
@@ -36,6 +37,7 @@ def warm_up() -> None:
     layout_cost(grid, layout)
     flat = flat_graph(pieces_of_grid(grid, everything))
     polished(flat, room, layout.ravel(), 1, "warm", 0)
+    transferred(grid, room, layout, 1, 0, 0)
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])

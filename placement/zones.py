@@ -25,6 +25,7 @@ from placement.request import Limits
 from placement.rounding import attainable
 from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
+from placement.transfers import is_counted, transferred
 
 FEW_PATTERNS = 120  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
@@ -32,6 +33,8 @@ HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns 
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 6_000  # of single moves, for each tree
+TRANSFERS = 2_000  # proposals of annealing of counts, for each tree
+RUNS = 16  # of a quarter of that each, whose patterns are put together
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
@@ -40,6 +43,8 @@ NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
 WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
 MORE_TREES, MORE_MOVES = 20, 4  # times as many are tried there
+MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
+CLOSING = 0.75
 LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 
 
@@ -94,6 +99,7 @@ class _Proof:
 
     def __init__(self, form: _Form, capacities: Sequence[int], best: ZoneStep) -> None:
         self.form = form
+        self.start = best
         seeds = _patterns(best.layout, capacities)
         self.prover = Prover(form.charged, capacities, seeds, is_exact=form.parts == 1)
         self.bound = 0
@@ -154,6 +160,9 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if bound < best.cost:
         bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
         best = _better(best, _search(grid, capacities, limits.trees, bound))
+        if best.cost > bound and is_counted(grid):
+            most = TRANSFERS * limits.trees
+            best = _better(best, _transferred(grid, capacities, best, most, bound, 0))
         best, proved = _proved(proof, capacities, best, limits)
         bound = max(bound, proved)
     return ZoneStep(best.layout, best.cost, bound)
@@ -194,8 +203,11 @@ def _proved(
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
-        best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
-        best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
+        if is_counted(grid) and bound < CLOSE * best.cost:
+            best, is_hopeful = _recombined(proof, capacities, best, limits.trees, bound), True
+        else:
+            best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
+            best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
         # A better layout may be proved by what is known; else there is no end in sight where
         # the bound is far off and has hardly risen.
         is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
@@ -209,8 +221,7 @@ def _proved(
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
         if CLOSE * best.cost <= bound < best.cost:
             best, _ = _covered(grid, capacities, proof.prover, best, bound)
-            bound = proof.prove(best.cost, limits.rounds)
-            best = _by_program(proof, capacities, best)
+            best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
 
 
@@ -222,6 +233,54 @@ def _longer(
     if found.cost >= best.cost:
         found = _refined(grid, capacities, best, MORE_MOVES * trees, bound)
     return _better(best, found)
+
+
+def _to_the_end(
+    proof: _Proof, capacities: Sequence[int], best: ZoneStep, rounds: int
+) -> tuple[ZoneStep, int]:
+    """As much work again, and again while that closes a good part of the gap."""
+    for _ in range(MOST_AGAIN):
+        open_ = best.cost - proof.bound
+        bound = proof.prove(best.cost, rounds)
+        best = _by_program(proof, capacities, best)
+        if best.cost <= bound or best.cost - bound > CLOSING * open_:
+            break
+    return best, bound
+
+
+def _transferred(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, proposals: int, bound: int, run: int
+) -> ZoneStep:
+    """A layout that annealing of counts comes to from the best one, run by run another."""
+    slots = transferred(grid, capacities, best.layout, proposals, bound, run)
+    layout = laid_out(grid, slots)
+    return ZoneStep(layout, layout_cost(grid, layout), best.bound)
+
+
+def _recombined(
+    proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
+) -> ZoneStep:
+    """The best of some such layouts, and of what the integer master makes of all their patterns
+    and the prover's."""
+    grid, known = proof.form.grid, proof.prover.good_patterns(FEW_PATTERNS)
+    patterns: list[Pattern] = []
+    for run in range(1, RUNS + 1):
+        found = _transferred(grid, capacities, proof.start, TRANSFERS * trees // 4, bound, run)
+        best = _better(best, found)
+        patterns += _patterns(found.layout, capacities)
+        if best.cost <= bound:
+            return best
+    layout = cover_layout(
+        grid,
+        capacities,
+        list(dict.fromkeys([*patterns, *known])),
+        _patterns(best.layout, capacities),
+    )
+    if layout is not None:
+        found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
+        best = _better(best, found)
+        best = _better(best, _transferred(grid, capacities, found, TRANSFERS * trees, bound, 0))
+    return best
 
 
 def _refined(

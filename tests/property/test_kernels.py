@@ -26,6 +26,7 @@ from placement.request import Collective, Request
 from placement.runs import Runs
 from placement.slicing import Slicer, random_tree
 from placement.sweep import Sweeper
+from placement.transfers import transferred
 from placement.warm import warm_up
 from tests.build import request
 
@@ -66,6 +67,7 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     flat = flat_graph(pieces_of_grid(grid, np.ones_like(region)))
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: polished(flat, room, start, 200, str(seed), 0).tolist())
+    both(lambda: transferred(grid, room, start.reshape(grid.rows, -1), 400, 0, seed).tolist())
     both(lambda: multilevel(flat, room, 20, 4, str(seed), 0).tolist())
     graph = block_graph(gang, GPUS)
     assert graph is not None
