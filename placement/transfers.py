@@ -23,10 +23,7 @@ from placement.layout import Layout, counts
 from placement.traffic import Pattern
 
 TEMPERATURES = 200
-HOT, COLD = (
-    0.15,
-    0.3,
-)  # of the dearer, and of the cheaper, of a border along a row and a slot across
+HOT, COLD = 0.15, 0.3  # of the dearer, and the cheaper, of a border along a row and a slot across
 LONGER = 3 << 30  # of 32 bits: a rectangle that has one row more
 SINGLE = 1_431_655_765  # of 32 bits: one that stays a row, a third
 HALF = 1 << 31

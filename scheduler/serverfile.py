@@ -152,7 +152,7 @@ class ServerKeys(Keys):
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
-    `snapshot_every`: events between two snapshots. `keep_log_days`: None keeps all events.
+    `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 

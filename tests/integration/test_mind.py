@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.codec import encode
 from scheduler.core import Limits, Plan, State, decide, replay
 from scheduler.core.events import Event, JobSubmitted
-from scheduler.mind import Mind
+from scheduler.mind import Mind, _rows
 from tests.build import fabric, loaded, spec
 from tests.serving import RUNNING, create, serving
 
@@ -142,3 +143,9 @@ async def _lasts_s(rest: Coroutine[Any, Any, None]) -> float:
     began_s = time.monotonic()
     await rest
     return time.monotonic() - began_s
+
+
+def test_events_told_in_pieces_are_all_told_and_in_order() -> None:
+    events = tuple(JobSubmitted(n, f"u{n}", spec(f"j{n}")) for n in range(250))
+    assert _rows(events) == tuple(map(encode, events))
+    assert _rows(()) == ()
