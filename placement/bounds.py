@@ -38,11 +38,12 @@ from math import floor
 
 import numpy as np
 
-from placement.branching import split
+from placement.branching import parted_alone, split
 from placement.columns import least_cover
 from placement.cuts import VIOLATED, fallen_short, unbalanced
 from placement.fabric import Ints
 from placement.grid import BlockGrid
+from placement.groups import Parting
 from placement.master import (
     WHOLE_GANG,
     Counter,
@@ -101,12 +102,13 @@ class Prover:
         odd: Sequence[int] = (),
         is_exact: bool = True,
         ends: Sequence[Ends] = (),
+        parting: Parting | None = None,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
         many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
         nodes are settled by integer programs where these are small. `ends`: what zones of one
-        row pay together.
+        row pay together. `parting`: what tells zones that part a group.
         Large tables get fewer rounds a node: a round is as dear as many of others."""
         self.grid = grid
         self.capacities = sorted((c for c in capacities if c), reverse=True)
@@ -122,6 +124,7 @@ class Prover:
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
         self.lot, self.odd, self.is_exact, self.ends = lot, odd, is_exact, ends
+        self.parting = parting
         self.is_patient = True  # until a node's program was not settled in all its time
         self.cover: list[Pattern] = []  # of least cost in some node
         self.pool = Pool(grid, self.norm)
@@ -264,6 +267,11 @@ class Prover:
         if least is None:
             self.is_patient = self.is_patient and not is_all
             return 0, False
+        zones = len(self.capacities)
+        if cover and parted_alone(
+            np.array(cover), np.ones(len(cover)), ranges, zones, self.parting
+        ):
+            return least - self.grid.offset, False
         # The bound of the tree is no more than that of this leaf.
         self.incumbent = min(self.incumbent, least - self.grid.offset) if cover else self.incumbent
         return least - self.grid.offset, is_all or bool(cover)
@@ -377,16 +385,15 @@ class Prover:
         gap = (self.incumbent + self.grid.offset) / self.norm - solution.cost
         self.rounds_left -= PROBES * master.entries / ENTRIES_A_ROUND
         zones = len(self.capacities)
-        found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP))
+        found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP), self.parting)
         if found is None:  # as a rule, patterns are whole as well
             patterns, share = master.support(solution)
             self.cover = [tuple(p) for p in patterns.tolist()]
             is_over = bool(np.any(share @ patterns > self.grid.width + VIOLATED))
             is_new = is_over and not node.is_equal
             return [_Node(node.ranges, slot_price, price, is_equal=True)] if is_new else []
-        counter, *halves = found
         return [
             _Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
-            for half in halves
+            for counter, half in found
             if half[0] <= half[1]
         ]

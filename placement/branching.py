@@ -8,6 +8,7 @@ from math import floor
 import numpy as np
 
 from placement.fabric import Ints
+from placement.groups import Parting
 from placement.hostset import Mask
 from placement.master import WHOLE_GANG, Counter, Floats, Master, Range
 from placement.milp import LpSolution
@@ -15,12 +16,18 @@ from placement.milp import LpSolution
 FRACTIONAL = 1e-4  # zones
 HARDLY = 1e-6  # of the gap: what a child counts that costs no more
 DEARER = 1 + 1e-6  # times, or it is a tie
+Decision = tuple[Counter, Range]
 
 
 def split(
-    master: Master, solution: LpSolution, ranges: Mapping[Counter, Range], zones: int, gap: float
-) -> tuple[Counter, Range, Range] | None:
-    """A fractional counter and its ranges in the two children; None when all are integral.
+    master: Master,
+    solution: LpSolution,
+    ranges: Mapping[Counter, Range],
+    zones: int,
+    gap: float,
+    parting: Parting | None = None,
+) -> tuple[Decision, Decision] | None:
+    """A counter and its range in each of two children; None when all counts are whole.
 
     Of each family the count furthest from whole is a candidate, the first in order on a tie.
     Which family tells zones apart that the program mixes differs: where sizes are what they
@@ -29,21 +36,51 @@ def split(
     children are dearest, multiplied, is taken. `gap`: what closes a child.
     """
     patterns, share = master.support(solution)
-    fractional = (_most_fractional(family(patterns), share) for family in FAMILIES)
-    candidates = [found for found in fractional if found is not None]
+    candidates: list[tuple[Decision, Decision]] = []
+    for family in FAMILIES:
+        found = _most_fractional(family(patterns), share)
+        if found is not None:
+            counter, below = found
+            low, high = ranges.get(counter, (0, zones))
+            candidates.append(((counter, (low, below)), (counter, (below + 1, high))))
+    alone = parted_alone(patterns, share, ranges, zones, parting)
+    candidates += [alone] if alone else []
     best, most = None, -1.0
-    for counter, below in candidates:
-        low, high = ranges.get(counter, (0, zones))
-        if counter not in master.ranges:
-            master.open(counter, (low, high))
-        halves = (low, below), (below + 1, high)
+    for halves in candidates:
         dearer = 1.0
-        for half in halves if len(candidates) > 1 else ():
+        for counter, half in halves if len(candidates) > 1 else ():
+            if counter not in master.ranges:
+                every = zones * max(counter.turn, default=1)
+                master.open(counter, ranges.get(counter, (0, every)))
             cost = master.cost_within(counter, half) if half[0] <= half[1] else None
             risen = gap if cost is None else min(gap, cost - solution.cost)
             dearer *= max(risen, HARDLY * gap)
         if best is None or dearer > most * DEARER:
-            best, most = (counter, *halves), dearer
+            best, most = halves, dearer
+    return best
+
+
+def parted_alone(
+    patterns: Ints,
+    share: Floats,
+    ranges: Mapping[Counter, Range],
+    zones: int,
+    parting: Parting | None,
+) -> tuple[Decision, Decision] | None:
+    """The row in which zones that part a group most nearly add up to one, which cannot be: at
+    least two do, or none does. None where no row has such zones, rows of `ranges` aside."""
+    if parting is None:
+        return None
+    best, nearest = None, FRACTIONAL
+    for s in range(patterns.shape[1]):
+        some, none = parting.counters(s)
+        is_cheaper = float(share @ none.of(patterns)) > FRACTIONAL
+        if some in ranges or none in ranges or not is_cheaper:
+            continue
+        value = float(share @ some.of(patterns))
+        near = round(min(value, 2 - value), 6)
+        if near > nearest:
+            best, nearest = ((some, (2, zones)), (none, (0, 0))), near
     return best
 
 

@@ -34,8 +34,9 @@ from math import ceil, gcd
 
 import numpy as np
 
-from placement.grid import BlockAxis, BlockGrid, Slopes, block_axes, block_grid, finer, shared
+from placement.grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.request import Request
+from placement.steps import BlockAxis
 from placement.strands import Strands
 from placement.traffic import Pattern
 from placement.zigzag import Ends, floors, least_by_cells, odd, shared_ends

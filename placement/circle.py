@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import MUCH
+from placement.steps import MUCH
 
 MOST_REACH = 8  # blocks that an edge reaches over
 MOST_STEPS = 300_000_000  # entries of the table, times blocks: a second or two

@@ -51,8 +51,8 @@ def least_cover(
         counted = counter.of(patterns)
         if counter.turn:
             off = program.variable(zones * max(counter.turn), counter.price)
-            row(0, INFINITY, counted, [(off, 1)])
-            row(-INFINITY, 0, counted, [(off, -1)])
+            row(low, INFINITY, counted, [(off, 1)])
+            row(-INFINITY, high, counted, [(off, -1)])
             paid.append((off, counter.price))
         elif not counter.rise:
             row(low, high, counted)

@@ -16,38 +16,21 @@ row_weight times that difference for a chain between rows of whole hosts:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache, reduce
-from itertools import combinations, pairwise, permutations
+from functools import lru_cache
+from itertools import permutations
 from math import gcd, lcm, prod
 
 import numpy as np
 
 from placement.fabric import Ints
 from placement.request import Request
+from placement.steps import MUCH, BlockAxis, steps
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 
-MUCH = np.int64(1) << 60  # no such set of slots
 MOST_ORDERS = 6  # of the slice axes that are tried
 Slopes = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockAxis:
-    """An axis that spans hosts: `size` blocks at distance `stride`, in units of bytes.
-
-    `weight`: of one block edge; of one more zone touched by a line (hierarchical); of
-    one ordered pair (all-to-all). `wrap`: from the last block of a chain to the first.
-    """
-
-    axis: str
-    size: int
-    stride: int
-    pattern: Pattern
-    weight: int
-    wrap: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,103 +264,3 @@ def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
         block = (np.arange(axis.size)[:, None] * axis.stride + block[None, :]).ravel()
     rows = np.arange(chain.size) * chain.stride if chain else np.zeros(1, dtype=np.int64)
     return np.asarray(rows[:, None] + block[None, :])
-
-
-def steps(axes: Sequence[BlockAxis], width: int) -> tuple[Ints, int]:
-    """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
-
-    Two axes are bounded together, for a set of slots cannot be aligned with both; every
-    further axis stacks layers of what is bounded so far. Any order gives a bound, and the
-    largest counts.
-    """
-    step = np.zeros(width + 1, dtype=np.int64) if len(axes) != 1 else _line(axes[0])
-    for first, second in combinations(axes, 2):
-        rest = [axis for axis in axes if axis not in (first, second)]
-        step = np.maximum(step, reduce(_stack, rest, _plane(first, second)))
-    offset = sum(
-        2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
-    )
-    return step, offset
-
-
-FINE = 16  # layers of at most so many cells are told apart by the cell
-
-
-def _stack(base: Ints, axis: BlockAxis) -> Ints:
-    """Least cost of n slots in `axis.size` layers, each bounded by `base`.
-
-    Layers that hold between lo and hi slots have at least hi - lo lines of the axis in
-    part, or hi lines touched if it is hierarchical. In large layers lo and hi range over a
-    few intervals instead of all values, which only lowers the bound.
-    """
-    cells = len(base) - 1
-    some = range(cells + 1) if cells <= FINE else (0, 1, cells // 4, cells // 2, cells - 1, cells)
-    intervals = [(a, b - 1) for a, b in pairwise([*sorted(set(some)), cells + 1])]
-    line = _line(axis)
-    touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
-    best = np.full(cells * axis.size + 1, MUCH)
-    for low in intervals:
-        for high in intervals:
-            if high[1] < low[0]:
-                continue
-            allowed = base.copy()
-            allowed[: low[0]] = MUCH
-            allowed[high[1] + 1 :] = MUCH
-            lines = max(0, high[0] - low[1])
-            extra = touch * high[0] if touch else part * lines
-            np.minimum(best, min_plus_power(allowed, axis.size) + extra, out=best)
-    return np.minimum(best, MUCH)
-
-
-def _line(axis: BlockAxis) -> Ints:
-    """Doubled cost of a zone that holds m = 0 .. size blocks of one line."""
-    m = np.arange(axis.size + 1)
-    if axis.pattern is Pattern.HIERARCHICAL:
-        return np.asarray(2 * axis.weight * (m > 0))
-    if axis.pattern is Pattern.ALL_TO_ALL:
-        return np.asarray(2 * axis.weight * m * (axis.size - m))
-    return np.asarray(2 * axis.weight * (m % axis.size != 0))  # a ring is cut twice or not
-
-
-def min_plus_power(cost: Ints, copies: int) -> Ints:
-    """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
-    if copies == 1:
-        return cost
-    half = min_plus_power(cost, copies // 2)
-    whole = np.minimum(_min_plus(half, half), MUCH)
-    return np.minimum(_min_plus(whole, cost), MUCH) if copies % 2 else whole
-
-
-def _min_plus(a: Ints, b: Ints) -> Ints:
-    """c[n] = min over i of a[i] + b[n - i]."""
-    total = np.full(len(a) + len(b) - 1, np.iinfo(np.int64).max)
-    for i, first in enumerate(a):
-        part = total[i : i + len(b)]
-        np.minimum(part, first + b, out=part)
-    return total
-
-
-@lru_cache(maxsize=256)
-def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
-    """Doubled least cost of n cells of an a.size x b.size plane, n = 0 .. all of them.
-
-    Exact. With m_j cells on line j of axis a, lines of b are cut where only some of the
-    a-lines reach, which is in max m - min m places if the a-lines are nested, or wherever
-    one reaches if b is hierarchical. The cost of a line is concave in m (`_line`), so for
-    given least and most m all lines but one hold either.
-    """
-    if b.pattern is Pattern.ALL_TO_ALL or (a.pattern is not Pattern.ALL_TO_ALL and b.size < a.size):
-        a, b = b, a
-    line = _line(a)
-    across = int(_line(b)[1]) if b.size > 1 else 0
-    is_touch = b.pattern is Pattern.HIERARCHICAL
-    least = np.full(a.size * b.size + 1, MUCH)
-    many = np.arange(b.size)[:, None]
-    for low in range(a.size + 1):
-        for high in range(low, a.size + 1):
-            rest = np.arange(low, high + 1)[None, :]
-            cells = many * high + (b.size - 1 - many) * low + rest
-            cost = many * line[high] + (b.size - 1 - many) * line[low] + line[rest]
-            cost = cost + across * (high if is_touch else high - low)
-            np.minimum.at(least, cells, cost)
-    return least

@@ -15,9 +15,10 @@ import numpy as np
 
 from placement.bounds import Prover
 from placement.fabric import Fabric, Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import BlockGrid
 from placement.request import TierBound, TierCut
 from placement.sizes import SizeBound, is_priceable
+from placement.steps import MUCH
 
 SMALL = 64  # hosts of a small domain
 ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains

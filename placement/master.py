@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import BlockGrid
 from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
+from placement.steps import MUCH
 
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
@@ -31,8 +32,8 @@ class Counter:
     next one, at most all of it. That is subadditive and grows with n, so zones climb
     together what one that holds everything does.
 
-    With `turn`, what n slots count by n modulo its length: zones that add up to something else
-    than nothing pay `price` for each unit (`zigzag.Ends`).
+    With `turn`, what n slots count by n modulo its length: zones that add up to less or more than
+    they may pay `price` for each unit (`zigzag.Ends`, `groups.Parting`).
     """
 
     row: int

@@ -28,7 +28,7 @@ from placement.cut import cut
 from placement.descend import Descent
 from placement.errors import BadInput
 from placement.fabric import Fabric, Ints
-from placement.grid import BlockAxis, BlockGrid, block_axes, block_grids
+from placement.grid import BlockGrid, block_axes, block_grids
 from placement.hostset import HostSet, Mask
 from placement.layout import Layout, layout_cost
 from placement.milp import assign
@@ -36,6 +36,7 @@ from placement.objective import like_zones, measure
 from placement.request import Limits, Objective, Request
 from placement.seating import Hosts
 from placement.slicing import Tree, slice_grid
+from placement.steps import BlockAxis
 from placement.swaps import choose_swaps
 from placement.traffic import Pattern
 

@@ -15,11 +15,12 @@ import numpy.typing as npt
 from placement.bands import band_trees
 from placement.cut import egress
 from placement.fabric import Fabric, Ints
-from placement.grid import BlockAxis, BlockGrid, block_grid
+from placement.grid import BlockGrid, block_grid
 from placement.layout import Layout, layout_cost
 from placement.request import Limits, Objective, Request, TierCut
 from placement.slicing import slice_grid
 from placement.spread import spread, spread_layouts, spread_note
+from placement.steps import BlockAxis
 from placement.traffic import Pattern
 from placement.zones import ZoneStep, solve_zones
 

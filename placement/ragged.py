@@ -28,7 +28,7 @@ from placement.cells import Cells, cell_views, strands
 from placement.cover import covering_slots
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid, block_grids
+from placement.grid import BlockGrid, block_grids
 from placement.layout import counts
 from placement.master import Pattern
 from placement.parts import PartBound
@@ -39,6 +39,7 @@ from placement.rounding import attainable
 from placement.runs import best_runs
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import Tree, best_of_trees, slice_grid
+from placement.steps import MUCH
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic

@@ -18,11 +18,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid, Slopes, joint_cost
+from placement.grid import BlockGrid, Slopes, joint_cost
 from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
 from placement.rounding import attainable, fewest
 from placement.slicing import Region
+from placement.steps import MUCH
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 

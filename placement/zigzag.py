@@ -37,7 +37,8 @@ import numpy as np
 
 from placement.circle import Edges, least_cuts
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockAxis, BlockGrid
+from placement.grid import BlockGrid
+from placement.steps import MUCH, BlockAxis
 from placement.traffic import Pattern
 
 

@@ -15,8 +15,8 @@ from placement.bands import band_trees
 from placement.bounds import QUICK_STATES, Prover
 from placement.cover import cover_layout, laid_out
 from placement.exact import exact_counts
-from placement.grid import MUCH, BlockGrid, shared
-from placement.groups import Groups, groups_of
+from placement.grid import BlockGrid, shared
+from placement.groups import Groups, groups_of, parting_of
 from placement.layout import Layout, counts, layout_cost
 from placement.master import Pattern
 from placement.pieces import pieces_of_grid
@@ -25,6 +25,7 @@ from placement.request import Limits
 from placement.rounding import attainable
 from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import slice_grid
+from placement.steps import MUCH
 from placement.transfers import is_counted, transferred
 
 FEW_PATTERNS = 120  # columns of the integer master
@@ -101,7 +102,13 @@ class _Proof:
         self.form = form
         self.start = best
         seeds = _patterns(best.layout, capacities)
-        self.prover = Prover(form.charged, capacities, seeds, is_exact=form.parts == 1)
+        self.prover = Prover(
+            form.charged,
+            capacities,
+            seeds,
+            is_exact=form.parts == 1,
+            parting=parting_of(form.charged),
+        )
         self.bound = 0
 
     def prove(self, cost: int, rounds: int) -> int:

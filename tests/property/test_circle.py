@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.circle import least_cuts
-from placement.grid import MUCH
+from placement.steps import MUCH
 
 
 @st.composite

@@ -1,0 +1,153 @@
+"""What n slots of one row cost a zone at least, whatever slots they are.
+
+Slots of a row lie on the axes beside the pipeline. Costs are doubled, as in `grid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from placement.fabric import Ints
+from placement.traffic import Pattern
+
+MUCH = np.int64(1) << 60  # no such set of slots
+FINE = 16  # layers of at most so many cells are told apart by the cell
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAxis:
+    """An axis that spans hosts: `size` blocks at distance `stride`, in units of bytes.
+
+    `weight`: of one block edge; of one more zone touched by a line (hierarchical); of
+    one ordered pair (all-to-all). `wrap`: from the last block of a chain to the first.
+    """
+
+    axis: str
+    size: int
+    stride: int
+    pattern: Pattern
+    weight: int
+    wrap: int = 0
+
+
+def steps(axes: Sequence[BlockAxis], width: int) -> tuple[Ints, int]:
+    """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
+
+    Two axes are bounded together, for a set of slots cannot be aligned with both; every
+    further axis stacks layers of what is bounded so far. Any order gives a bound, and the
+    largest counts.
+    """
+    step = np.zeros(width + 1, dtype=np.int64) if len(axes) != 1 else _line(axes[0])
+    for first, second in combinations(axes, 2):
+        rest = [axis for axis in axes if axis not in (first, second)]
+        step = np.maximum(step, reduce(_stack, rest, _plane(first, second)))
+    offset = sum(
+        2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
+    )
+    return step, offset
+
+
+def _stack(base: Ints, axis: BlockAxis) -> Ints:
+    """Least cost of n slots in `axis.size` layers, each bounded by `base`.
+
+    Layers that hold between lo and hi slots have at least hi - lo lines of the axis in
+    part, or hi lines touched if it is hierarchical. In large layers lo and hi range over a
+    few intervals instead of all values, which only lowers the bound.
+    """
+    cells = len(base) - 1
+    some = range(cells + 1) if cells <= FINE else (0, 1, cells // 4, cells // 2, cells - 1, cells)
+    intervals = [(a, b - 1) for a, b in pairwise([*sorted(set(some)), cells + 1])]
+    line = _line(axis)
+    touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
+    best = np.full(cells * axis.size + 1, MUCH)
+    for low in intervals:
+        for high in intervals:
+            if high[1] < low[0]:
+                continue
+            allowed = base.copy()
+            allowed[: low[0]] = MUCH
+            allowed[high[1] + 1 :] = MUCH
+            lines = max(0, high[0] - low[1])
+            extra = touch * high[0] if touch else part * lines
+            np.minimum(best, min_plus_power(allowed, axis.size) + extra, out=best)
+    return np.minimum(best, MUCH)
+
+
+def _line(axis: BlockAxis) -> Ints:
+    """Doubled cost of a zone that holds m = 0 .. size blocks of one line."""
+    m = np.arange(axis.size + 1)
+    if axis.pattern is Pattern.HIERARCHICAL:
+        return np.asarray(2 * axis.weight * (m > 0))
+    if axis.pattern is Pattern.ALL_TO_ALL:
+        return np.asarray(2 * axis.weight * m * (axis.size - m))
+    return np.asarray(2 * axis.weight * (m % axis.size != 0))  # a ring is cut twice or not
+
+
+def min_plus_power(cost: Ints, copies: int) -> Ints:
+    """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
+    if copies == 1:
+        return cost
+    half = min_plus_power(cost, copies // 2)
+    whole = np.minimum(_min_plus(half, half), MUCH)
+    return np.minimum(_min_plus(whole, cost), MUCH) if copies % 2 else whole
+
+
+def _min_plus(a: Ints, b: Ints) -> Ints:
+    """c[n] = min over i of a[i] + b[n - i]."""
+    total = np.full(len(a) + len(b) - 1, np.iinfo(np.int64).max)
+    for i, first in enumerate(a):
+        part = total[i : i + len(b)]
+        np.minimum(part, first + b, out=part)
+    return total
+
+
+@lru_cache(maxsize=256)
+def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
+    """Doubled least cost of n cells of an a.size x b.size plane, n = 0 .. all of them.
+
+    Exact. With m_j cells on line j of axis a, lines of b are cut where only some of the
+    a-lines reach, which is in max m - min m places if the a-lines are nested, or wherever
+    one reaches if b is hierarchical. The cost of a line is concave in m (`_line`), so for
+    given least and most m all lines but one hold either.
+    """
+    a, b = _in_lines(a, b)
+    return _planes(a, b, None)
+
+
+def parted_plane(axis: BlockAxis, other: BlockAxis) -> Ints:
+    """As `_plane`, of cells that part a line of `axis`, a ring or all-to-all."""
+    return _planes(*_in_lines(axis, other), axis)
+
+
+def _in_lines(a: BlockAxis, b: BlockAxis) -> tuple[BlockAxis, BlockAxis]:
+    if b.pattern is Pattern.ALL_TO_ALL or (a.pattern is not Pattern.ALL_TO_ALL and b.size < a.size):
+        a, b = b, a
+    return a, b
+
+
+@lru_cache(maxsize=256)
+def _planes(a: BlockAxis, b: BlockAxis, parted: BlockAxis | None) -> Ints:
+    line = _line(a)
+    across = int(_line(b)[1]) if b.size > 1 else 0
+    is_touch = b.pattern is Pattern.HIERARCHICAL
+    least = np.full(a.size * b.size + 1, MUCH)
+    many = np.arange(b.size)[:, None]
+    for low in range(a.size + 1):
+        for high in range(low, a.size + 1):
+            rest = np.arange(low, high + 1)[None, :]
+            cells = many * high + (b.size - 1 - many) * low + rest
+            cost = many * line[high] + (b.size - 1 - many) * line[low] + line[rest]
+            cost = cost + across * (high if is_touch else high - low)
+            if parted is a and low in (0, a.size) and high in (0, a.size):
+                # Where n is whole lines and one is parted, so is another.
+                two = 2 * int(line[1:-1].min()) if a.size > 1 < b.size else MUCH
+                cost = cost + np.where(cells % a.size == 0, two, 0)
+            if parted is b and high == low:
+                continue
+            np.minimum.at(least, cells, cost)
+    return least
