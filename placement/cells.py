@@ -34,12 +34,13 @@ from math import ceil, gcd
 
 import numpy as np
 
+from placement.curves import Ring, ring_of
 from placement.grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.request import Request
 from placement.steps import BlockAxis
 from placement.strands import Strands
 from placement.traffic import Pattern
-from placement.zigzag import Ends, floors, least_by_cells, odd, shared_ends
+from placement.zigzag import Ends, floors, joined, least_by_cells, odd, shared_ends
 
 FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 
@@ -50,7 +51,7 @@ class Cells:
 
     `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
     what a zone pays between the last row and the first; empty where they are not neighbours.
-    `ends`: what zones of one row pay together.
+    `ends`: what zones of one row pay together. `ring`: of each row, where it is one.
     """
 
     grid: BlockGrid
@@ -59,6 +60,7 @@ class Cells:
     odd: tuple[int, ...] = ()
     closing: Slopes = ()
     ends: tuple[Ends, ...] = ()
+    ring: Ring | None = None
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -174,7 +176,15 @@ def _in_whole(grid: BlockGrid, lot: int) -> Cells:
     inner = min((a for a in grid.slice_axes), key=lambda a: a.stride, default=None)
     fine = finer(grid, inner.size) if inner else grid
     ends = shared_ends(fine, lot)
-    return Cells(_whole(fine if ends else grid, lot), 1, lot, ends=ends)
+    chosen = fine if ends else grid
+    return Cells(_whole(chosen, lot), 1, lot, ends=ends, ring=_ring(chosen, lot))
+
+
+def _ring(grid: BlockGrid, lot: int) -> Ring | None:
+    if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
+        return None
+    edges = joined(grid.slice_axes, np.arange(grid.width) // lot)
+    return ring_of(edges, grid.width // lot)
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:

@@ -26,6 +26,7 @@ from placement.blockgraph import BlockGraph, block_graph
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views, strands
 from placement.cover import covering_slots
+from placement.curves import by_curves
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import BlockGrid, block_grids
@@ -287,9 +288,17 @@ def _by_views(
 ) -> tuple[int, list[Cells]]:
     """The best bound from sizes, and the views that may prove more than it."""
     by_sizes = [_by_sizes(view, capacities) for view in views]
-    bound = max(*by_sizes, _by_strands(request, gpus, capacities))
+    by_curves_ = [_by_curves(view, capacities) for view in views]
+    bound = max(*by_sizes, *by_curves_, _by_strands(request, gpus, capacities))
     kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
     return bound, kept
+
+
+def _by_curves(view: Cells, capacities: Sequence[int]) -> int:
+    """As `_by_sizes`, where each stage is one ring of hosts; 0 elsewhere."""
+    if view.ring is None:
+        return 0
+    return view.in_bytes(by_curves(view.grid, view.ring, max(capacities)))
 
 
 def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:

@@ -88,7 +88,7 @@ def _least_from(grid: BlockGrid, lot: int, start: int, begun: Sequence[int] = ()
     if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
         return None
     run = (np.arange(grid.width) + start) // lot
-    edges, cells = _edges(grid.slice_axes, run), np.bincount(run).tolist()
+    edges, cells = joined(grid.slice_axes, run), np.bincount(run).tolist()
     return least_cuts(edges, cells, grid.width, begun)
 
 
@@ -117,8 +117,8 @@ def _ends(grid: BlockGrid, lot: int, period: int, k: int, price: int) -> Ends | 
     return Ends(tuple(paid[:period].tolist()), price)
 
 
-def _edges(axes: Sequence[BlockAxis], run: Ints) -> Edges:
-    """(run, later run) -> weight. `run`: of each cell, in rank order."""
+def joined(axes: Sequence[BlockAxis], run: Ints) -> Edges:
+    """The rings of a stage: (run, later run) -> weight. `run`: of each cell, in rank order."""
     edges: Counter[tuple[int, int]] = Counter()
     cell = np.arange(len(run))
     for axis in axes:
