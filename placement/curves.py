@@ -43,9 +43,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import MUCH, BlockGrid
+from placement.grid import BlockGrid
 from placement.hostset import Mask
 from placement.pricing import Pricer
+from placement.steps import MUCH
 
 FINE = 12  # bits of a cost unit in which hosts are priced
 MOST_COST = int(MUCH) >> FINE + 1
