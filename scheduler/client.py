@@ -174,8 +174,17 @@ class Client(RoomMethods, WindowMethods, HealthMethods):
         order_by: str = "",
     ) -> list[job_pb2.Job]:
         """All jobs at hand, page by page, by default in the order of their arrival."""
+        return list(self.jobs_answer(states, filter, order_by).jobs)
+
+    def jobs_answer(
+        self,
+        states: Collection[job_pb2.JobState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> service_pb2.ListJobsResponse:
+        """The same with the version of the first page: a watch from there misses nothing."""
         request = service_pb2.ListJobsRequest(states=states, filter=filter, order_by=order_by)
-        return list(self._whole(self._stub.ListJobs, request, "jobs").jobs)
+        return self._whole(self._stub.ListJobs, request, "jobs")
 
     def update_job(
         self,

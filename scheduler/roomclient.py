@@ -34,8 +34,14 @@ class RoomMethods:
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
     ) -> list[host_pb2.Host]:
         """All hosts, page by page, in the order of the fabric."""
+        return list(self.hosts_answer(states, job, filter).hosts)
+
+    def hosts_answer(
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
+    ) -> service_pb2.ListHostsResponse:
+        """The same with the version of the first page: a watch from there misses nothing."""
         request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
-        return list(self._whole(self._stub.ListHosts, request, "hosts").hosts)
+        return self._whole(self._stub.ListHosts, request, "hosts")
 
     def list_spares(self) -> service_pb2.ListSparesResponse:
         """The spares of each zone: who holds them, what they survive, what one more buys."""

@@ -50,8 +50,17 @@ class WindowMethods:
     ) -> list[window_pb2.Window]:
         """All that are not over, page by page, by default in the order in which they were
         made."""
+        return list(self.windows_answer(states, filter, order_by).windows)
+
+    def windows_answer(
+        self,
+        states: Collection[window_pb2.WindowState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> service_pb2.ListWindowsResponse:
+        """The same with the version of the first page: a watch from there misses nothing."""
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
-        return list(self._whole(self._stub.ListWindows, request, "windows").windows)
+        return self._whole(self._stub.ListWindows, request, "windows")
 
     def watch_windows(
         self, after_version: int | None = None, name: str = ""

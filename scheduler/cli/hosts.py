@@ -54,15 +54,17 @@ def list_hosts(
 ) -> None:
     """List the hosts, their health and who holds them."""
     from scheduler.cli import messages
-    from scheduler.v1 import host_pb2, service_pb2
+    from scheduler.v1 import host_pb2
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
     with connected(address) as client:
-        found = client.list_hosts(states, name, filter)
+        found = client.hosts_answer(states, name, filter)
     if lemons:
-        found = [host for host in found if host.record.lemon]
+        listed = [host for host in found.hosts if host.record.lemon]
+        del found.hosts[:]
+        found.hosts.extend(listed)
     text = messages.lemons_text if lemons else messages.hosts_text
-    write(service_pb2.ListHostsResponse(hosts=found), lambda m: text(m.hosts), output)
+    write(found, lambda answer: text(answer.hosts), output)
 
 
 def show_host(
@@ -184,16 +186,14 @@ def _report_one(
 ) -> None:
     """The host after it; of a domain all of its hosts."""
     from scheduler.cli import messages
-    from scheduler.v1 import service_pb2
 
     with connected(address) as client:
         host = call(client)
         if host is not None:
             write(host, lambda one: messages.hosts_text([one]), output)
             return
-        found = client.list_hosts(filter=f"domains:{name}")
-        answer = service_pb2.ListHostsResponse(hosts=found)
-        write(answer, lambda page: messages.hosts_text(page.hosts), output)
+        found = client.hosts_answer(filter=f"domains:{name}")
+        write(found, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
 def _host(address: str, output: Format, call: Callable[[Client], host_pb2.Host]) -> None:

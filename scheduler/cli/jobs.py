@@ -107,12 +107,12 @@ def list_jobs(
 ) -> None:
     """List the live jobs and the newest that have ended."""
     from scheduler.cli import messages
-    from scheduler.v1 import job_pb2, service_pb2
+    from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
-        found = client.list_jobs(states, filter, order_by)
-    write(service_pb2.ListJobsResponse(jobs=found), lambda m: messages.jobs_text(m.jobs), output)
+        found = client.jobs_answer(states, filter, order_by)
+    write(found, lambda answer: messages.jobs_text(answer.jobs), output)
 
 
 def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:

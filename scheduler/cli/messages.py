@@ -101,7 +101,7 @@ def _priority(job: job_pb2.Job) -> str:
 
 
 def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
-    """A line each, sub-tenants indented below the one that they belong to."""
+    """A line each, sub-tenants indented below the one that they belong to, where it is listed."""
     head = (
         "TENANT",
         "GUARANTEED",
@@ -116,7 +116,7 @@ def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
     depth: dict[str, int] = {}
     rows = []
     for tenant in answer.tenants:
-        depth[tenant.name] = depth[tenant.parent] + 1 if tenant.parent else 0
+        depth[tenant.name] = depth.get(tenant.parent, -1) + 1
         is_default = " (default)" if tenant.name == answer.default_tenant else ""
         rows.append(
             (

@@ -112,13 +112,15 @@ def apply(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Make all windows of a file; those that are there already stay."""
-    from scheduler.v1 import service_pb2
     from scheduler.windowsfile import load_windows
 
     windows = load_windows(file).windows(time.time_ns())
     with connected(address) as client:
         made = [client.create_window(_of(window), dry_run=dry_run) for window in windows]
-    write(service_pb2.ListWindowsResponse(windows=made), _list_text, output)
+        answer = client.windows_answer()
+        del answer.windows[:]
+        answer.windows.extend(made)
+        write(answer, _list_text, output)
     checked_only(dry_run)
 
 
@@ -133,12 +135,11 @@ def list_windows(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the windows that are not over, and who holds their hosts."""
-    from scheduler.v1 import service_pb2, window_pb2
+    from scheduler.v1 import window_pb2
 
     states = state_numbers(window_pb2.WindowState, "WINDOW_STATE_", state)
     with connected(address) as client:
-        found = client.list_windows(states, filter, order_by)
-    write(service_pb2.ListWindowsResponse(windows=found), _list_text, output)
+        write(client.windows_answer(states, filter, order_by), _list_text, output)
 
 
 @app.command()

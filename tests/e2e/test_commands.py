@@ -116,6 +116,25 @@ def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
     assert "seen" in shell.run("jobs").stdout
 
 
+def test_a_list_says_from_which_version_to_watch(shell: Shell, folder: Path) -> None:
+    shell.run("submit", job_file(folder, "listed"))
+    submitted = shell.asked("job", "listed")["version"]
+    for command in (["jobs"], ["hosts"], ["hosts", "--lemons"], ["window", "list"]):
+        assert int(shell.asked(*command)["version"]) >= int(submitted) > 0
+    shell.run("cancel", "listed")
+
+
+def test_the_windows_of_a_file_are_made(shell: Shell, folder: Path) -> None:
+    file = folder / "windows.yaml"
+    window = {"name": "bios", "kind": "maintenance", "start": "2030-01-01T06:00Z", "duration": "1h"}
+    file.write_text(yaml.safe_dump({"windows": [{**window, "hosts": ["z1"]}]}))
+    for _ in range(2):
+        made = shell.asked("window", "apply", str(file))
+        assert [each["name"] for each in made["windows"]] == ["bios"]
+        assert int(made["version"]) > 0
+    shell.run("window", "delete", "bios")
+
+
 def test_tenants_are_listed(shell: Shell) -> None:
     table = shell.run("tenants").stdout.splitlines()
     assert table[0].split()[:3] == ["TENANT", "GUARANTEED", "LIMIT"]

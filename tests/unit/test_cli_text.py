@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler.cli.fabric import gbps_text
+from scheduler.cli.messages import tenants_text
 from scheduler.cli.text import seconds_text
+from scheduler.v1 import service_pb2, tenant_pb2
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,13 @@ def test_seconds(seconds: float, told: str) -> None:
 )
 def test_bandwidths(gbps: float, told: str) -> None:
     assert gbps_text(gbps) == told
+
+
+def test_a_tenant_whose_parent_a_filter_leaves_out_stands_at_the_left() -> None:
+    found = [
+        tenant_pb2.Tenant(name="vision", parent="research"),
+        tenant_pb2.Tenant(name="video", parent="vision"),
+    ]
+    rows = tenants_text(service_pb2.ListTenantsResponse(tenants=found)).splitlines()
+
+    assert [row.partition("  0 ")[0].rstrip() for row in rows[1:]] == ["vision", "  video"]
