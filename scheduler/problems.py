@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 MOST_SHOWN = 20
+MOST_CHARACTERS = 2_000  # of one problem, which may quote what it was given
+# What the name of a file to write, given by a user, may run into.
+WRONG_PATHS = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,8 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
         whole = ": ".join(part for part in (place, self.field, self.message) if part)
+        if len(whole) > MOST_CHARACTERS:
+            whole = f"{whole[:MOST_CHARACTERS]} ... ({len(whole):,} characters)"
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole)
 
 
@@ -60,3 +72,12 @@ def input_error(
     """An error from (field, message) pairs, each with its line, in the order of the file."""
     problems = [Problem(field, text, source, line_of(lines or {}, field)) for field, text in found]
     return InputError(*sorted(problems, key=lambda problem: problem.line))
+
+
+def unwritable(path: Path, option: str, error: OSError) -> Exception:
+    """What to raise where a file cannot be written, under the option that names it: an
+    InputError where the name is at fault, else, of a full disk say, an OSError."""
+    message = f"cannot be written: {error.strerror or error}"
+    if isinstance(error, WRONG_PATHS):
+        return InputError(Problem(option, message, str(path)))
+    return OSError(error.errno, message, str(path))

@@ -81,28 +81,24 @@ class Beside(AbstractContextManager["Beside"]):
         said, self._said = self._said, []
         try:
             self._pipe.send((said, question))
-        except OSError:
-            self._fail()
+        except OSError:  # it is gone, perhaps with something left to say
+            self._answer()
+            raise
 
     def _asked(self, *question: Any) -> Any:
         self._send(question)
-        try:
-            return self._answer()
-        except (EOFError, OSError):
-            self._fail()
+        return self._answer()
 
     def _answer(self) -> Any:
-        is_good, answer = self._pipe.recv()
+        """Raises: what went wrong there, InputError when it is gone without a word."""
+        try:
+            is_good, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            told = "the process that writes it was ended from outside, perhaps for want of memory"
+            raise InputError(Problem("--report", told)) from None
         if not is_good:
             raise answer
         return answer
-
-    def _fail(self) -> NoReturn:
-        """It is gone: with what it left to say, or without a word."""
-        with suppress(EOFError, OSError):
-            self._answer()
-        message = "the process that writes it was ended from outside, perhaps for want of memory"
-        raise InputError(Problem("--report", message)) from None
 
 
 def _tell(pipe: Connection, fabric: Fabric, place: Place | None, has_story: bool) -> None:

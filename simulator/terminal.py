@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scheduler.problems import InputError, Problem
+from scheduler.problems import InputError, Problem, unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ def run(order: Order) -> dict[str, Any]:
         saver = _saver(order, report, stack) if order.snapshot else None
         bar = stack.enter_context(_progress(console, order.case)) if console.is_terminal else None
         try:
-            with void_told():
+            with void_told(), _full_disk_named(order):
                 totals = run_case(
                     order.case,
                     report,
@@ -122,6 +122,17 @@ def void_told() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+@contextmanager
+def _full_disk_named(order: Order) -> Iterator[None]:
+    """A write that fails does not say to which file; the report is what grows."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename or not order.folder:
+            raise
+        raise unwritable(order.folder, "--report", error) from None
+
+
 def _warn_of_code(order: Order) -> None:
     from simulator.snapshot.marks import marks
 
@@ -133,10 +144,12 @@ def _warn_of_code(order: Order) -> None:
 def _saver(order: Order, report: Place | None, stack: ExitStack) -> Saver:
     """Without a report its tables are written all the same, for the snapshot alone."""
     from simulator.report import Place
+    from simulator.snapshot.file import check_target
     from simulator.snapshot.marks import marks
     from simulator.snapshot.saver import Saver
 
     assert order.snapshot
+    check_target(order.snapshot)
     if report is None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="muster-")))
         report = Place(folder, order.resumed.files if order.resumed else None)

@@ -118,7 +118,7 @@ def export_command(
     if output:
         _say([f"{output}: {_head(found)}"])
     if overlay:
-        _write(fabricfiles.write_overlay(found, form.value), overlay)
+        _write(fabricfiles.write_overlay(found, form.value), overlay, "--overlay")
     else:
         lost = "bandwidths and names of tiers"
         if not fabricfiles.FORMATS[form.value].has_outer_tiers and len(found.tiers) > 1:
@@ -150,11 +150,13 @@ def _pattern(text: str | None) -> str | None:
     return text
 
 
-def _write(text: str, output: Path | None) -> None:
+def _write(text: str, output: Path | None, option: str = "--output") -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        output.write_text(text)
+        from scheduler.whole import write
+
+        write(output, text, option)
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -57,6 +57,7 @@ def import_command(
     from scheduler.importers.load import Given, import_job
     from scheduler.importers.shapes import model_of
     from scheduler.strictyaml import parse
+    from scheduler.whole import write
 
     added = Given(
         gpus,
@@ -68,7 +69,7 @@ def import_command(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write(output, text, "--output")
         typer.echo(f"{output}: the job file", err=True)
 
 

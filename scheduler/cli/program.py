@@ -24,14 +24,12 @@ from scheduler.cli.fabric import register as register_fabric
 from scheduler.cli.links import register as register_links
 from scheduler.cli.place import register as register_place
 from scheduler.cli.server import register as register_server
-from scheduler.problems import InputError
+from scheduler.problems import WRONG_PATHS, InputError
 
 __all__ = ["app", "load_commands", "main"]
 
 BAD_INPUT = 2
 BROKEN = 70  # EX_SOFTWARE
-# What a name given on the command line, of a file to write say, may run into.
-_WRONG_PATHS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 app = typer.Typer(
     name="muster",
@@ -114,7 +112,7 @@ def _give_up(error: OSError) -> int:
     if not isinstance(error, BrokenPipeError):
         told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         typer.echo(f"muster: {told}", err=True)
-    return BAD_INPUT if isinstance(error, _WRONG_PATHS) else 1
+    return BAD_INPUT if isinstance(error, WRONG_PATHS) else 1
 
 
 def _run() -> int:

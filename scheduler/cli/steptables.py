@@ -126,7 +126,7 @@ def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
     if not step.flops:
         return (
             "no model: compute is not known, so nothing hides behind it"
-            " (--compute-seconds says how long it takes)"
+            " (`muster estimate --compute-seconds` takes how long it lasts)"
         )
     ranks = found.asked.request.parallelism.world_size
     share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)

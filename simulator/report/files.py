@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from scheduler.core.events import Event
-from scheduler.problems import InputError, Problem
+from scheduler.problems import unwritable
 from simulator.metrics import JobRow
 from simulator.report.tables import (
     EVENTS,
@@ -54,8 +54,7 @@ class Growing:
             self._event_table = self._table("events", EVENTS)
         except OSError as error:
             self._stack.close()
-            told = f"cannot be written: {error.strerror or error}"
-            raise InputError(Problem("--report", told, str(folder))) from None
+            raise unwritable(folder, "--report", error) from None
 
     def _open(self, name: str) -> TextIO:
         path = self._folder / name

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.problems import InputError, Problem
+from scheduler.whole import written
 
 TITLE = "muster replay snapshot"
 FORMAT = 2  # 1: spares that jobs state could not be replaced
@@ -35,32 +35,30 @@ class Content:
 def write(path: Path, header: Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
     """All of it or nothing: whoever dies meanwhile leaves the file that was there before.
 
-    Raises: InputError when it cannot be written.
+    Raises: InputError, OSError.
     """
     packed = {name: zlib.compress(part, 1) for name, part in parts.items()}
     lengths = [[name, len(part)] for name, part in packed.items()]
     head = json.dumps({"parts": lengths, **header}).encode()
     body = b"".join((head, b"\n", *packed.values()))
     first = f"{TITLE} {FORMAT} {hashlib.sha256(body).hexdigest()}\n"
-    beside = path.with_name(f"{path.name}.part")
+    with written(path, "--snapshot") as file:
+        file.write(first.encode() + body)
+
+
+def check_target(path: Path) -> None:
+    """Raises: InputError when no snapshot can, or may, be written there: only another one is
+    replaced."""
     try:
-        with beside.open("wb") as file:
-            file.write(first.encode() + body)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        _sync(path.parent)
+        with path.open("rb") as file:
+            begins = file.read(len(TITLE)) if path.is_file() else b""
+        wrong = "" if TITLE.encode().startswith(begins) else "holds something else"
+    except FileNotFoundError:
+        wrong = "" if path.parent.is_dir() else f"there is no folder {path.parent}"
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise InputError(Problem("--snapshot", message, str(path))) from None
-
-
-def _sync(folder: Path) -> None:
-    entry = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(entry)
-    finally:
-        os.close(entry)
+        wrong = f"cannot be written: {error.strerror or error}"
+    if wrong:
+        raise InputError(Problem("--snapshot", wrong, str(path)))
 
 
 def read(path: Path) -> Content:

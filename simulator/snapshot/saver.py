@@ -84,7 +84,7 @@ class Saver:
                 signal.signal(each, handler)
 
     def look(self, replay: Replay, folds: Folds, seconds: float) -> None:
-        """After a step. `seconds`: that the replay has taken. Raises: Stopped, InputError."""
+        """After a step. `seconds`: that the replay has taken. Raises: Stopped, as `save`."""
         if replay.is_over:
             return
         is_stopped = self._signum is not None or self._is_there(replay)
@@ -101,7 +101,7 @@ class Saver:
         return replay.next_ns is None or replay.next_ns > at_ns
 
     def save(self, replay: Replay, folds: Folds, seconds: float) -> None:
-        """Raises: InputError when it cannot be written."""
+        """Raises: InputError or OSError when it cannot be written."""
         kept = {**replay.kept(), **folds.kept()}
         header = {
             **self._marks,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler.problems import InputError, Problem
+from scheduler.problems import InputError, Problem, unwritable
+from scheduler.whole import write as write_whole
 from simulator.case import run_case
 from simulator.conserved import named
 from simulator.study.casefile import Grid
@@ -29,8 +29,7 @@ class Store:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"cannot be written: {error.strerror or error}"
-            raise InputError(Problem("--report", message, str(folder))) from None
+            raise unwritable(folder, "--report", error) from None
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The point, or None when it is not there or is not whole."""
@@ -42,12 +41,8 @@ class Store:
 
     def put(self, name: str, point: Mapping[str, Any]) -> None:
         """A point appears whole or not at all, whenever the machine stops."""
-        part = self._folder / f".{name}.part"
-        with part.open("w") as file:
-            json.dump({"digest": name, **point}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / f"{name}.json")
+        text = json.dumps({"digest": name, **point})
+        write_whole(self._folder / f"{name}.json", text, "--report")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from scheduler.core.job import JobSpec
-from scheduler.problems import InputError, Problem
 from scheduler.specs import job_to_mapping
+from scheduler.whole import written
 from simulator.traces.record import SECOND_NS, TraceJob
 
 
@@ -48,18 +48,17 @@ def _seconds(time_ns: int) -> int | float:
 def opened(path: Path) -> Iterator[TextIO]:
     """A text file to write, gzip if its name ends so; the same text gives the same bytes.
 
-    Raises: InputError when it cannot be written.
+    It may be the one that the jobs are read from. Raises: InputError, OSError.
     """
-    try:
-        with ExitStack() as stack:
-            raw: IO[bytes] = stack.enter_context(path.open("wb"))
-            if path.suffix == ".gz":  # without its name and time
-                packed = gzip.GzipFile("", "wb", mtime=0, fileobj=raw)
-                raw = cast(IO[bytes], stack.enter_context(packed))
-            yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
-    except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise InputError(Problem("--output", message, str(path))) from None
+    with written(path, "--output") as raw, ExitStack() as stack:
+        out: IO[bytes] = raw
+        if path.suffix == ".gz":  # without its name and time
+            packed = gzip.GzipFile("", "wb", mtime=0, fileobj=raw)
+            out = cast(IO[bytes], stack.enter_context(packed))
+        text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+        stack.callback(text.detach)  # `raw` is not for it to close
+        yield text
+        text.flush()
 
 
 def write(lines: Iterable[str], path: Path) -> int:

@@ -119,7 +119,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == f"muster: {gone}: No such file or directory"
+    told = "--output: cannot be written: No such file or directory"
+    assert done.stderr.splitlines()[-1] == f"{gone}: {told}"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")

@@ -66,6 +66,19 @@ def test_a_folder_that_cannot_be_written_is_refused_as_ever(tmp_path: Path) -> N
     assert not active_children()
 
 
+def test_a_full_disk_there_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").symlink_to("/dev/full")
+
+    def go_on(told: Beside) -> None:
+        for time_ns in range(6, 100 * MESSAGE):
+            told.feed(failing(time_ns))
+
+    with pytest.raises(OSError, match="No space left on device"):
+        tell(tmp_path, go_on)
+
+    assert not active_children()
+
+
 def test_what_goes_wrong_there_is_raised_at_the_next_message(tmp_path: Path) -> None:
     """A host that the fabric does not have."""
 

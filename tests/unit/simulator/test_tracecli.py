@@ -133,6 +133,36 @@ class TestConvert:
 
         assert str(result.exception) == "--fabric: is needed to give jobs a shape"
 
+    @pytest.mark.parametrize("name", ["own.jsonl", "own.jsonl.gz"])
+    def test_a_trace_may_be_written_in_place(self, name: str) -> None:
+        muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", name)
+        before = Path(name).read_bytes()
+        result = muster("convert", name, "--trace-format", "muster", "--output", name)
+
+        assert result.stderr == "2 jobs\n"
+        assert Path(name).read_bytes() == before
+
+    def test_a_trace_that_cannot_be_read_leaves_what_was_there(self, folder: Path) -> None:
+        Path("kept.jsonl").write_text("kept")
+        (folder / "p.csv").write_text(f"{PHILLY}no number,,,,\n")
+        result = muster(
+            *("convert", "p.csv", "--trace-format", "philly-csv", "--strict"),
+            *("--output", "kept.jsonl"),
+        )
+
+        assert isinstance(result.exception, InputError)
+        assert Path("kept.jsonl").read_text() == "kept"
+        assert sorted(path.name for path in folder.iterdir()) == ["kept.jsonl", "p.csv"]
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+    @pytest.mark.parametrize("name", ["full.jsonl", "full.jsonl.gz"])
+    def test_a_full_disk_is_told_with_the_file(self, name: str) -> None:
+        Path(name).symlink_to("/dev/full")
+        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", name)
+
+        assert isinstance(result.exception, OSError)
+        assert result.exception.filename == name
+
     def test_what_cannot_be_written_is_told(self) -> None:
         result = muster(
             "convert", "p.csv", "--trace-format", "philly-csv", "--output", "no/m.jsonl"

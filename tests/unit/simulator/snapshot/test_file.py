@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from scheduler.problems import InputError
-from simulator.snapshot.file import FORMAT, read, write
+from simulator.snapshot.file import FORMAT, check_target, read, write
 
 HEADER = {"after_s": 3.5, "record": {"options": {"policy": "easy"}}}
 PARTS = {"state": bytes(range(256)) * 9, "replay": b"{}", "jobs.csv": b""}
@@ -81,7 +81,29 @@ def test_who_cannot_write_the_new_one_keeps_the_old_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+    with pytest.raises(OSError, match="cannot be written: No space left on device") as caught:
         write(path, {"after_s": 4}, {})
 
+    assert caught.value.filename == str(path)
     assert read(path).header == HEADER
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("job.yaml", "holds something else"),
+        (".", "cannot be written: Is a directory"),
+        ("gone/a.snap", "there is no folder"),
+    ],
+)
+def test_what_is_no_snapshot_is_not_replaced(name: str, message: str, path: Path) -> None:
+    (path.parent / "job.yaml").write_text("name: a\n")
+    with pytest.raises(InputError, match=message):
+        check_target(path.parent / name)
+
+
+def test_a_snapshot_may_be_replaced_and_a_new_one_made(path: Path) -> None:
+    (path.parent / "empty").touch()
+    for name in (path.name, "new.snap", "empty"):
+        check_target(path.parent / name)
