@@ -62,6 +62,8 @@ def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
     """The signal comes as the first library is looked for, which then goes on loading."""
     done = run_python(
         "import os, signal, sys\n"
+        # Who starts the tests in the background has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from scheduler.cli import main\n"
         "class Struck:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
