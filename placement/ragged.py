@@ -20,18 +20,13 @@ from math import ceil
 
 import numpy as np
 
-from placement.arrange import arranged
 from placement.bands import band_trees, comb
 from placement.blockgraph import BlockGraph, block_graph
-from placement.bounds import Prover
 from placement.cells import Cells, cell_views, strands
-from placement.cover import covering_slots
 from placement.curves import by_curves
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import BlockGrid, block_grids
-from placement.layout import counts
-from placement.master import Pattern
 from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
@@ -44,8 +39,8 @@ from placement.steps import MUCH
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
-from placement.zigzag import Ends
-from placement.zones import PROPOSALS, ROUNDS_EACH, SMALL, WIDE, ZoneStep, best_grid
+from placement.views import Views
+from placement.zones import PROPOSALS, SMALL, WIDE, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
@@ -55,7 +50,6 @@ SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_TREE = 3  # trees that stand for one more sequence of zones along the orders
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
-MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
@@ -75,11 +69,12 @@ def solve_ragged(
     bound = _by_parts(graph, capacities) if graph is not None and limits.rounds else 0
     if not bound and views:
         bound, views = _by_views(request, gpus, capacities, views)
+    proofs = Views(views, capacities)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in _shares(grid.size):
         if best.bound < best.cost:
             part = Limits(limits.rounds // share, limits.trees // share)
-            best = _step(request, gpus, capacities, part, graph, views, best)
+            best = _step(request, gpus, capacities, part, graph, proofs, best)
     if graph is not None and grid.size <= FEW_BLOCKS and best.bound < WIDE * best.cost:
         best = _patient(request, gpus, capacities, limits.trees, graph, best)
     return grid, best
@@ -113,7 +108,7 @@ def _step(
     capacities: Sequence[int],
     limits: Limits,
     graph: BlockGraph | None,
-    views: Sequence[Cells],
+    views: Views,
     best: ZoneStep,
 ) -> ZoneStep:
     """A layout and a bound at least as good as `best`."""
@@ -122,7 +117,7 @@ def _step(
     cost = 2 * _bytes(request, gpus, layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
-        best = replace(best, bound=max(best.bound, _by_large_sizes(views, capacities, cost)))
+        best = replace(best, bound=max(best.bound, _by_large_sizes(views.all, capacities, cost)))
     if graph is not None and not is_small:
         layout = _moved(graph, capacities, limits.trees, layout, best.bound)
     best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
@@ -138,7 +133,7 @@ def _proved(
     gpus: int,
     capacities: Sequence[int],
     rounds: int,
-    views: Sequence[Cells],
+    views: Views,
     best: ZoneStep,
     layout: Ints,
 ) -> ZoneStep:
@@ -146,7 +141,7 @@ def _proved(
     cost, bound = 2 * _bytes(request, gpus, layout), best.bound
     if cost > best.cost:
         layout, cost = best.layout[0], best.cost
-    bound, found = _by_provers(views, capacities, layout, cost, rounds, bound)
+    bound, found = views.prove(layout, cost, rounds, bound)
     if found is not None and 2 * _bytes(request, gpus, found) < cost:
         layout, cost = found, 2 * _bytes(request, gpus, found)
     return ZoneStep(layout[None, :], cost, min(cost, bound))
@@ -317,56 +312,3 @@ def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:
 def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
     """As `_by_sizes`, from what parts of every size cut at least, where that is known."""
     return 2 * -(-PartBound(graph).least_cut(capacities) // (2 * graph.scale))
-
-
-def _by_provers(
-    views: Sequence[Cells],
-    capacities: Sequence[int],
-    layout: Ints,
-    cost: int,
-    rounds: int,
-    bound: int,
-) -> tuple[int, Ints | None]:
-    """As `_by_sizes`, from column generation on the views, until the bound is the `cost`: on the
-    one that proves most in a few rounds, where there are several. And a layout that it chose."""
-    is_small = [view.states([c * view.lot for c in capacities]) <= MOST_STATES for view in views]
-    small = [view for view, is_it in zip(views, is_small, strict=True) if is_it]
-    each = min(rounds, ROUNDS_EACH) if len(small) > 1 else rounds
-    best = None
-    for view in reversed(small):
-        if bound >= cost:
-            return bound, None
-        prover = _prover(view, capacities, layout)
-        proved = view.in_bytes(prover.prove(ceil(cost / view.grid.unit), each))
-        bound = max(bound, proved)
-        if best is None or proved > best[0]:
-            best = proved, view, prover
-    if best is None or bound >= cost:
-        return bound, None
-    _, view, prover = best
-    if len(small) > 1:
-        bound = max(bound, view.in_bytes(prover.prove(ceil(cost / view.grid.unit), rounds)))
-    is_better = prover.cover and view.lot == 1 and bound < cost
-    return bound, _laid_out(view, capacities, prover.cover) if is_better else None
-
-
-def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[Pattern]) -> Ints | None:
-    """The zone of each block, in a layout out of these patterns. Slots are blocks."""
-    slots = covering_slots(view.grid, capacities, cover)
-    if slots is None:
-        return None
-    ends = view.ends[0] if view.ends else Ends((0,), 0)
-    period = len(ends.paid)
-    rows = arranged(slots, view.grid.row_weight, period, ends.price * period)
-    layout = np.empty(view.grid.size, dtype=np.int64)
-    layout[view.grid.block // view.cells_of_host] = rows
-    return layout
-
-
-def _prover(view: Cells, capacities: Sequence[int], layout: Ints) -> Prover:
-    """Begins with the patterns of a layout."""
-    room = [c * view.lot for c in capacities]
-    zone_of_cell = np.repeat(layout, view.cells_of_host)
-    by_zone = counts(zone_of_cell[view.grid.block], len(room))
-    seeds = [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-    return Prover(view.grid, room, seeds, view.lot, view.odd, ends=view.ends)

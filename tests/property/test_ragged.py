@@ -19,6 +19,7 @@ from placement.pricing import pattern_cost
 from placement.ragged import _by_parts, _by_sizes, _orders, solve_ragged
 from placement.request import Collective, Limits, Request
 from placement.sizes import SizeBound
+from placement.views import Views
 from tests.build import request
 
 AXES = ("tp", "cp", "pp", "dp")
@@ -89,6 +90,11 @@ def test_no_view_of_the_cells_proves_too_much(
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
         assert _by_sizes(view, capacities) <= 2 * least
+    layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
+    views = Views(cell_views(asked, gpus), capacities)
+    for rounds in (2, 20):
+        bound, _ = views.prove(layout, 2 * (least + 1), rounds, 0)
+        assert bound <= 2 * least
     graph = block_graph(asked, gpus)
     assert graph is not None
     assert _by_parts(graph, capacities) <= 2 * least
@@ -206,6 +212,22 @@ def test_rows_covered_once_cost_more_than_rows_covered_more_than_once() -> None:
     cost = ceil(solve_ragged(asked, 8, capacities, Limits(rounds=2))[1].cost / view.grid.unit)
     bound = Prover(view.grid, capacities, [], is_exact=False, ends=view.ends).prove(cost, 40)
     assert 103_100 < bound <= cost  # that is what the cheapest cover costs
+
+
+def test_the_view_that_proves_it_was_behind_at_first() -> None:
+    """Stages of 9.25 hosts: who leads after ten rounds would end 1 % short in the same work."""
+    gang = request(
+        tp=2,
+        dp=37,
+        pp=8,
+        traffic={"dp": 1137, "pp": 134},
+        collectives={"dp": Collective.HIERARCHICAL},
+        order="tp-dp-pp-cp-ep",
+    )
+    capacities = [75, 30, 47]
+    _, step = solve_ragged(gang, 4, capacities, Limits(trees=20))
+    assert step.bound == step.cost
+    assert np.all(np.bincount(step.layout[0], minlength=3) <= capacities)
 
 
 def test_there_are_such_jobs() -> None:

@@ -1,0 +1,121 @@
+"""Proofs on several views of one job: which of them gets how much of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+from placement.arrange import arranged
+from placement.bounds import Prover
+from placement.cells import Cells
+from placement.cover import covering_slots
+from placement.fabric import Ints
+from placement.layout import counts
+from placement.master import Pattern
+from placement.zigzag import Ends
+from placement.zones import CLOSING, MOST_AGAIN, ROUNDS_EACH
+
+MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
+RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
+FEW_OPEN = 2  # cases of a proof, which are gone through whatever they take
+
+
+class Views:
+    """What is proved on each view whose table is not too large, and goes on from call to call."""
+
+    def __init__(self, views: Sequence[Cells], capacities: Sequence[int]) -> None:
+        self.all = views
+        self._capacities = capacities
+        self._proofs: list[_Proof] = []
+
+    def prove(self, layout: Ints, cost: int, rounds: int, bound: int) -> tuple[int, Ints | None]:
+        """A doubled cut in bytes that no layout beats, at least `bound`, from about so many rounds
+        against a layout of this `cost`; and a layout that a proof chose."""
+        if bound < cost:
+            bound = max(bound, self._begun(layout, cost, min(rounds, ROUNDS_EACH)))
+        if bound >= cost or not self._proofs:
+            return bound, None
+        best = self._pursued(cost, rounds)
+        bound = max(bound, best.bound)
+        prover, view = best.prover, best.view
+        is_better = prover.cover and view.lot == 1 and bound < cost
+        return bound, _laid_out(view, self._capacities, prover.cover) if is_better else None
+
+    def _begun(self, layout: Ints, cost: int, rounds: int) -> int:
+        """What the proofs have come to, after so many rounds on each of several views at first: the
+        best of them and the next one, if that is near, are kept."""
+        if not self._proofs:
+            room = self._capacities
+            small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
+            for view in reversed(small):
+                proof = _Proof(view, room, layout)
+                if len(small) > 1 and proof.prove(cost, rounds) >= cost:
+                    return cost
+                self._proofs.append(proof)
+            self._proofs.sort(key=lambda proof: -proof.bound)
+            best = max((proof.bound for proof in self._proofs), default=0)
+            self._proofs = [p for p in self._proofs[:2] if p.bound >= RIVAL * best]
+        for proof in self._proofs:
+            proof.learn(layout)
+        return max((proof.bound for proof in self._proofs), default=0)
+
+    def _pursued(self, cost: int, rounds: int) -> _Proof:
+        """The proof that comes furthest. Two share the work; who closes a good part of the gap with
+        it or has few cases left goes on with as much again, and so forth."""
+        if rounds <= ROUNDS_EACH:
+            self._proofs[0].prove(cost, rounds)
+            return self._proofs[0]
+        going = self._proofs
+        for _ in range(1 + MOST_AGAIN):
+            closing = []
+            for proof in going:
+                before = cost - proof.bound if proof.bound else 0
+                if proof.prove(cost, rounds // len(going)) >= cost:
+                    return proof
+                is_small = len(proof.prover.heap) <= FEW_OPEN
+                if is_small or cost - proof.bound < CLOSING * before:
+                    closing.append(proof)
+            going = closing
+        return max(self._proofs, key=lambda proof: proof.bound)
+
+
+class _Proof:
+    """A proof on one view, and the `bound` it has come to, in doubled bytes."""
+
+    def __init__(self, view: Cells, capacities: Sequence[int], layout: Ints) -> None:
+        """Begins with the patterns of a layout."""
+        self.view = view
+        self._room = [c * view.lot for c in capacities]
+        seeds = self._patterns(layout)
+        self.prover = Prover(view.grid, self._room, seeds, view.lot, view.odd, ends=view.ends)
+        self.bound = 0
+
+    def learn(self, layout: Ints) -> None:
+        """Of one more layout."""
+        self.prover.pool.add(self._patterns(layout))
+
+    def prove(self, cost: int, rounds: int) -> int:
+        """The bound after so many rounds more against a layout of this cost."""
+        proved = self.prover.prove(ceil(cost / self.view.grid.unit), rounds)
+        self.bound = max(self.bound, self.view.in_bytes(proved))
+        return self.bound
+
+    def _patterns(self, layout: Ints) -> list[Pattern]:
+        zone_of_cell = np.repeat(layout, self.view.cells_of_host)
+        by_zone = counts(zone_of_cell[self.view.grid.block], len(self._room))
+        return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
+
+
+def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[Pattern]) -> Ints | None:
+    """The zone of each block, in a layout out of these patterns. Slots are blocks."""
+    slots = covering_slots(view.grid, capacities, cover)
+    if slots is None:
+        return None
+    ends = view.ends[0] if view.ends else Ends((0,), 0)
+    period = len(ends.paid)
+    rows = arranged(slots, view.grid.row_weight, period, ends.price * period)
+    layout = np.empty(view.grid.size, dtype=np.int64)
+    layout[view.grid.block // view.cells_of_host] = rows
+    return layout
