@@ -27,6 +27,7 @@ from scheduler.core import JobSpec
 from scheduler.credentials import Credentials
 from scheduler.failover import PINGS, UNANSWERED, FailoverChannel, addresses
 from scheduler.healthclient import HealthMethods
+from scheduler.problems import InputError, Problem
 from scheduler.roomclient import RoomMethods
 from scheduler.specproto import spec_to_proto
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
@@ -126,7 +127,7 @@ class Client(RoomMethods, WindowMethods, HealthMethods):
         latest: bool = False,
         credentials: Credentials | None = None,
     ) -> None:
-        """`credentials` None: those of the environment. Raises: InputError."""
+        """`credentials` None: those of the environment. Raises: InputError, also for them."""
         self.address = address
         self._deadline_s = deadline_s
         self._metadata = _LATEST if latest else ()
@@ -344,6 +345,8 @@ class Client(RoomMethods, WindowMethods, HealthMethods):
 def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:
     """A channel to one address, or to whoever of a list can answer."""
     listed = addresses(address)
+    if not listed:
+        raise InputError(Problem("address", "must name a server, HOST:PORT"))
     if len(listed) > 1 and retries:
         each = (*_OPTIONS, *PINGS, ("grpc.enable_retries", 0))
         return FailoverChannel(listed, lambda one: who.channel(one, each))

@@ -18,6 +18,14 @@ WRONG_PATHS = (
 )
 
 
+def one_line(text: str) -> str:
+    """What others wrote, as it may stand in a line of a terminal: it neither ends the line nor
+    says what colour the next one has."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """`field` is a dotted path into the input; `line` counts from 1, 0 = not known."""
@@ -32,7 +40,7 @@ class Problem:
         whole = ": ".join(part for part in (place, self.field, self.message) if part)
         if len(whole) > MOST_CHARACTERS:
             whole = f"{whole[:MOST_CHARACTERS]} ... ({len(whole):,} characters)"
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole)
+        return one_line(whole)
 
 
 class InputError(ValueError):

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from scheduler.core.windows.calendar import Calendar
 from scheduler.core.windows.window import Leave, Window, WindowKind
 from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
 from scheduler.moments import parse_duration, parse_moment
+from scheduler.problems import InputError
 from scheduler.strictyaml import Document, load
 
 # Where a field of the core stands in the file.
@@ -95,9 +96,16 @@ class WindowsFile:
         for at, window in enumerate(self.windows(now_ns)):
             answer = admit(state, SetWindow(window), now_ns)
             if isinstance(answer, Rejected):
-                raise self.document.error(*_refused(at, answer))
+                wrong = [(each.field, each.message) for each in answer.violations]
+                raise self.refused(at, answer.message, wrong)
             state = replay(answer, state)
         return state, tuple(booking.window for booking in state.windows.values())
+
+    def refused(self, at: int, message: str, violations: Iterable[tuple[str, str]]) -> InputError:
+        """Why a cluster cannot have a window of the file, with its line. `violations`: fields of
+        the core and what is wrong with each; without any, `message` is of the whole window."""
+        found = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
+        return self.document.error(*(found or [(f"windows.{at}", message)]))
 
     def closed(self, fabric: Fabric, spec: JobSpec, at_ns: int, limits: Limits) -> HostSet:
         """Hosts on which such a job could not start at `at_ns`, for it would reach into a
@@ -170,13 +178,7 @@ def _choice(field: str, members: Any, value: str) -> Any:
     return members(value)
 
 
-def _refused(at: int, answer: Rejected) -> list[tuple[str, str]]:
-    if not answer.violations:
-        return [(f"windows.{at}", answer.message)]
-    found = []
-    for violation in answer.violations:
-        first, *rest = violation.field.split(".")
-        found.append(
-            (".".join([f"windows.{at}", _KEYS.get(first, first), *rest]), violation.message)
-        )
-    return found
+def _key(field: str) -> str:
+    """A field of the core, such as `end_time`, as the file has it."""
+    first, *rest = field.split(".")
+    return ".".join([_KEYS.get(first, first), *rest])

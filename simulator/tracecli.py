@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from placement.fabric import Fabric
     from simulator.traces.record import BadRecord, TraceJob
 
+MOST_SEED = 2**31 - 1  # as for a replay
 DAY_NS = 86_400 * 1_000_000_000
 File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)]
 FormatName = Annotated[str, typer.Option("--trace-format", help=TRACE_FORMATS, show_default=False)]
@@ -27,7 +28,7 @@ Out = Annotated[
         "--output", "-o", help="Where to, gzip if it ends in .gz; standard output by default."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of everything random.")]
 Rules = Annotated[
     Literal["ring", "llm", "llm-elastic"],
     typer.Option(help="llm: jobs of a host and more get a model and a shape; ring: sizes alone."),
@@ -79,6 +80,8 @@ def convert_command(
 
     if attach != "ring" and fabric is None:
         raise InputError(Problem("--fabric", "is needed to give jobs a shape"))
+    if attach == "ring" and fabric is not None:
+        raise InputError(Problem("--fabric", "goes with --attach, which gives jobs a shape"))
     skipped: Counter[str] = Counter()
     jobs = _jobs(trace, trace_format, strict, skipped)
     lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)

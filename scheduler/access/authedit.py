@@ -21,6 +21,7 @@ from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import parse, read_text
 
 _HEAD = "tokens:"
+MOST_CHARACTERS = 256  # of a name
 
 
 def add_token(
@@ -29,6 +30,9 @@ def add_token(
     """Let `name` in by a new token, in a new file if there is none. Raises: InputError."""
     if wrong := next(tenancy("token", role, tenant), None):
         raise InputError(Problem(*wrong))
+    if not name.strip() or not name.isprintable() or len(name) > MOST_CHARACTERS:
+        told = f"must be one line of 1 to {MOST_CHARACTERS} characters"
+        raise InputError(Problem("token.name", told))
     minted = mint()
     fields = {
         "id": f'"{minted.id}"',

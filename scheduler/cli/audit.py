@@ -11,6 +11,7 @@ import typer
 
 from scheduler.cli.calls import BAD_INPUT, Format, Output, end
 from scheduler.defaults import STORE
+from scheduler.problems import one_line
 
 if TYPE_CHECKING:
     from scheduler.core.events import Event
@@ -95,7 +96,7 @@ def _text(asked: Asked) -> str:
     event = asked.event
     said = next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")
     words = (_iso(event.time_ns), asked.actor, type(event).__name__, _subject(event), said)
-    return "  ".join(filter(None, words))
+    return one_line("  ".join(filter(None, words)))
 
 
 def _subject(event: Event) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -35,7 +33,8 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     if kind not in readers:
         told = "must say what the file is: dcgm-json or slurm"
         raise typer.BadParameter(told, param_hint="--format")
-    found = _read(path, readers[kind])
+    path = "/dev/stdin" if path == "-" else path
+    found = readers[kind](path)
     with connected(address) as client:
         hosts = {host.name: host for host in client.list_hosts()}
         wrong = [_unknown(path, one) for one in found if one.host not in hosts]
@@ -52,15 +51,6 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     checked_only(dry_run)
     if wrong:
         raise typer.Exit(BAD_INPUT)
-
-
-def _read(path: str, reader: Callable[[str], list[Found]]) -> list[Found]:
-    if path != "-":
-        return reader(path)
-    with TemporaryDirectory() as folder:
-        copy = Path(folder) / "stdin"
-        copy.write_text(typer.get_text_stream("stdin").read(), encoding="utf-8")
-        return reader(str(copy))
 
 
 def _unknown(path: str, one: Found) -> Problem:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from scheduler.core.checkpoint.sizes import Sizes
 
 
-MOST = 1e9  # in seconds some thirty years: more of anything is a slip of the hand
+# In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
+LEAST, MOST = 1e-9, 1e9
 
 
 class Format(StrEnum):
@@ -93,6 +94,8 @@ def _faults(
     for option, value in given.items():
         if value is not None and not 0 < value < math.inf:
             raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
+        if value is not None and value < LEAST:
+            raise InputError(Problem(option, f"must be at least {LEAST:g}, not {value:g}"))
         if value is not None and value > MOST:
             raise InputError(Problem(option, f"must be at most {MOST:,.0f}, not {value:g}"))
     if write_s is not None and bandwidth is not None:

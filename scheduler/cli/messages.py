@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement.replicas import sizes_text
 from scheduler.cli.ladder import ladder_text
 from scheduler.cli.text import bytes_text, columns, counted
+from scheduler.problems import one_line
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 _SHOWN_HOSTS = 8
@@ -177,7 +178,7 @@ def change_text(change: service_pb2.WatchJobsResponse) -> str:
     what = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
     job = change.job
     parts = [str(change.version), time_text(change.change_time), what, job.name, job_state(job)]
-    return "  ".join([*parts, job.reason] if job.reason else parts)
+    return one_line("  ".join([*parts, job.reason] if job.reason else parts))
 
 
 def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
@@ -187,7 +188,7 @@ def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
         (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
         for host in change.hosts
     )
-    return "\n".join("  ".join(filter(None, (begin, *row))) for row in rows)
+    return "\n".join(one_line("  ".join(filter(None, (begin, *row)))) for row in rows)
 
 
 def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:

@@ -110,9 +110,10 @@ def compact(
     from time import time_ns
 
     from scheduler.keeper import DAY_S, compacted
-    from scheduler.store import StoreError, open_store, shrink
+    from scheduler.store import StoreError, look_at, open_store, shrink
 
     try:
+        look_at(store).close()  # to open one would make one
         opened = open_store(store)
         try:
             dropped = compacted(opened, time_ns() - keep_days * DAY_S * 10**9)

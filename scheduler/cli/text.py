@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scheduler.problems import one_line
+
 # Seconds in a unit, its name, and from how many seconds on it is taken.
 _LONG = (
     (86_400.0, "d", 172_800.0),
@@ -16,7 +18,11 @@ _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> str:
-    """Rows of equal length, two spaces between columns; `right` ones are flush right."""
+    """Rows of equal length, two spaces between columns; `right` ones are flush right.
+
+    A cell is one line, whoever wrote it.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -28,8 +28,10 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
+    from scheduler.client import Client
     from scheduler.core.windows.window import Window
     from scheduler.v1 import window_pb2
+    from scheduler.windowsfile import WindowsFile
 
 app = typer.Typer(
     help="Keep hosts for maintenance, or hold them for somebody, between two moments.",
@@ -114,14 +116,30 @@ def apply(
     """Make all windows of a file; those that are there already stay."""
     from scheduler.windowsfile import load_windows
 
-    windows = load_windows(file).windows(time.time_ns())
+    found = load_windows(file)
+    windows = found.windows(time.time_ns())
     with connected(address) as client:
-        made = [client.create_window(_of(window), dry_run=dry_run) for window in windows]
+        made = [_made(client, found, at, each, dry_run) for at, each in enumerate(windows)]
         answer = client.windows_answer()
         del answer.windows[:]
         answer.windows.extend(made)
         write(answer, _list_text, output)
     checked_only(dry_run)
+
+
+def _made(
+    client: Client, file: WindowsFile, at: int, window: Window, dry_run: bool
+) -> window_pb2.Window:
+    """Raises: InputError with the line of what is wrong with it, ServiceError."""
+    from scheduler.client import ServiceError
+
+    try:
+        return client.create_window(_of(window), dry_run=dry_run)
+    except ServiceError as error:
+        if error.code != "INVALID_ARGUMENT":
+            raise
+        wrong = [(field.removeprefix("window."), text) for field, text in error.violations]
+        raise file.refused(at, error.message, wrong) from None
 
 
 @app.command("list")

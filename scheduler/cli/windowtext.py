@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from scheduler.cli.messages import plain, time_text
 from scheduler.cli.text import columns, counted
+from scheduler.problems import one_line
 from scheduler.v1 import service_pb2, window_pb2
 
 _SHOWN = 8
@@ -36,7 +37,7 @@ def change_text(change: service_pb2.WatchWindowsResponse) -> str:
     times = f"{time_text(window.start_time)} to {time_text(window.end_time)}"
     what = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")
     parts = (str(change.version), time_text(change.change_time), window.name, what, _kind(window))
-    return "  ".join(filter(None, (*parts, times, window.reason)))
+    return one_line("  ".join(filter(None, (*parts, times, window.reason))))
 
 
 def window_text(window: window_pb2.Window) -> str:

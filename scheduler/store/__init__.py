@@ -50,15 +50,11 @@ def open_store(url: str) -> Store:
     is no muster log, is newer than this program, is corrupt, or is in use; likewise for
     a database, or one that does not answer.
     """
-    if url.startswith("sqlite://"):
-        return open_sqlite(url)
     if url.startswith(_POSTGRES):
         from scheduler.store.postgres import open_postgres  # loads libpq
 
         return open_postgres(url)
-    raise StoreError(
-        f"store {url!r} is not supported; give sqlite:///FILE or postgresql://HOST/DATABASE"
-    )
+    return open_sqlite(url)
 
 
 def look_at(url: str) -> Store:

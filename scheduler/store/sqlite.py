@@ -238,7 +238,7 @@ def schema_at(path: Path) -> int:
         with closing(connect(path)) as connection:
             schema = schema_of(str(path), connection)
     except sqlite3.Error as error:
-        raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None
+        raise _unusable(path, error) from None
     if schema == 0:
         raise StoreError(f"{path} is empty")
     return schema
@@ -258,7 +258,8 @@ def open_sqlite(url: str) -> SqliteStore:
 
 def path_of(url: str) -> Path:
     if not url.startswith(PREFIX) or len(url) == len(PREFIX):
-        raise StoreError(f"store {url!r} is not supported; give {PREFIX}FILE")
+        known = f"{PREFIX}FILE or postgresql://HOST/DATABASE"
+        raise StoreError(f"store {url!r} is not supported; give {known}")
     try:
         path = Path(url.removeprefix(PREFIX)).expanduser()
     except RuntimeError as error:  # ~nobody
@@ -303,11 +304,18 @@ def _checked(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA wal_autocheckpoint={MOST_PAGES}")
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise StoreError(f"{path} is no muster store, or is corrupt: {error}") from None
+        raise _unusable(path, error) from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    """What the system refuses, a full disk say, is not laid to the file."""
+    if isinstance(error, sqlite3.OperationalError):
+        return StoreError(f"cannot open {path}: {error}")
+    return StoreError(f"{path} is no muster store, or is corrupt: {error}")
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -156,6 +156,8 @@ def _values(body: str, known: Sequence[str]) -> dict[str, str]:
         if key not in known or not equals:
             choice = ", ".join(f"{name}=" for name in known) or "nothing here"
             raise _bad(f"{item.strip()!r} is not one of {choice}")
+        if key in values:
+            raise _bad(f"{key}= is given twice")
         values[key] = value
     return values
 

@@ -50,9 +50,24 @@ def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
             yield error.at(line)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As in a job file, where the last of two equal keys does not win either."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FieldError(twice, "is given twice")
+    return mapping
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+
+
 def _mapping(text: str) -> dict[str, Any]:
     try:
-        mapping = json.loads(text)
+        mapping = _DECODER.decode(text)
+    except FieldError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FieldError("line", f"must be JSON: {error}") from None
     if not isinstance(mapping, dict):

@@ -134,6 +134,19 @@ def test_the_windows_of_a_file_are_made(shell: Shell, folder: Path) -> None:
         assert int(made["version"]) > 0
     shell.run("window", "delete", "bios")
 
+    file.write_text(f"windows:\n  - {json.dumps({**window, 'hosts': ['z1', 'z9']})}\n")
+    told = shell.told("window", "apply", str(file), code=2)
+    assert told == f"{file}:2: windows.0.hosts.1: no host and no domain 'z9' in this fabric"
+
+
+def test_what_others_wrote_stays_in_its_line(shell: Shell, server: ServerProcess) -> None:
+    shell.run("cordon", "z1-r3-h0", "--reason", "\x1b[31mred\nz1-r3-h1  healthy")
+    escaped = r"\x1b[31mred\nz1-r3-h1  healthy"
+    for command in (["hosts"], ["host", "z1-r3-h0"], ["audit", "--store", server.url]):
+        rows = shell.run(*command).stdout.splitlines()
+        assert next(row for row in rows if "[31mred" in row).endswith(escaped), command
+    shell.run("uncordon", "z1-r3-h0")
+
 
 def test_tenants_are_listed(shell: Shell) -> None:
     table = shell.run("tenants").stdout.splitlines()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from scheduler.core.events import GangSwapped
 from scheduler.v1 import error_pb2, host_pb2, service_pb2
+from tests.e2e.processes import MUSTER
 from tests.serving import RUNNING, create, logged, refused, serving
 
 
@@ -67,3 +71,12 @@ async def test_hosts_that_fail_in_one_call_are_one_decision(tmp_path: Path) -> N
     assert not {*lost} & {*again.placement.hosts}
     swaps = [event for event in logged(tmp_path) if isinstance(event, GangSwapped)]
     assert [len(swap.swaps) for swap in swaps] == [3]
+
+
+@pytest.mark.parametrize("kind", ["slurm", "dcgm-json"])
+def test_what_comes_by_standard_input_is_named_so(kind: str) -> None:
+    done = subprocess.run(
+        [MUSTER, "report", "--import", "-", "--format", kind], input=b"\xff", capture_output=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().strip() == "/dev/stdin:1: is not UTF-8 text"

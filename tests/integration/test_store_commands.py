@@ -150,6 +150,18 @@ def test_a_store_that_is_not_there_is_said_plainly(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_to_compact_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
+    result = store("compact", "--keep-days", 1, "--store", url(tmp_path), code=2)
+    assert "there is no store" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_names_both_kinds_of_store() -> None:
+    for command in ("info", "verify", "compact --keep-days 1", "backup copy", "restore copy"):
+        result = store(*command.split(), "--store", "mysql://x", code=2)
+        assert "give sqlite:///FILE or postgresql://HOST/DATABASE" in result.output
+
+
 def test_another_kind_of_file_is_no_backup(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("no database\n" * 1_000)

@@ -76,6 +76,13 @@ def test_a_new_token_lets_its_owner_in_and_is_not_in_the_file(path: Path) -> Non
     assert path.stat().st_mode & 0o007 == 0
 
 
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[31mred", "x" * 257])
+def test_a_token_is_of_a_name_in_one_line(path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"token\.name: must be one line of 1 to 256 characters"):
+        add_token(str(path), name, Role.ADMIN, "", NOW, None)
+    assert not path.exists()
+
+
 def test_no_two_tokens_are_alike() -> None:
     texts = {tokens.mint().text for _ in range(100)}
     assert len(texts) == 100

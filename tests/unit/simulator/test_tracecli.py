@@ -128,6 +128,13 @@ class TestConvert:
         assert large["parallelism"]["dp"] == 16
         assert large["model"]["hidden"] == 4096
 
+    def test_a_fabric_is_for_shapes_and_a_seed_as_for_a_replay(self) -> None:
+        convert = ("convert", "p.csv", "--trace-format", "philly-csv")
+
+        told = str(muster(*convert, "--fabric", "ib-24k").exception)
+        assert told == "--fabric: goes with --attach, which gives jobs a shape"
+        assert muster(*convert, "--seed", "-1").exit_code == 2
+
     def test_shapes_need_a_fabric(self) -> None:
         result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--attach", "llm")
 

@@ -228,6 +228,7 @@ def test_a_nameless_muster_job_is_named_by_its_line(tmp_path: Path) -> None:
     ("row", "told"),
     [
         ("{", "1: line: must be JSON"),
+        ('{"submit_s": 0, "run_s": 1, "run_s": 2}', "1: run_s: is given twice"),
         ("[1]", "1: line: must be a JSON object"),
         (f'{{"run_s": 1, {GANG}}}', "1: submit_s: must be a number of seconds, not 'None'"),
         (f'{{"submit_s": -1, "run_s": 1, {GANG}}}', "1: submit_s: must not be negative"),

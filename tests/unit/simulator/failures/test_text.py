@@ -133,6 +133,7 @@ def test_a_file_without_its_header_is_refused(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("poisson:rate=6.5", "repair_h= is missing"),
+        ("poisson:rate=6.5,rate=1,repair_h=1", "rate= is given twice"),
         ("poisson:repair_h=6", "rate= is missing"),
         ("poisson:rate=0,repair_h=1", "rate must be more than 0, not 0"),
         ("poisson:rate=fast,repair_h=1", "rate must be a number, not 'fast'"),
