@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 INTERRUPTED = 130  # as shells report SIGINT
 
@@ -13,10 +14,22 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not one that was told to ignore it
         signal.signal(signal.SIGINT, _leave)
+    _open_streams()
     from scheduler.cli.program import main as run
 
     signal.signal(signal.SIGINT, before)
     run()
+
+
+def _open_streams() -> None:
+    """Who starts a command without some of its three streams (`>&-`) gets the null device for
+    them: else the next file that is opened, a store say, would take their place."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _leave(number: int, frame: object) -> None:

@@ -75,6 +75,16 @@ def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    command = ["sh", "-c", f'exec "$@" {closed}', "-", sys.executable, "-c", MAIN]
+    placed = subprocess.run([*command, *place_args(tmp_path)], capture_output=True, timeout=60)
+    assert (placed.returncode, placed.stderr) == (0, b"")
+    wrong = subprocess.run([*command, "place", "gone"], capture_output=True, timeout=60)
+    assert wrong.returncode == 2
+
+
 HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
 
 
