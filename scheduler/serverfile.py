@@ -166,7 +166,7 @@ class ServerKeys(Keys):
     resize_every_s: Number = RESIZE_EVERY_S
     least_gain_percent: Number = LEAST_GAIN_PERCENT
     drain_s: Count = 5
-    advertise: Text | None = None
+    advertise: Address | None = None
     lease_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] = 5
     snapshot_every: Count = 10_000
     keep_log_days: Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None = None

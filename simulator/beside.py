@@ -6,7 +6,6 @@ once all that came before is told. What goes wrong there is raised here, at the 
 
 from __future__ import annotations
 
-import signal
 from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -18,6 +17,7 @@ from scheduler.problems import InputError, Problem
 from simulator.accounts import Account
 from simulator.metrics import JobRow
 from simulator.report import Place
+from simulator.study.pool import ctrl_c_ignored
 from simulator.telling import Telling
 
 MESSAGE = 500  # events and rows
@@ -30,13 +30,8 @@ class Beside(AbstractContextManager["Beside"]):
         context = get_context("spawn")  # a fork of a process with threads may hang
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_tell, args=(theirs, fabric, place, has_story))
-        # Ctrl-C is for the replay, which then leaves this one. A process begins with what is
-        # ignored where it is started.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with ctrl_c_ignored():
             self._process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
         theirs.close()
         self._said: list[tuple[str, Any]] = []
 

@@ -171,13 +171,14 @@ def serve(
     from scheduler.core import Policy
     from scheduler.observe.logs import configure
     from scheduler.serverfile import ServerKeys, load_server_file
+    from scheduler.store import is_shared
 
     keys = load_server_file(config) if config is not None else ServerKeys()
     given = {
         "fabric": fabric,
         "store": store,
         "listen": listen,
-        "advertise": advertise,
+        "advertise": _checked(ServerKeys, _given(advertise=advertise), "--advertise").advertise,
         "lease_s": lease_s,
         "policy": Policy(policy) if policy else None,
         "tenants": tenants,
@@ -193,6 +194,9 @@ def serve(
         "traces": _checked(ServerKeys, _given(traces=traces), "--traces").traces,
     }
     keys = keys.model_copy(update=_given(**given))
+    for option, value in (("--advertise", advertise), ("--lease-s", lease_s)):
+        if value is not None and not is_shared(keys.store):
+            raise typer.BadParameter("goes with a store that servers share", param_hint=option)
     configure(keys.log.format, keys.log.level)
     with _tracer(keys.traces) as tracer:
         _serve(_settings(keys, tracer))

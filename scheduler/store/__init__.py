@@ -34,6 +34,7 @@ __all__ = [
     "Unreachable",
     "VersionMismatch",
     "backup",
+    "is_shared",
     "look_at",
     "open_store",
     "restore",
@@ -50,16 +51,21 @@ def open_store(url: str) -> Store:
     is no muster log, is newer than this program, is corrupt, or is in use; likewise for
     a database, or one that does not answer.
     """
-    if url.startswith(_POSTGRES):
+    if is_shared(url):
         from scheduler.store.postgres import open_postgres  # loads libpq
 
         return open_postgres(url)
     return open_sqlite(url)
 
 
+def is_shared(url: str) -> bool:
+    """Whether it is of a kind that several servers may have open."""
+    return url.startswith(_POSTGRES)
+
+
 def look_at(url: str) -> Store:
     """Open a log to read it, beside the servers that write it. Raises: StoreError."""
-    if url.startswith(_POSTGRES):
+    if is_shared(url):
         from scheduler.store.postgres import look_at_postgres  # loads libpq
 
         return look_at_postgres(url)
@@ -71,7 +77,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
 
     The answer is the copy's last version. Raises: StoreError.
     """
-    if url.startswith(_POSTGRES):
+    if is_shared(url):
         from scheduler.store import pgfiles  # loads libpq
 
         return pgfiles.backup(url, target, is_forced=is_forced)
@@ -82,7 +88,7 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     """Make a backup the store at `url`, which no server may have open; what was there is
     kept beside it. The answer is the last version. Raises: StoreError.
     """
-    if url.startswith(_POSTGRES):
+    if is_shared(url):
         from scheduler.store import pgfiles  # loads libpq
 
         return pgfiles.restore(source, url, is_forced=is_forced)
@@ -92,5 +98,5 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
 def shrink(url: str) -> None:
     """Give back the room of dropped events. No server may have the store open. PostgreSQL
     sees to that by itself. Raises: StoreError."""
-    if not url.startswith(_POSTGRES):
+    if not is_shared(url):
         shrink_sqlite(url)

@@ -53,6 +53,7 @@ class SqliteStore:
         self.path = path
         self._connection = connection
         self._lock = lock
+        self._identity = _identity(path)
         self._folding = Folding(lambda: connect(path))
 
     @property
@@ -71,6 +72,8 @@ class SqliteStore:
         One statement, which is a transaction by itself, unless there are very many: every
         further one would let go of Python's lock, and wait for it among those who compute.
         """
+        if _identity(self.path) != self._identity:
+            raise StoreError(f"{self.path} was moved, replaced or removed while it was in use")
         by = zip(events, actors or repeat("", len(events)), strict=True)
         rows = [
             (version, event.time_ns, *encode(event), actor)
@@ -214,6 +217,15 @@ class SqliteCopy(SqliteStore):
     def _refusals(self) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"{self.path} is open for reading only")
         yield
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file this is, whatever it is called; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def look_at(url: str) -> SqliteCopy:

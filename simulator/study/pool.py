@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -57,15 +59,32 @@ def _on_processes(
     context = get_context("spawn")
     count = min(processes, len(pieces))
     with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
-        number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
+        with ctrl_c_ignored():
+            number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
+        is_whole = False
         try:
             for future in as_completed(number):
                 yield number[future], future.result()
+            is_whole = True
         except BrokenProcessPool:
             message = "a process was ended from outside, perhaps for want of memory; try fewer"
             raise InputError(Problem("--processes", message)) from None
         finally:
+            if not is_whole:  # nobody waits for what still runs
+                for process in active_children():
+                    process.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def ctrl_c_ignored() -> Iterator[None]:
+    """Ctrl-C is for this process, which then ends those that it starts in here: a process
+    begins with what is ignored where it is started."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _end_with_parent() -> None:

@@ -48,6 +48,9 @@ async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
         (2, ["serve", "--resize-every-s", str(2**31)]),
         (2, ["serve", "--keep-log-days", "36501"]),
         (2, ["serve", "--lease-s", "86401"]),
+        (2, ["serve", "--lease-s", "9"]),  # of a store that servers share
+        (2, ["serve", "--advertise", "127.0.0.1:7443"]),
+        (2, ["serve", "--advertise", "nowhere", "--store", "postgresql://127.0.0.1:1/x"]),
         (2, ["serve", "--snapshot-every", str(2**31)]),
         (2, ["serve", "--least-gain-percent", str(2**31)]),
     ]

@@ -52,6 +52,20 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_file_that_is_taken_away_is_not_written_to(
+    path: Path, store: Store, is_moved: bool
+) -> None:
+    store.append(0, [note(1)])
+    if is_moved:
+        path.rename(path.with_name("elsewhere"))
+    else:
+        path.unlink()
+        path.touch()
+    with pytest.raises(StoreError, match="was moved, replaced or removed while it was in use"):
+        store.append(1, [note(2)])
+
+
 def test_events_come_back_with_their_versions(store: Store) -> None:
     assert store.append(0, [note(1), note(2)]) == 2
     assert store.append(2, [note(3)]) == 3
