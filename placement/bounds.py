@@ -54,7 +54,7 @@ from placement.master import (
     rectangles,
 )
 from placement.milp import ARTIFICIAL, LpSolution
-from placement.pricing import Pricer
+from placement.pricing import Pricer, Prices
 from placement.rounding import attainable, fewest, stairs
 from placement.zigzag import Ends
 
@@ -140,9 +140,7 @@ class Prover:
         self.made = 0
         self.incumbent = 0
         self.rounds_left = 0.0
-        nothing = np.zeros(0, dtype=np.int64)
-        self._prices: tuple[Ints, Ints, Ints] = nothing, nothing, nothing
-        self._root_prices: tuple[_Node, int, tuple[Ints, Ints, Ints]] | None = None
+        self.root_prices: Prices | None = None  # at which it was left
         self.priced = 0  # the Lagrangian bound at the last prices, in their unit
         self.pricing = states / STATES_A_ROUND
         self.last_prices: tuple[tuple[float, ...], Mapping[Counter, float]] = (
@@ -228,7 +226,7 @@ class Prover:
         self._prefer(tuple(p) for p in master.support(solution)[0].tolist())
         if self.is_exact:
             if self.made == 1:
-                self._root_prices = node, self.priced, self._prices
+                self.root_prices = self._prices
             settled, is_all = self._settled(node, self.made == 1)
             proved = max(proved, settled)
             if is_all or proved >= self.incumbent:
@@ -278,11 +276,10 @@ class Prover:
 
     def _again(self) -> int:
         """The root with a better incumbent."""
-        if self._root_prices is None:
+        if self.root_prices is None:
             return 0
-        node, self.priced, prices = self._root_prices
-        self.pricer.price(*prices)
-        return self._settled(node, True)[0]
+        self._fill(self.root_prices)
+        return self._settled(self._root(), True)[0]
 
     def _promising(self, slack: int, most: int) -> Ints | None:
         """Patterns that cost up to so much more than the cheapest of their zone; None if there
@@ -327,7 +324,7 @@ class Prover:
         cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
         size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
         link_price = np.zeros(g.rows, dtype=np.int64)
-        fixed = g.width * int(slot.sum())
+        constant = [*(g.width * price for price in slot.tolist()), 0]  # the gang's comes last
         for (counter, (low, high)), price in zip(
             master.ranges.items(), prices[g.rows :].tolist(), strict=True
         ):
@@ -342,17 +339,20 @@ class Prover:
                 most = counter.price * self.scale
                 price = max(-most, min(price, most)) if most else self._within(price, values)
                 cost[counter.row] -= price * values
-            fixed += price * (low if price > 0 else high)
-        self._prices = cost, size_price, link_price
-        self.pricer.price(*self._prices)
-        best = self.pricer.best
-        per_zone = sum(min(0, int(best[c])) for c in self.capacities)
-        self.priced = fixed + per_zone
+            constant[counter.row + counter.is_link] += price * (low if price > 0 else high)
+        self._prices = Prices(cost, size_price, link_price, tuple(constant), self.scale)
+        self._fill(self._prices)
         value = -(-self.priced // self.scale) - g.offset
-        paying = [c for c in self.classes if best[c] < 0]
+        paying = [c for c in self.classes if self.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = self.pricer.patterns(chosen)
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
+
+    def _fill(self, prices: Prices) -> None:
+        """The table at these prices, and the bound."""
+        self.pricer.price(*prices[:3])
+        per_zone = sum(min(0, int(self.pricer.best[c])) for c in self.capacities)
+        self.priced = sum(prices.constant) + per_zone
 
     def _within(self, price: int, values: Ints) -> int:
         """The price, less where a pattern's sum would overflow."""

@@ -52,6 +52,7 @@ class Cells:
     `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
     what a zone pays between the last row and the first; empty where they are not neighbours.
     `ends`: what zones of one row pay together. `ring`: of each row, where it is one.
+    `inner`: the grid for all zones but two between any two rows, if that is another one.
     """
 
     grid: BlockGrid
@@ -61,6 +62,7 @@ class Cells:
     closing: Slopes = ()
     ends: tuple[Ends, ...] = ()
     ring: Ring | None = None
+    inner: BlockGrid | None = None
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -105,9 +107,12 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         floored = _floored(fine)
         other = shared(floored)
         grids = [floored] if other is None else [floored, other]
-        if fine.floors != floors(grid, lot, is_inner=True):
-            grids.append(_floored(_but_two(fine, floors(grid, lot, is_inner=True))))
-        return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
+        higher = floors(grid, lot, is_inner=True)
+        if fine.floors != higher:
+            grids.append(_floored(_but_two(fine, higher)))
+        inner = _floored(replace(fine, floors=higher))
+        views = [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
+        return [replace(views[0], inner=inner), *views[1:]]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]

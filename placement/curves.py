@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -114,16 +115,18 @@ def ring_of(edges: Mapping[tuple[int, int], int], width: int) -> Ring | None:
     return Ring(tuple(ends.tolist()), tuple(single.tolist()))
 
 
-def by_curves(grid: BlockGrid, ring: Ring, capacity: int) -> int:
+def by_curves(grid: BlockGrid, ring: Ring, capacity: int, known: int = 0) -> int:
     """A doubled cut that no layout beats in which no zone holds more than `capacity` hosts; 0
-    where that is not known. `ring`: each row of `grid`, in its units."""
+    where that is no more than is `known`. `ring`: each row of `grid`, in its units."""
     is_plain = set(grid.slopes) == {((grid.row_weight, grid.width),)} and not grid.floors
     total = 2 * (grid.rows * max(ring.ends) + grid.row_weight) * grid.size
     is_small = grid.rows * ring.period <= MOST_AREAS and total < MOST_COST
     if not (is_plain and is_small and grid.row_weight and ring.parted > 0):
         return 0
     regions = _Regions(grid, ring, min(capacity, grid.size))
-    low, high = 0, regions.dearest + 1
+    low, high = (known << FINE) // grid.size + 1, regions.dearest + 1
+    if low >= high or not regions.are_dear(low):
+        return 0
     while high - low > 1:
         price = (low + high) // 2
         low, high = (price, high) if regions.are_dear(price) else (low, price)
@@ -154,9 +157,15 @@ class _Regions:
         cost[:, 0] = NEVER
         self._held = self._patterns(cost)
         self._spare = grid.width // 4
-        is_odd = (held <= FEW) & bool(ring.less) | (held > grid.width - self._spare)
-        odd = (_only(cost, s, is_odd) for s in range(grid.rows))
-        self._odd = np.min([*map(self._patterns, odd)], axis=0)
+        self._cost, self._less = cost, ring.less
+
+    @cached_property
+    def _odd(self) -> Ints:
+        """Of few hosts of some stage, where that pays less, or of nearly all, by size."""
+        held = np.arange(self._grid.width + 1)
+        is_odd = (held <= FEW) & bool(self._less) | (held > self._grid.width - self._spare)
+        odd = (_only(self._cost, s, is_odd) for s in range((self._grid.rows + 1) // 2))
+        return np.asarray(np.min([*map(self._patterns, odd)], axis=0))
 
     @property
     def dearest(self) -> int:

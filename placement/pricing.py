@@ -12,6 +12,7 @@ All arithmetic is in int64: a bound computed here is exact, not a float's word.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,18 @@ from placement.grid import BlockGrid, Slopes, joint_cost
 from placement.transforms import INFINITE, Between, Tables, price_rows, retrace
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
+
+
+class Prices(NamedTuple):
+    """What patterns cost at the prices of a master program, `scale` to a unit of the grid: of each
+    row by `slots`, shape (rows, width + 1); less by size; less by `links`, as in `Pricer.price`.
+    `constant`: what all zones together pay beside that, of each row and of all of them."""
+
+    slots: Ints
+    sizes: Ints
+    links: Ints
+    constant: tuple[int, ...]
+    scale: int
 
 
 class Pricer:

@@ -283,17 +283,19 @@ def _by_views(
 ) -> tuple[int, list[Cells]]:
     """The best bound from sizes, and the views that may prove more than it."""
     by_sizes = [_by_sizes(view, capacities) for view in views]
-    by_curves_ = [_by_curves(view, capacities) for view in views]
-    bound = max(*by_sizes, *by_curves_, _by_strands(request, gpus, capacities))
+    bound = max(*by_sizes, _by_strands(request, gpus, capacities))
+    bound = max(bound, *(_by_curves(view, capacities, bound) for view in views))
     kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
     return bound, kept
 
 
-def _by_curves(view: Cells, capacities: Sequence[int]) -> int:
-    """As `_by_sizes`, where each stage is one ring of hosts; 0 elsewhere."""
+def _by_curves(view: Cells, capacities: Sequence[int], bound: int) -> int:
+    """As `_by_sizes`, where each stage is one ring of hosts; 0 where it is not, or no more than
+    `bound`."""
     if view.ring is None:
         return 0
-    return view.in_bytes(by_curves(view.grid, view.ring, max(capacities)))
+    known = int(bound / view.grid.unit)
+    return view.in_bytes(by_curves(view.grid, view.ring, max(capacities), known))
 
 
 def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:

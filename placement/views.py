@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, floor
 
 import numpy as np
 
+from placement.abreast import Abreast, is_small, proved
 from placement.arrange import arranged
 from placement.bounds import Prover
 from placement.cells import Cells
@@ -37,6 +38,9 @@ class Views:
             bound = max(bound, self._begun(layout, cost, min(rounds, ROUNDS_EACH)))
         if bound >= cost or not self._proofs:
             return bound, None
+        abreast = self._abreast(cost) if rounds > ROUNDS_EACH else 0
+        if abreast > bound:  # and further than patterns come in ten times the work
+            return abreast, None
         best = self._pursued(cost, rounds)
         bound = max(bound, best.bound)
         prover, view = best.prover, best.view
@@ -60,6 +64,11 @@ class Views:
         for proof in self._proofs:
             proof.learn(layout)
         return max((proof.bound for proof in self._proofs), default=0)
+
+    def _abreast(self, cost: int) -> int:
+        """What is proved by all zones at once, where they are few."""
+        proof = next((p for p in self._proofs if p.is_in_order), None)
+        return 0 if proof is None else proof.abreast(cost)
 
     def _pursued(self, cost: int, rounds: int) -> _Proof:
         """The proof that comes furthest. Two share the work; who closes a good part of the gap with
@@ -101,6 +110,20 @@ class _Proof:
         proved = self.prover.prove(ceil(cost / self.view.grid.unit), rounds)
         self.bound = max(self.bound, self.view.in_bytes(proved))
         return self.bound
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether rows are read as ranks are, so that one host at most goes on in the next row."""
+        return self.view.lot == 1 or bool(self.view.odd)
+
+    def abreast(self, cost: int) -> int:
+        """A bound from all zones at once, 0 if they are many or the root was not left."""
+        view, prices = self.view, self.prover.root_prices
+        if prices is None or not is_small(view.grid, self._room, prices):
+            return 0
+        root = Abreast(view.grid, view.lot, self._room, prices, view.inner)
+        known, incumbent = floor(self.bound / view.grid.unit), ceil(cost / view.grid.unit)
+        return view.in_bytes(proved(root, known, incumbent))
 
     def _patterns(self, layout: Ints) -> list[Pattern]:
         zone_of_cell = np.repeat(layout, self.view.cells_of_host)

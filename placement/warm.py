@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from placement.abreast import Abreast
 from placement.blockgraph import block_graph
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
@@ -15,7 +16,7 @@ from placement.layout import layout_cost
 from placement.parallelism import Parallelism
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
-from placement.pricing import Pricer
+from placement.pricing import Pricer, Prices
 from placement.request import Request
 from placement.runs import Runs
 from placement.slicing import Slicer, Tree
@@ -41,6 +42,9 @@ def warm_up() -> None:
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])
+    nothing = np.zeros((grid.rows, grid.width + 1), dtype=np.int64)
+    prices = Prices(nothing, nothing[0, :3], nothing[:, 0], (0,) * (grid.rows + 1), 1)
+    Abreast(grid, 1, [2, 2, 2], prices).least(1)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import compiled
+from placement.abreast import Abreast, is_small
 from placement.blockgraph import block_graph
 from placement.compiled import Kernel
 from placement.flat import flat_graph
@@ -21,7 +22,7 @@ from placement.grid import block_grids
 from placement.layout import layout_cost
 from placement.pieces import pieces_of_grid
 from placement.polish import multilevel, polished
-from placement.pricing import Pricer
+from placement.pricing import Pricer, Prices
 from placement.request import Collective, Request
 from placement.runs import Runs
 from placement.slicing import Slicer, random_tree
@@ -102,6 +103,17 @@ def test_prices_are_the_same_bytes(seed: int) -> None:
         return work()
 
     both(again)
+
+
+@settings(max_examples=20, deadline=None)
+@given(gang=gangs(), room=st.lists(st.integers(1, 9), min_size=1, max_size=4), limit=st.integers())
+def test_states_of_zones_are_the_same_bytes(gang: Request, room: list[int], limit: int) -> None:
+    (grid, *_) = block_grids(gang, GPUS)
+    slots = np.tile(grid.step, (grid.rows, 1))
+    sizes, links = np.zeros(max(room) + 1, dtype=np.int64), np.zeros(grid.rows, dtype=np.int64)
+    prices = Prices(slots, sizes, links, (0,) * (grid.rows + 1), 1)
+    if is_small(grid, room, prices):
+        both(lambda: Abreast(grid, 1, room, prices).least(limit % 64))
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
