@@ -18,7 +18,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.preemption.victims import fits
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.tenants import Preemption, PriorityClass
-from tests.property import test_machine as machine
+from tests.property import laws
 from tests.property import test_quotas as quotas
 
 CLASSES = (
@@ -107,7 +107,7 @@ def check_lent(state: State, event: GangSwapped, gone: list[MadeRoom]) -> None:
     """Without any one of them the gang that failed would find too few hosts."""
     own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
     shy = avoided(state.jobs[event.name], state.tenants.restarts, event.time_ns)
-    joined = hostset.of(machine.FABRIC.indices([swap.joined for swap in event.swaps]))
+    joined = hostset.of(laws.FABRIC.indices([swap.joined for swap in event.swaps]))
     for spared in gone:
         if is_recall(state, spared):
             assert joined & lent_hosts(state, spared), f"{spared.name} was not needed"

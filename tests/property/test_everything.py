@@ -47,15 +47,15 @@ from scheduler.core.spares.policy import SparePolicy
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.tenancy.tenants import Defragmentation, Tenants
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
+from tests.property import laws
 from tests.property import test_constraints as constraints
 from tests.property import test_lending as lending
-from tests.property import test_machine as machine
 from tests.property import test_preemption as preemption
 from tests.property import test_quotas as quotas
 from tests.property import test_windows as windows
 
 NAMES = "abcdefghijkl"
-HOSTS = machine.FABRIC.hosts
+HOSTS = laws.FABRIC.hosts
 SIZES = ((0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 4, 1), (1, 8, 1), (1, 4, 2), (2, 3, 1))
 CALM = (JobPreempted, GangResized, GangSwapped, SparesChanged, JobStarted)
 
@@ -72,19 +72,19 @@ class World(preemption.Machine):
         self.limits, self.now_ns = Limits(resize_every_s=preemption.GUARD_S, assumed_limit_s=300), 0
         self.log, self.state = list[Event](), State.empty()
         self.stale, self.made_room = list[Plan](), 0
-        fabric = FabricLoaded(0, machine.FABRIC.spec)
+        fabric = FabricLoaded(0, laws.FABRIC.spec)
         self.record((fabric, TenantsLoaded(0, tenants.digest, tenants)))
 
     def record(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            machine.check_event(self.state, event)
+            laws.check_event(self.state, event)
             windows.check_joins(self.state, event, self.ends)
             before, self.state = self.state, apply(self.state, event)
             lending.kept(before, event, self.state)
             self.log.append(event)
             if isinstance(event, JobStarted):
                 quotas.check_start(before, self.state, self.state.jobs[event.name])
-        machine.check_state(self.state)
+        laws.check_state(self.state)
         quotas.check_state(self.state)
         windows.check_closed(self.state)
         lending.check_books(self.state)

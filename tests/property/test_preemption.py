@@ -44,7 +44,7 @@ from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Refill, Start, Swap
 from scheduler.core.tenancy.tenants import OPEN, Tenants
 from tests.build import cancel, end, exactly, fail, repair, submit
-from tests.property import test_machine as machine
+from tests.property import laws
 from tests.property import test_quotas as quotas
 from tests.property.preempted import (
     CLASSES,
@@ -64,7 +64,7 @@ ALONE, PLAIN, SHAPED = (
     for tenants in (OPEN, quotas.PLAIN, quotas.SHAPED)
 )
 NAMES = st.sampled_from("abcdefgh")
-HOSTS = st.sampled_from(machine.FABRIC.hosts)
+HOSTS = st.sampled_from(laws.FABRIC.hosts)
 
 
 def elastic(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
@@ -109,13 +109,11 @@ class Machine(RuleBasedStateMachine):
         self.state = State.empty()
         self.stale: list[Plan] = []
         self.made_room = 0
-        self.record(
-            (FabricLoaded(0, machine.FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
-        )
+        self.record((FabricLoaded(0, laws.FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants)))
 
     def record(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            machine.check_event(self.state, event)
+            laws.check_event(self.state, event)
             before, self.state = self.state, apply(self.state, event)
             self.log.append(event)
             if isinstance(event, JobStarted):
@@ -124,7 +122,7 @@ class Machine(RuleBasedStateMachine):
                 job = self.state.jobs[event.name]
                 assert event.preempted_by in job.reason
                 assert job.sequence == before.jobs[event.name].sequence
-        machine.check_state(self.state)
+        laws.check_state(self.state)
         quotas.check_state(self.state)
 
     def check_preemptions(self, events: tuple[Event, ...], waiting: list[str]) -> None:
@@ -203,7 +201,7 @@ class Machine(RuleBasedStateMachine):
         if before.tenants == ALONE and sent:
             self.check_promise(before, plan)
         elif before.tenants == ALONE:
-            machine.check_order(before, plan, self.state, self.now_ns, self.limits)
+            laws.check_order(before, plan, self.state, self.now_ns, self.limits)
             self.check_nobody_is_passed_over(before, plan)
 
     def check_promise(self, before: State, plan: Plan) -> None:
@@ -215,9 +213,9 @@ class Machine(RuleBasedStateMachine):
             return
         place = before.queue.index(waiting)
         ahead = [a.name for a in starts if before.queue.index(a.name) < place]
-        at_once = replay(machine.started_alone(before, plan, ahead, self.now_ns), before)
+        at_once = replay(laws.started_alone(before, plan, ahead, self.now_ns), before)
         promised, kept = (
-            machine.foreseen(state, waiting, self.now_ns, self.limits)
+            laws.foreseen(state, waiting, self.now_ns, self.limits)
             for state in (at_once, self.state)
         )
         assert promised is None or (kept is not None and kept <= promised)
@@ -319,13 +317,13 @@ def any_command(random: Random, state: State) -> Command:
             tenant=tenant,
             priority_class=random.choice(("", "spot", "spot", "dear", "urgent")),
         )
-    host = random.choice(machine.FABRIC.hosts)
-    back = [repair(random.choice(machine.FABRIC.hosts)) for _ in range(3)]
+    host = random.choice(laws.FABRIC.hosts)
+    back = [repair(random.choice(laws.FABRIC.hosts)) for _ in range(3)]
     return random.choice([end(name)] * 6 + [cancel(name), fail(host), *back])
 
 
 def test_other_policies_send_nobody_away() -> None:
-    state = replay([FabricLoaded(0, machine.FABRIC.spec), TenantsLoaded(0, ALONE.digest, ALONE)])
+    state = replay([FabricLoaded(0, laws.FABRIC.spec), TenantsLoaded(0, ALONE.digest, ALONE)])
     for command in (submit("s", 8, priority_class="spot"), submit("u", 8, priority_class="urgent")):
         answer = admit(state, command, 0)
         assert not isinstance(answer, Rejected)

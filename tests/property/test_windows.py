@@ -23,14 +23,8 @@ from scheduler.core.queue.reserve import Outlook
 from scheduler.core.tenancy.admission import Quotas
 from scheduler.core.windows.calendar import Calendar, next_edge_ns
 from scheduler.core.windows.window import Leave
-from tests.property.test_machine import (
-    FABRIC,
-    Cluster,
-    Machine,
-    any_command,
-    check_state,
-    started_alone,
-)
+from tests.property.laws import FABRIC, check_state, started_alone
+from tests.property.test_machine import Cluster, Machine, any_command
 from tests.windows import remove_window, set_window
 
 
