@@ -79,7 +79,8 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(Problem("", f"cannot be read: {reason}", str(path))) from None
     if len(raw) > most_bytes:
-        raise InputError(Problem("", f"is larger than {most_bytes >> 20} MiB", str(path)))
+        most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes:,} bytes"
+        raise InputError(Problem("", f"is larger than {most}", str(path)))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

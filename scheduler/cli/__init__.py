@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -23,13 +24,16 @@ def main() -> None:
 
 def _open_streams() -> None:
     """Who starts a command without some of its three streams (`>&-`) gets the null device for
-    them: else the next file that is opened, a store say, would take their place."""
+    them: else the next file that is opened, a store say, would take their place. What a
+    terminal's encoding cannot show is escaped."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(opened)
     sys.stdin = sys.stdin or os.fdopen(0)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _leave(number: int, frame: object) -> None:

@@ -85,6 +85,14 @@ def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None
     assert wrong.returncode == 2
 
 
+def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> None:
+    job = JOB.replace("tp: 2", "tp: 8").replace("name: job", "name: jöb")
+    (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
+    done = run_python(MAIN, *place_args(tmp_path), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(r"placed: j\xf6b on roce-24k")
+
+
 HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.problems import InputError
-from scheduler.strictyaml import load, parse
+from scheduler.strictyaml import load, parse, read_text
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(path)
         assert message in str(caught.value)
+    with pytest.raises(InputError, match="garbage.yaml: is larger than 5 bytes"):
+        read_text(garbage, 5)
 
 
 @given(st.text() | st.text("{}[]&*!:-?,|>'\"#% \n\tab01.e~"))
