@@ -38,8 +38,9 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
         whole = ": ".join(part for part in (place, self.field, self.message) if part)
-        if len(whole) > MOST_CHARACTERS:
-            whole = f"{whole[:MOST_CHARACTERS]} ... ({len(whole):,} characters)"
+        if len(whole) > MOST_CHARACTERS:  # the place is at its begin, what is wrong at its end
+            half = MOST_CHARACTERS // 2
+            whole = f"{whole[:half]} ... {whole[-half:]}"
         return one_line(whole)
 
 

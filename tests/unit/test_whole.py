@@ -61,7 +61,8 @@ def test_a_wrong_name_is_the_users_a_full_disk_is_not(tmp_path: Path) -> None:
 
 
 def test_a_problem_quotes_no_more_than_a_page() -> None:
-    told = str(Problem("field", "[" * 100_000, "file", 3))
+    told = str(Problem("field", f"{'[' * 100_000} is wrong", "file", 3))
 
     assert told.startswith("file:3: field: [[[")
+    assert told.endswith("[[[ is wrong")
     assert len(told) < MOST_CHARACTERS + 50
