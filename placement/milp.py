@@ -149,6 +149,7 @@ class IntegerProgram:
         self._most: list[int] = []
         self._costs: list[int] = []
         self._is_exact = True  # as far as rows go
+        self._has_room = True  # in every row for some whole multiple of its factors
         self.is_impossible = False  # proved by the last solve
 
     def variable(self, most: int, cost: int) -> int:
@@ -162,7 +163,11 @@ class IntegerProgram:
     def row(self, low: float, high: float, entries: Sequence[tuple[int, int]]) -> None:
         """low <= sum of (variable, factor) <= high."""
         unit = gcd(*(factor for _, factor in entries)) or 1
-        constraint = self._solver.Constraint(_up(low, unit), -_up(-high, unit))
+        low, high = _up(low, unit), -_up(-high, unit)
+        if low > high:
+            self._has_room = False
+            return
+        constraint = self._solver.Constraint(low, high)
         for variable, factor in entries:
             constraint.SetCoefficient(self._variables[variable], factor // unit)
         sums = sum(abs(factor) * self._most[variable] for variable, factor in entries) // unit
@@ -179,6 +184,9 @@ class IntegerProgram:
         by presolve alone: so there is none in the first try, but in the one with `more`, which
         goes on from the best found.
         """
+        if not self._has_room:
+            self.is_impossible = True
+            return None
         found = self._tried(work, is_presolved=False)
         if not more or self.is_impossible or (found is not None and found.is_optimal):
             return found

@@ -43,6 +43,17 @@ def test_nothing_is_proved_of_sums_that_are_rounded() -> None:
     assert not program.is_impossible
 
 
+def test_a_row_that_no_whole_multiple_meets_is_impossible(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Seven slots in zones of two; said without the solver, which complains on standard error."""
+    program = knapsack(2, 7)
+    program.row(7, 7, [(0, 2), (1, 2)])
+    assert program.solve(1) is None
+    assert program.is_impossible
+    assert not capfd.readouterr().err
+
+
 def test_a_cover_of_costs_too_large_stays_open() -> None:
     """Patterns of two rows, two slots each: two zones with one slot of both, or each its own."""
     patterns = np.array([[1, 1], [2, 0], [0, 2]])
