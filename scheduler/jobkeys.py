@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from reprlib import repr as short
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -30,6 +29,7 @@ from placement.training import (
     Sync,
 )
 from scheduler.core.checkpoint.terms import PEER_INTERVAL_S
+from scheduler.problems import short
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
@@ -39,8 +39,9 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 
 
-def _refusal(message: str) -> PydanticCustomError:
-    return PydanticCustomError("muster", "{message}", {"message": message})
+def _refusal(message: str, inside: str = "") -> PydanticCustomError:
+    """`inside`: which key of the value is at fault, where one is."""
+    return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
 
 
 def _whole(value: Any, least: int, most: int, what: str) -> int:
@@ -74,8 +75,8 @@ def _replicas(value: Any) -> int | Replicas:
     if not isinstance(value, Mapping):
         return _COUNT(value)
     if set(value) != {"min", "max"}:
-        given = ", ".join(sorted(map(str, value))) or "nothing"
-        raise _refusal(f"must be a whole number or {{min: A, max: B}}, not {given}")
+        given = ", ".join(sorted(map(str, value)))
+        raise _refusal(f"must be a whole number or {{min: A, max: B}}, not {{{given}}}")
     try:
         least, most = (_COUNT(value[key]) for key in ("min", "max"))
     except PydanticCustomError as error:
@@ -174,8 +175,8 @@ def _own_labels(value: Any) -> dict[str, str]:
     try:
         return parse_labels(value)
     except BadInput as error:
-        where = error.field.removeprefix("labels").lstrip(".")
-        raise _refusal(f"{where}: {error.message}" if where else error.message) from None
+        inside = error.field.removeprefix("labels").lstrip(".")
+        raise _refusal(error.message, inside) from None
 
 
 def _avoided(value: Any) -> dict[str, list[str]]:
@@ -325,7 +326,8 @@ _SECTIONS: dict[str, type[Keys]] = {
 
 
 def path_of(error: ErrorDetails) -> str:
-    return ".".join(str(part) for part in error["loc"])
+    inside = error.get("ctx", {}).get("inside")
+    return ".".join(str(part) for part in (*error["loc"], *([inside] if inside else [])))
 
 
 def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,13 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def short(value: object) -> str:
+    """A value of a file for a message: cut, and in the words of the file."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return reprlib.repr(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from reprlib import repr as short
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
@@ -36,6 +35,7 @@ from scheduler.defaults import (
 )
 from scheduler.jobkeys import Count, Flag, Keys, Number, Text, message_of, path_of
 from scheduler.observe.logs import LogFormat, LogLevel
+from scheduler.problems import short
 from scheduler.strictyaml import load
 
 _FILE_URL = "sqlite:///"

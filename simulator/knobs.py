@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from reprlib import repr as short
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
+
+from scheduler.problems import short
 
 MOST = 1e12
 

@@ -19,7 +19,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from reprlib import repr as short
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -29,7 +28,7 @@ from scheduler.access import tokens
 from scheduler.access.caller import Caller, Role
 from scheduler.core.job import SECOND_NS
 from scheduler.jobkeys import Keys, Text, message_of, path_of
-from scheduler.problems import InputError, Problem
+from scheduler.problems import InputError, Problem, short
 from scheduler.strictyaml import Document, load
 
 EVERY_TENANT = "*"

@@ -102,6 +102,20 @@ def test_spares_that_mean_nothing(spares: object) -> None:
     assert message.startswith("must be auto, a whole number of hosts or a share")
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"labels": {"a": {"b": "c"}}}, ("labels.a", "must be a text of at most 256 characters")),
+        ({"priority": None}, ("priority", "must be a whole number, not null")),
+        ({"priority": True}, ("priority", "must be a whole number, not true")),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_words_of_the_file(
+    keys: dict[str, object], told: tuple[str, str]
+) -> None:
+    assert refusal({"parallelism": {}, **keys}) == (told,)
+
+
 @pytest.mark.parametrize("number", [1.5, -1, "3", "text", True, [], float("nan"), 1e300])
 def test_traffic_is_whole_bytes(number: object) -> None:
     [(field, message)] = refusal({"parallelism": {"dp": 2}, "traffic": {"dp": number}})

@@ -120,7 +120,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(path)
         assert message in str(caught.value)
-    with pytest.raises(InputError, match="garbage.yaml: is larger than 5 bytes"):
+    with pytest.raises(InputError, match=r"garbage\.yaml: is larger than 5 bytes"):
         read_text(garbage, 5)
 
 
