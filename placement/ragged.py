@@ -69,7 +69,8 @@ def solve_ragged(
     bound = _by_parts(graph, capacities) if graph is not None and limits.rounds else 0
     if not bound and views:
         bound, views = _by_views(request, gpus, capacities, views)
-    proofs = Views(views, capacities)
+    by_curves_ = max((_by_curves(view, capacities, bound) for view in views), default=0)
+    bound, proofs = max(bound, by_curves_), Views(views, capacities, by_curves_)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in _shares(grid.size):
         if best.bound < best.cost:
@@ -284,7 +285,6 @@ def _by_views(
     """The best bound from sizes, and the views that may prove more than it."""
     by_sizes = [_by_sizes(view, capacities) for view in views]
     bound = max(*by_sizes, _by_strands(request, gpus, capacities))
-    bound = max(bound, *(_by_curves(view, capacities, bound) for view in views))
     kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
     return bound, kept
 

@@ -26,8 +26,9 @@ FEW_OPEN = 2  # cases of a proof, which are gone through whatever they take
 class Views:
     """What is proved on each view whose table is not too large, and goes on from call to call."""
 
-    def __init__(self, views: Sequence[Cells], capacities: Sequence[int]) -> None:
-        self.all = views
+    def __init__(self, views: Sequence[Cells], capacities: Sequence[int], ahead: int = 0) -> None:
+        """`ahead`: a bound that no proof is pursued beside unless it soon comes to it."""
+        self.all, self._ahead = views, ahead
         self._capacities = capacities
         self._proofs: list[_Proof] = []
 
@@ -49,18 +50,20 @@ class Views:
 
     def _begun(self, layout: Ints, cost: int, rounds: int) -> int:
         """What the proofs have come to, after so many rounds on each of several views at first: the
-        best of them and the next one, if that is near, are kept."""
+        best of them and the next one, if that is near, are kept, unless something else is ahead."""
         if not self._proofs:
             room = self._capacities
             small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
             for view in reversed(small):
                 proof = _Proof(view, room, layout)
-                if len(small) > 1 and proof.prove(cost, rounds) >= cost:
+                is_tried = len(small) > 1 or self._ahead
+                if is_tried and proof.prove(cost, rounds) >= cost:
                     return cost
                 self._proofs.append(proof)
             self._proofs.sort(key=lambda proof: -proof.bound)
             best = max((proof.bound for proof in self._proofs), default=0)
-            self._proofs = [p for p in self._proofs[:2] if p.bound >= RIVAL * best]
+            least = max(RIVAL * best, self._ahead)
+            self._proofs = [p for p in self._proofs[:2] if p.bound >= least]
         for proof in self._proofs:
             proof.learn(layout)
         return max((proof.bound for proof in self._proofs), default=0)
