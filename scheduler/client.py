@@ -375,13 +375,13 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
     if not reason and code is grpc.StatusCode.CANCELLED:
         message = f"the server at {address} stopped before it answered"
     elif not reason and code is grpc.StatusCode.UNAVAILABLE:
-        message = _unreachable(address, message)
+        message = unreachable(address, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
     return ServiceError(code.name, message, reason, tuple(violations), retry_s)
 
 
-def _unreachable(address: str, details: str) -> str:
+def unreachable(address: str, details: str) -> str:
     """gRPC says the same of a server that is not there and of one that it does not trust."""
     if "CERTIFICATE_VERIFY_FAILED" in details:
         return f"the certificate of {address} is not signed by whom you trust, or for another name"

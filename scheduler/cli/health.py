@@ -10,6 +10,7 @@ import typer
 from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, end, quiet_grpc
 
 _PAUSE_S = 0.2
+_SERVING = "SERVING"
 
 
 def register(app: typer.Typer) -> None:
@@ -26,19 +27,20 @@ def health(
     Needs no token; a server that asks for client certificates asks here too.
     """
     until = time.monotonic() + wait
-    while (found := _asked(address)) != "SERVING":
+    while (found := _asked(address)) != _SERVING:
         if time.monotonic() >= until:
-            raise end(f"{address}: {found}", FAILED)
+            raise end(found, FAILED)
         time.sleep(_PAUSE_S)
     typer.echo(f"{address} serves")
 
 
 def _asked(address: str) -> str:
-    """The status, or why there is none."""
+    """SERVING, or a sentence that says why not."""
     quiet_grpc()
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+    from scheduler.client import unreachable
     from scheduler.credentials import Credentials
 
     with Credentials.from_environment().channel(address, ()) as channel:
@@ -46,5 +48,9 @@ def _asked(address: str) -> str:
             request = health_pb2.HealthCheckRequest()
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
         except grpc.RpcError as error:
-            return str(error.code().name)
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return unreachable(address, error.details() or "")
+            return f"{address}: {error.code().name}"
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return _SERVING
+    return f"{address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"

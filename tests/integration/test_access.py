@@ -13,11 +13,13 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from typer.testing import CliRunner
 
 from scheduler.access.caller import Role
 from scheduler.access.door import Access, CannotListen
 from scheduler.access.keys import Reflection
 from scheduler.access.methods import METHODS
+from scheduler.cli.program import app
 from scheduler.core.tenancy.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from tests.secured import House
@@ -212,6 +214,19 @@ async def test_health_is_open_to_everybody(tmp_path: Path, house: House) -> None
         watching = stub.Watch(health_pb2.HealthCheckRequest())
         assert (await watching.read()).status == answer.status == answer.SERVING
         watching.cancel()
+
+
+async def test_the_health_command_trusts_as_any_client(tmp_path: Path, house: House) -> None:
+    (tmp_path / "ca.pem").write_bytes(house.ca.cert_pem.bytes())
+    async with serving(tmp_path, access=house.access()) as served:
+        ask = ["health", "--address", served.ready.address]
+        plain = await asyncio.to_thread(CliRunner().invoke, app, ask)
+        trusting = ["--ca", str(tmp_path / "ca.pem"), *ask]
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("MUSTER_CA", "")  # the option is handed on by it
+            good = await asyncio.to_thread(CliRunner().invoke, app, trusting)
+    assert (plain.exit_code, good.exit_code) == (1, 0)
+    assert f"{served.ready.address} hangs up: it may ask for TLS" in plain.output
 
 
 async def _ask() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
