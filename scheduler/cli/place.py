@@ -123,6 +123,8 @@ def place_command(
     }
     file = _with_options(specs.read_job(str(job)), changes)
     request = file.spec.request
+    spread = request if request.objective is Objective.SPREAD else None
+    _refuse_alone("--alpha", alpha, "--objective spread", spread)
     free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
     if windows:
         free &= ~_spoken_for(str(windows), at or "+0s", file, network)
@@ -154,11 +156,11 @@ def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
         at_ns = parse_moment(at, time.time_ns())
     except BadInput as error:
         raise typer.BadParameter(error.message, param_hint="--at") from None
-    limits = Limits()
+    windows, limits = load_windows(path), Limits()
     if file.spec.time_limit_s is None:
         assumed = duration(limits.assumed_limit_s)
         typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
-    return load_windows(path).closed(network, file.spec, at_ns, limits)
+    return windows.closed(network, file.spec, at_ns, limits)
 
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:

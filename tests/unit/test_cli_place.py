@@ -331,6 +331,14 @@ def test_alpha_on_the_command_line_replaces_the_files(place: Muster) -> None:
     assert "alpha 0.2" in place("--alpha", "0.2").out
 
 
+def test_alpha_says_nothing_without_spread(place: Muster) -> None:
+    write(JOB)
+    result = place("--alpha", "0.2")
+    assert result.code == 2
+    assert "--alpha: goes with --objective spread" in result.err
+    assert place("--alpha", "0.2", "--objective", "spread").code == 0
+
+
 @pytest.mark.parametrize("value", ["1.5", "-1", "true", "much"])
 def test_an_alpha_outside_0_to_1_is_bad_input(place: Muster, value: str) -> None:
     write(JOB + f"spread_alpha: {value}\n")
