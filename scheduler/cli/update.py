@@ -57,6 +57,9 @@ def update(
     changes = [_label(text) for text in label or ()]
     if not (fields or changes or unlabel):
         raise typer.BadParameter("nothing to change", param_hint="muster update")
+    keys = [*(key for key, _ in changes), *(unlabel or ())]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise typer.BadParameter(f"{twice[0]!r} is given twice", param_hint="--label, --unlabel")
     wanted = job_pb2.JobSpec(
         priority=priority or 0,
         priority_class=priority_class or "",

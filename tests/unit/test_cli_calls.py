@@ -53,6 +53,14 @@ def test_a_field_at_fault_is_the_option_that_was_typed(
     assert capsys.readouterr().err == f"muster: {option}: will not do\n"
 
 
+@pytest.mark.parametrize("second", [("--label", "a=2"), ("--unlabel", "a")])
+def test_a_label_is_changed_once_in_a_command(second: tuple[str, str]) -> None:
+    done = CliRunner().invoke(app, ["update", "job", "--label", "a=1", *second])
+
+    assert done.exit_code == 2
+    assert "'a' is given twice" in done.output
+
+
 def test_a_field_that_nobody_types_keeps_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit), calls.connected("127.0.0.1:1"):
         raise ServiceError("INVALID_ARGUMENT", "move: no", "INVALID", (("move", "no"),))
