@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -92,11 +94,22 @@ class Kernel(Generic[P, R]):
         for part in self._parts:
             numba.extending.register_jitable(part)
         try:
-            made: Callable[P, R] = numba.njit(cache=True, nogil=True)(self._loop)
+            made: Any = numba.njit(cache=True, nogil=True)(self._loop)
         except RuntimeError:  # there is no folder to keep the machine code in
             made = numba.njit(nogil=True)(self._loop)
+        self._forget_older(made._cache)
         _process.tell(made)
-        return made
+        return cast(Callable[P, R], made)
+
+    def _forget_older(self, cache: Any) -> None:
+        """Drop what was kept before a part was written: numba looks at the loop's module alone."""
+        kept = Path(getattr(getattr(cache, "_cache_file", None), "_index_path", ""))
+        files = [Path(part.__code__.co_filename) for part in self._parts]
+        with suppress(OSError):  # a folder that is read, not written, was filled by an installer
+            if kept.is_file() and kept.stat().st_mtime < max(
+                (f.stat().st_mtime for f in files), default=0
+            ):
+                cache.flush()
 
 
 def _viewed(value: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -163,3 +165,22 @@ def test_where_there_is_no_numba_loops_run_as_they_are_written(
     compiled.kernels.remove(kernel)
     assert kernel.run(10 * compiled.PLAIN_STEPS, 21) == 42
     assert process.numba is None
+
+
+def test_machine_code_is_made_anew_when_a_part_is_written_anew(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    part, loop = tmp_path / "part.py", tmp_path / "loop.py"
+    loop.write_text(
+        "from part import more\nfrom placement.compiled import Kernel\n"
+        "def _loop(n: int) -> int:\n    return more(n)\n"
+        "print(Kernel(_loop, more).compiled(20))\n"
+    )
+    for many in (1, 1, 22):
+        if many > 1 or not part.exists():
+            part.write_text(f"def more(n: int) -> int:\n    return n + {many}\n")
+        search = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        done = subprocess.run(
+            [sys.executable, "-B", str(loop)], env=search, capture_output=True, text=True
+        )
+        assert done.stdout == f"{20 + many}\n", done.stderr
+    assert list(tmp_path.glob("__pycache__/*.nbi"))
