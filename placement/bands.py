@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.grid import BlockGrid
-from placement.slicing import Tree
+from placement.trees import Tree, comb
 
 MOST_BANDS = 16
 
@@ -21,14 +21,6 @@ def band_trees(grid: BlockGrid, capacities: Sequence[int]) -> list[Tree]:
     most = min(grid.rows, len(zones), MOST_BANDS)
     trees = [_bands(grid, capacities, zones, bands) for bands in range(1, most + 1)]
     return [*trees, comb([Tree(zone=z) for z in zones], axis=1)]
-
-
-def comb(children: Sequence[Tree], axis: int, lean: int = 2) -> Tree:
-    """One child after the other, each given as much as straight lines allow."""
-    tree = children[-1]
-    for child in reversed(children[:-1]):
-        tree = Tree(first=child, second=tree, axis=axis, lean=lean)
-    return tree
 
 
 def _bands(grid: BlockGrid, capacities: Sequence[int], zones: Sequence[int], bands: int) -> Tree:

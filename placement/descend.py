@@ -23,7 +23,7 @@ from placement.request import Request
 from placement.slicing import Region
 from placement.tiny import MOST_BLOCKS, best_partition
 
-TREES, FEW = 200, 24  # slicing trees, and up to how many children
+TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
 
 

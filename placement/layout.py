@@ -18,14 +18,15 @@ Layout = Ints  # shape (rows, width): the zone of each block
 def layout_cost(grid: BlockGrid, layout: Layout) -> int:
     """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 10 us for 2,048."""
     flat = np.ascontiguousarray(layout).ravel()
-    axes = _axes(grid)
+    axes = axes_of(grid)
     held = np.zeros(max(int(flat.max()), 0) + 2, dtype=np.int64)
     steps = len(flat) * (1 + 2 * len(axes.kind))
     cost = grid_cost.run(steps, flat, grid.width, grid.row_weight, grid.row_wrap, axes, held)
     return int(cost)
 
 
-def _axes(grid: BlockGrid) -> Axes:
+def axes_of(grid: BlockGrid) -> Axes:
+    """Of the slots, for compiled loops."""
     sizes = [axis.size for axis in grid.slice_axes]
     kinds = [KINDS.get(axis.pattern, ALL_TO_ALL) for axis in grid.slice_axes]
     strides = [prod(sizes[:k]) for k in range(len(sizes))]

@@ -23,7 +23,6 @@ from itertools import combinations
 import numpy as np
 
 from placement import hostset
-from placement.bands import comb
 from placement.cut import cut
 from placement.descend import Descent
 from placement.errors import BadInput
@@ -35,10 +34,11 @@ from placement.milp import assign
 from placement.objective import like_zones, measure
 from placement.request import Limits, Objective, Request
 from placement.seating import Hosts
-from placement.slicing import Tree, slice_grid
+from placement.slicing import slice_grid
 from placement.steps import BlockAxis
 from placement.swaps import choose_swaps
 from placement.traffic import Pattern
+from placement.trees import Tree, comb
 
 MOST_PAIRS = 40  # of zones that are sliced anew
 MOST_ZONES = 1_000  # beyond that they are not exchanged

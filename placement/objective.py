@@ -18,7 +18,7 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grid
 from placement.layout import Layout, layout_cost
 from placement.request import Limits, Objective, Request, TierCut
-from placement.slicing import slice_grid
+from placement.slicing import Slicer, best_of_trees
 from placement.spread import spread, spread_layouts, spread_note
 from placement.steps import BlockAxis
 from placement.traffic import Pattern
@@ -27,6 +27,7 @@ from placement.zones import ZoneStep, solve_zones
 Floats = npt.NDArray[np.float64]
 Score = Callable[[Layout], float]
 TIE = 1e-6  # weight of the cut beside what comes first
+SCORED = 10  # slicing trees that one stands for whose layout is scored
 
 
 def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
@@ -124,7 +125,11 @@ def _searched(
     def value(layout: Layout) -> float:
         return score(layout) + tie * layout_cost(grid, layout)
 
-    return slice_grid(grid, room, band_trees(grid, room), limits.trees, -1, score=value)[1]
+    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    build, seed = Slicer(grid, room, everything).layout, f"{grid.rows}x{grid.width}:{sorted(room)}"
+    return best_of_trees(
+        build, value, band_trees(grid, room), room, limits.trees // SCORED, -1, seed
+    )
 
 
 def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:

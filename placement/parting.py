@@ -6,30 +6,21 @@ from typing import NamedTuple
 
 from placement.compiled import Kernel
 from placement.fabric import Ints
+from placement.trees import Plan
 
 RING, HIERARCHICAL, ALL_TO_ALL = range(3)
 
 
-class Plan(NamedTuple):
-    """A tree, node by node from the root. Of leaves: the zone. Of the others, where it is -1:
-    the two children, the axis and how the line leans. `held`: capacity of all zones below."""
-
-    zone: Ints
-    first: Ints
-    second: Ints
-    axis: Ints
-    lean: Ints
-    held: Ints
-
-
 class Cells(NamedTuple):
     """Cells of a region by number, in reading order and group of slots by group of slots; both
-    are sorted anew in place. `grains`: slots that belong together, the most first; `width`: of
-    the grid. Room to work in: `is_first` of each cell of the grid, `other`, `lines`, `begin`
-    and `end` of each node."""
+    are sorted anew in place. `row` and `slot` of each cell of the grid. `grains`: slots that
+    belong together, the most first; `width`: of the grid. Room to work in: `is_first` of each
+    cell of the grid, `other`, `lines`; `begin` and `end` of each node, and a `path` of nodes."""
 
     by_row: Ints
     by_slot: Ints
+    row: Ints
+    slot: Ints
     grains: Ints
     width: int
     is_first: Ints
@@ -37,6 +28,7 @@ class Cells(NamedTuple):
     lines: Ints
     begin: Ints
     end: Ints
+    path: Ints
 
 
 def _nearest(sizes: Ints, every: int, least: int, most: int, wish: int) -> int:
@@ -67,9 +59,9 @@ def _line_sizes(cells: Cells, begin: int, end: int, is_across_rows: bool) -> Int
     lines = cells.lines[: rows if is_across_rows else width]
     for k in range(len(lines)):
         lines[k] = 0
+    line = cells.row if is_across_rows else cells.slot
     for k in range(begin, end):
-        cell = cells.by_row[k]
-        lines[cell // width if is_across_rows else cell % width] += 1
+        lines[line[cells.by_row[k]]] += 1
     for k in range(1, len(lines)):
         lines[k] += lines[k - 1]
     return lines
@@ -109,10 +101,13 @@ def _parted(cells: Cells, begin: int, end: int, is_across_rows: bool, size: int)
         other[to + k] = cells.other[k]
 
 
-def _part_grid(plan: Plan, cells: Cells, layout: Ints) -> None:
-    """The zone of each cell of the region."""
-    cells.begin[0], cells.end[0] = 0, len(cells.by_row)
-    for node in range(len(plan.zone)):
+def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
+    """The zone of each cell of the node `top`, which has its `begin` and `end`."""
+    path = cells.path
+    path[0], open_ = top, 1
+    while open_:
+        open_ -= 1
+        node = path[open_]
         begin, end = cells.begin[node], cells.end[node]
         if plan.zone[node] >= 0:
             for k in range(begin, end):
@@ -133,6 +128,8 @@ def _part_grid(plan: Plan, cells: Cells, layout: Ints) -> None:
                 _parted(cells, begin, end, is_across_rows, size)
         cells.begin[first], cells.end[first] = begin, begin + size
         cells.begin[second], cells.end[second] = begin + size, end
+        path[open_], path[open_ + 1] = first, second
+        open_ += 2
 
 
 class Axes(NamedTuple):
@@ -204,7 +201,7 @@ class Links(NamedTuple):
 class Sweeps(NamedTuple):
     """Room to work in. By block: `blocks`, those of a node side by side; `node`, `place` on the
     way across it. By group: its node, and its last member on the way. `curve`: what a first
-    part of so many blocks cuts. `begin`, `end`: of each node."""
+    part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes."""
 
     blocks: Ints
     node: Ints
@@ -214,6 +211,7 @@ class Sweeps(NamedTuple):
     curve: Ints
     begin: Ints
     end: Ints
+    path: Ints
 
 
 def _curve(links: Links, sweeps: Sweeps, node: int, begin: int, end: int) -> None:
@@ -269,7 +267,11 @@ def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: I
     for group in range(len(links.group_weight)):
         sweeps.group_node[group] = -1
     sweeps.begin[0], sweeps.end[0] = 0, count
-    for node in range(len(plan.zone)):
+    path = sweeps.path
+    path[0], open_ = 0, 1
+    while open_:
+        open_ -= 1
+        node = path[open_]
         begin, end = sweeps.begin[node], sweeps.end[node]
         if plan.zone[node] >= 0:
             for k in range(begin, end):
@@ -290,8 +292,11 @@ def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: I
             size = _cheapest(sweeps.curve, least, most, wish)
         sweeps.begin[first], sweeps.end[first] = begin, begin + size
         sweeps.begin[second], sweeps.end[second] = begin + size, end
+        path[open_], path[open_ + 1] = first, second
+        open_ += 2
 
 
-part_grid = Kernel(_part_grid, _nearest, _multiple, _line_sizes, _size, _parted)
-grid_cost = Kernel(_grid_cost, _line_cuts)
+GRID_PARTS = (_nearest, _multiple, _line_sizes, _size, _parted, _line_cuts)
+part_grid = Kernel(_part_grid, *GRID_PARTS)
+grid_cost = Kernel(_grid_cost, *GRID_PARTS)
 part_graph = Kernel(_part_graph, _curve, _cheapest, _swept)

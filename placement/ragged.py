@@ -12,7 +12,6 @@ of blocks does. A zone holds whole hosts, so its cells come in lots.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -20,7 +19,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.bands import band_trees, comb
+from placement.bands import band_trees
 from placement.blockgraph import BlockGraph, block_graph
 from placement.cells import Cells, cell_views, strands
 from placement.curves import by_curves
@@ -34,20 +33,22 @@ from placement.request import Limits, Request
 from placement.rounding import attainable
 from placement.runs import best_runs
 from placement.sizes import SizeBound, least_sum
-from placement.slicing import Tree, best_of_trees, slice_grid
+from placement.slicing import best_of_trees, slice_grid
 from placement.steps import MUCH
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
+from placement.trees import Tree, comb
 from placement.views import Views
 from placement.zones import PROPOSALS, SMALL, WIDE, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
-SLACKS = (0.015, 0.04)  # of two searches over sweeps: neither finds all
+SLACKS = (0.03, 0.01)  # of two searches over sweeps: neither finds all
 PATIENT = SLACKS[:1]  # of one with so many times as many trees, where little is proved
 MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
-A_TREE = 3  # trees that stand for one more sequence of zones along the orders
+A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
+A_SWEEP = 5  # for one over a graph, which is parted as a whole each time
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
@@ -180,7 +181,7 @@ def _layout(
         layouts = _filled(request, gpus, capacities)
     else:
         orders = _orders(request, gpus)
-        layouts = [best_runs(graph, orders, capacities, limits.trees // A_TREE, target)]
+        layouts = [best_runs(graph, orders, capacities, limits.trees // A_SEQUENCE, target)]
         if graph.cost(layouts[0]) > target:
             layouts.insert(0, _swept(graph, orders, capacities, limits.trees, target))
     if graph is None or min(map(graph.cost, layouts)) > target:
@@ -213,16 +214,15 @@ def _swept(
 ) -> Ints:
     zones = [Tree(zone=z) for z in _largest_first(capacities)]
     starts = [comb(zones, axis, lean) for axis in range(len(orders)) for lean in (1, 2)]
-    sweeper = Sweeper(graph, capacities, orders)
-    tries = max(1, trees * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
-    layouts = []
-    for slack in slacks:
-        rng = random.Random(f"{graph.blocks}:{sorted(capacities)}")
-        layouts.append(
-            best_of_trees(
-                sweeper.layout, graph.cost, starts, tries, target, rng, len(orders), slack
-            )
+    sweeper = Sweeper(graph, orders)
+    tries = max(1, trees // A_SWEEP * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
+    seed, axes = f"{graph.blocks}:{sorted(capacities)}", len(orders)
+    layouts = [
+        best_of_trees(
+            sweeper.layout, graph.cost, starts, capacities, tries, target, seed, axes, slack
         )
+        for slack in slacks
+    ]
     return min(layouts, key=graph.cost)
 
 

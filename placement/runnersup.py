@@ -11,7 +11,8 @@ from placement.cut import cut
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_grid
 from placement.request import Placement, Request, TierCut
-from placement.slicing import Slicer, Tree
+from placement.slicing import Slicer
+from placement.trees import Tree, plan_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def runners_up(
 
 def _hosts(grid: BlockGrid, room: list[int], tree: Tree, free: Ints, zones: Ints) -> list[int]:
     """Some free host of the right zone for every block: enough to count the outer cut."""
-    layout = Slicer(grid, room, np.ones((grid.rows, grid.width), dtype=np.bool_)).layout(tree)
+    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    layout = Slicer(grid, room, everything).layout(plan_of(tree, room))
     by_block = np.empty(grid.size, dtype=np.int64)
     by_block[grid.block] = layout
     hosts = np.empty(grid.size, dtype=np.int64)

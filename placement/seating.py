@@ -23,7 +23,7 @@ from placement.request import Request
 from placement.slicing import Region, slice_grid
 
 Hosts = tuple[int, ...]
-FEW_TREES = 40  # tried for a layout that needs fewer whole zones
+FEW_TREES = 200  # tried for a layout that needs fewer whole zones
 
 
 @dataclass(frozen=True, slots=True, eq=False)

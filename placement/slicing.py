@@ -5,6 +5,9 @@ A node of the tree parts its region between two sets of zones, across the rows o
 across the slots. Where the zones' capacities allow a straight line, the line is
 straight; where they do not, it has one jog. Trees are improved by small changes, the
 better one kept; the sequence of changes comes from a seed, never from the clock.
+
+What lies outside the node that changed stays as it is, so only its blocks are parted anew. `search`
+is the inner loop over a grid; over other graphs, and by other scores, `best_of_trees`.
 """
 
 from __future__ import annotations
@@ -17,50 +20,100 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.layout import Layout, layout_cost
-from placement.parting import Cells, Plan, part_grid
+from placement.layout import Layout, axes_of, layout_cost
+from placement.parting import GRID_PARTS, Axes, Cells, _grid_cost, _part_grid, part_grid
+from placement.trees import PARTS, Plan, Tree, _change, below, change, copied, plan_of
 
 Region = npt.NDArray[np.bool_]
 SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
-SWAP, TURN, LEAN, REGROW = range(4)
-MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, REGROW)  # tuned on ragged zones
 
 
-class Tree(NamedTuple):
-    """A leaf holds one zone. An inner node cuts what it gets in two along one axis.
+class Search(NamedTuple):
+    """A search on its way. `plan` and `layout` are those kept; `other` and `next` those tried;
+    `best` is the best layout so far. `by_row`, `by_slot`: the cells of the region, as in `Cells`.
+    Room to work in: `path`, for each node, and `inside`, for each zone."""
 
-    `axis`: on a grid, 0 cuts across slots and 1 across rows.
-    `lean`: where the line goes when capacities leave a choice: 0 gives the first
-    child as little as they allow, 2 as much, 1 its share by capacity.
-    """
+    plan: Plan
+    other: Plan
+    layout: Ints
+    next: Ints
+    best: Ints
+    by_row: Ints
+    by_slot: Ints
+    path: Ints
+    inside: Ints
 
-    zone: int = -1
-    first: Tree | None = None
-    second: Tree | None = None
-    axis: int = 0
-    lean: int = 1
+
+def _parted_anew(now: Search, cells: Cells, node: int) -> None:
+    """Part the blocks of the zones below `node` as `other` says."""
+    for zone in range(len(now.inside)):
+        now.inside[zone] = 0
+    for k in range(below(now.other, node, now.path)):
+        zone = now.other.zone[now.path[k]]
+        if zone >= 0:
+            now.inside[zone] = 1
+    count = 0
+    for cell in now.by_row:
+        if now.inside[now.next[cell]]:
+            cells.by_row[count] = cell
+            count += 1
+    count = 0
+    for cell in now.by_slot:
+        if now.inside[now.next[cell]]:
+            cells.by_slot[count] = cell
+            count += 1
+    cells.begin[node], cells.end[node] = 0, count
+    _part_grid(now.other, cells, node, now.next)
 
 
-def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
-    """The same node by node, for compiled loops."""
-    rows: list[list[int]] = []
-
-    def held(node: Tree) -> int:
-        row = [node.zone, -1, -1, node.axis, node.lean, 0]
-        rows.append(row)
-        if node.first is None or node.second is None:
-            row[5] = capacities[node.zone]
+def _search(
+    now: Search,
+    cells: Cells,
+    row_weight: int,
+    row_wrap: int,
+    axes: Axes,
+    held: Ints,
+    cost: int,
+    tries: int,
+    slack: float,
+    target: int,
+    word: int,
+) -> int:
+    """So many neighbours from a layout of this doubled cut, until one is `target` or less; the
+    least met. `held`: as `grid_cost` wants it; `word`: a random one, not zero."""
+    least = cost
+    for step in range(tries):
+        if least <= target:
+            break
+        node, word = _change(now.other, 2, now.path, word)
+        if node < 0:
+            continue
+        _parted_anew(now, cells, node)
+        found = _grid_cost(now.next, cells.width, row_weight, row_wrap, axes, held)
+        if found < least:
+            least = found
+            now.best[:] = now.next
+        if found <= _bar(cost, slack, step, tries):
+            cost = found
+            copied(now.plan, now.other)
+            now.layout[:] = now.next
         else:
-            row[1] = len(rows)
-            total = held(node.first)
-            row[2] = len(rows)
-            row[5] = total + held(node.second)
-        return row[5]
+            copied(now.other, now.plan)
+            now.next[:] = now.layout
+    return least
 
-    held(tree)
-    return Plan(*np.array(rows, dtype=np.int64).T.copy())
+
+def _bar(cost: float, slack: float, step: int, tries: int) -> float:
+    """Threshold accepting (Dueck and Scheuer 1990): what a neighbour that is kept costs at most,
+    not much more than the current tree, and "much" shrinks to nothing."""
+    left = 1 - step / tries
+    return cost * (1 + slack * left * left)
+
+
+search = Kernel(_search, *PARTS, *GRID_PARTS, _grid_cost, _part_grid, _parted_anew, _bar)
 
 
 class Slicer:
@@ -70,7 +123,7 @@ class Slicer:
     """
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], region: Region) -> None:
-        self._capacities = capacities
+        self._grid, self._capacities = grid, capacities
         # Slots that belong together: whole groups of the first axes, the most first.
         sizes = [axis.size for axis in grid.slice_axes[:-1]]
         grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
@@ -79,85 +132,67 @@ class Slicer:
         order = number.transpose(1, 0, 2).ravel()
         inside = region.ravel()
         self._by_row, self._by_slot = np.flatnonzero(inside), order[inside[order]]
+        self._row, self._slot = np.divmod(np.arange(rows * width), width)
         self._grains = np.array(grains, dtype=np.int64)
         self._shape = region.shape
         self._room: Ints = np.zeros((3, rows * width), dtype=np.int64)
 
-    def layout(self, tree: Tree) -> Layout:
+    def layout(self, plan: Plan) -> Layout:
         """The zone of each block of the region, -1 elsewhere."""
-        rows, width = self._shape
-        plan = plan_of(tree, self._capacities)
-        layout = np.full(rows * width, -1, dtype=np.int64)
-        cells = Cells(
+        layout = np.full(self._shape, -1, dtype=np.int64)
+        cells = self._cells(plan)
+        cells.end[0] = len(self._by_row)
+        part_grid.run(self._steps(plan), plan, cells, 0, layout.ravel())
+        return layout
+
+    def searched(self, plan: Plan, tries: int, target: int, slack: float) -> Layout:
+        """The best layout met among so many neighbours, from this tree on, which is changed."""
+        grid, layout = self._grid, self.layout(plan)
+        if len(plan.zone) == 1:
+            return layout
+        other, flat = _copy(plan), layout.ravel()
+        path = np.zeros(len(plan.zone), dtype=np.int64)
+        inside, held = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
+        best = flat.copy()
+        search.run(
+            tries * (self._steps(plan) // 4 + len(flat)),
+            Search(plan, other, flat, best.copy(), best, self._by_row, self._by_slot, path, inside),
+            self._cells(plan),
+            grid.row_weight,
+            grid.row_wrap,
+            axes_of(grid),
+            held,
+            layout_cost(grid, layout),
+            tries,
+            slack,
+            target,
+            _word(f"{grid.rows}x{grid.width}:{sorted(self._capacities)}"),
+        )
+        return best.reshape(self._shape)
+
+    def _cells(self, plan: Plan) -> Cells:
+        return Cells(
             self._by_row.copy(),
             self._by_slot.copy(),
+            self._row,
+            self._slot,
             self._grains,
-            width,
+            self._shape[1],
             *self._room,
-            *np.zeros((2, len(plan.zone)), dtype=np.int64),
+            *np.zeros((3, len(plan.zone)), dtype=np.int64),
         )
-        steps = 3 * len(self._by_row) * len(plan.zone).bit_length()
-        part_grid.run(steps, plan, cells, layout)
-        return layout.reshape(self._shape)
+
+    def _steps(self, plan: Plan) -> int:
+        return 3 * len(self._by_row) * len(plan.zone).bit_length()
 
 
-def random_tree(zones: Sequence[int], rng: random.Random, axes: int = 2) -> Tree:
-    if len(zones) == 1:
-        return Tree(zone=zones[0])
-    split = rng.randrange(1, len(zones))
-    return Tree(
-        first=random_tree(zones[:split], rng, axes),
-        second=random_tree(zones[split:], rng, axes),
-        axis=axes - 1 - int(rng.random() * axes),
-        lean=rng.randrange(3),
-    )
+def _copy(plan: Plan) -> Plan:
+    return Plan(*(part.copy() for part in plan))
 
 
-def leaves(tree: Tree) -> list[int]:
-    if tree.first is None or tree.second is None:
-        return [tree.zone]
-    return leaves(tree.first) + leaves(tree.second)
-
-
-def mutate(tree: Tree, rng: random.Random, axes: int = 2) -> Tree:
-    """A neighbour: two zones swapped, or one inner node turned, shifted or regrown."""
-    zones = leaves(tree)
-    if len(zones) < 2:
-        return tree
-    kind = rng.choice(MOVES)
-    if kind == SWAP:
-        a, b = rng.sample(zones, 2)
-        return _relabel(tree, {a: b, b: a})
-    return _change(tree, rng.randrange(len(zones) - 1), kind, rng, axes)[0]
-
-
-def _relabel(tree: Tree, names: dict[int, int]) -> Tree:
-    if tree.first is None or tree.second is None:
-        return Tree(zone=names.get(tree.zone, tree.zone))
-    first, second = _relabel(tree.first, names), _relabel(tree.second, names)
-    return Tree(-1, first, second, tree.axis, tree.lean)
-
-
-def _change(tree: Tree, index: int, kind: int, rng: random.Random, axes: int) -> tuple[Tree, int]:
-    """Change inner node number `index` (preorder); returns what is left of the index."""
-    if tree.first is None or tree.second is None:
-        return tree, index
-    if index == 0:
-        return _changed(tree, kind, rng, axes), -1
-    first, left = _change(tree.first, index - 1, kind, rng, axes)
-    second, left = (tree.second, left) if left < 0 else _change(tree.second, left, kind, rng, axes)
-    return tree._replace(first=first, second=second), left
-
-
-def _changed(tree: Tree, kind: int, rng: random.Random, axes: int) -> Tree:
-    if kind == TURN:
-        further = 1 if axes <= 2 else rng.randrange(1, axes)
-        return tree._replace(axis=(tree.axis + further) % axes)
-    if kind == LEAN:
-        return tree._replace(lean=(tree.lean + rng.randrange(1, 3)) % 3)
-    zones = leaves(tree)
-    rng.shuffle(zones)
-    return random_tree(zones, rng, axes)
+def _word(seed: str) -> int:
+    """Where random words begin."""
+    return random.Random(seed).randrange(1, 1 << 32)
 
 
 def slice_grid(
@@ -167,49 +202,50 @@ def slice_grid(
     tries: int,
     target: int,
     region: Region | None = None,
-    score: Callable[[Layout], float] | None = None,
+    slack: float = SLACK,
 ) -> tuple[int, Layout]:
-    """The best layout met, and its doubled cut; `tries` trees, stops at `target`.
-
-    `score`: what is minimised, the doubled cut by default.
-    """
+    """The best layout met, and its doubled cut; `tries` trees, stops at `target`."""
     if region is None:
         region = np.ones((grid.rows, grid.width), dtype=np.bool_)
     slicer = Slicer(grid, capacities, region)
-    rng = random.Random(f"{grid.rows}x{grid.width}:{sorted(capacities)}")
-    value = score or (lambda layout: layout_cost(grid, layout))
-    best = best_of_trees(slicer.layout, value, starts, tries, target, rng)
-    return layout_cost(grid, best), best
+    plans = [plan_of(start, capacities) for start in starts]
+    costs = [layout_cost(grid, slicer.layout(plan)) for plan in plans]
+    layout = slicer.searched(plans[int(np.argmin(costs))], tries, target, slack)
+    return layout_cost(grid, layout), layout
 
 
 def best_of_trees(
-    build: Callable[[Tree], Layout],
+    build: Callable[[Plan], Layout],
     value: Callable[[Layout], float],
     starts: Sequence[Tree],
+    capacities: Sequence[int],
     tries: int,
     target: float,
-    rng: random.Random,
+    seed: str,
     axes: int = 2,
     slack: float = SLACK,
 ) -> Layout:
-    """Threshold accepting (Dueck and Scheuer 1990) from the best start: a neighbour is kept
-    when it is not much worse than the current tree, and "much" shrinks to nothing."""
-    layouts = [build(start) for start in starts]
+    """The same for any layouts of trees and any value of them."""
+    plans = [plan_of(start, capacities) for start in starts]
+    layouts = [build(plan) for plan in plans]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))
-    now, cost = starts[first], costs[first]
+    now, other, cost = plans[first], _copy(plans[first]), costs[first]
     best, best_cost = layouts[first], cost
-    known = dict(zip(starts, costs, strict=True))
-    for step in range(tries):
+    path, word = np.zeros(len(now.zone), dtype=np.int64), _word(seed)
+    for step in range(tries if len(path) > 1 else 0):
         if best_cost <= target:
             break
-        other = mutate(now, rng, axes)
-        other_cost = known.get(other)
-        if other_cost is None:
-            layout = build(other)
-            known[other] = other_cost = value(layout)
-            if other_cost < best_cost:
-                best, best_cost = layout, other_cost
-        if other_cost <= cost * (1 + slack * (1 - step / tries) ** 2):
-            now, cost = other, other_cost
+        node, word = change.run(len(path), other, axes, path, word)
+        if node < 0:
+            continue
+        layout = build(other)
+        found = value(layout)
+        if found < best_cost:
+            best, best_cost = layout, found
+        if found <= _bar(cost, slack, step, tries):
+            cost = found
+            copied(now, other)
+        else:
+            copied(other, now)
     return best

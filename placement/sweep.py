@@ -17,37 +17,33 @@ import numpy as np
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 from placement.parting import Links, Sweeps, part_graph
-from placement.slicing import Tree, plan_of
+from placement.trees import Plan
 
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
 
 
 class Sweeper:
-    """Builds layouts of a graph from trees over zones of given capacities.
+    """Builds layouts of a graph from trees over zones.
 
     `orders`: blocks along each axis that a tree can cut; shape of each: (blocks,).
     The zones of a tree must hold all blocks.
     """
 
-    def __init__(
-        self, graph: BlockGraph, capacities: Sequence[int], orders: Sequence[Ints]
-    ) -> None:
-        self._capacities = capacities
+    def __init__(self, graph: BlockGraph, orders: Sequence[Ints]) -> None:
         self._links = _links(graph, orders)
         groups = len(graph.group_weight)
         self._by_block: Ints = np.zeros((3, graph.blocks), dtype=np.int64)
         self._by_group: Ints = np.zeros((2, groups), dtype=np.int64)
         self._curve: Ints = np.zeros(graph.blocks + 2, dtype=np.int64)
 
-    def layout(self, tree: Tree) -> Ints:
+    def layout(self, plan: Plan) -> Ints:
         """The zone of each block."""
-        plan, blocks = plan_of(tree, self._capacities), len(self._links.begin) - 1
+        nodes, blocks = len(plan.zone), len(self._links.begin) - 1
         layout = np.zeros(blocks, dtype=np.int64)
-        nodes = len(plan.zone)
-        begin, end = np.zeros((2, nodes), dtype=np.int64)
+        begin, end, path = np.zeros((3, nodes), dtype=np.int64)
         inside, node, place = self._by_block
         group_node, last = self._by_group
-        sweeps = Sweeps(inside, node, place, group_node, last, self._curve, begin, end)
+        sweeps = Sweeps(inside, node, place, group_node, last, self._curve, begin, end, path)
         steps = blocks * nodes + len(self._links.to) * nodes.bit_length()
         part_graph.run(steps, plan, self._links, sweeps, WINDOW, layout)
         return layout

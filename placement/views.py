@@ -20,7 +20,7 @@ from placement.zones import CLOSING, MOST_AGAIN, ROUNDS_EACH
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
-FEW_OPEN = 2  # cases of a proof, which are gone through whatever they take
+FEW_OPEN = 4  # cases of a proof, which are gone through whatever they take
 
 
 class Views:

@@ -19,9 +19,10 @@ from placement.polish import polished
 from placement.pricing import Pricer, Prices
 from placement.request import Request
 from placement.runs import Runs
-from placement.slicing import Slicer, Tree
+from placement.slicing import Slicer, best_of_trees
 from placement.sweep import Sweeper
 from placement.transfers import transferred
+from placement.trees import Tree, plan_of
 
 GPUS = 2  # of the hosts of a small gang
 
@@ -34,7 +35,7 @@ def warm_up() -> None:
     room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
     (grid, *_) = block_grids(gang, GPUS)
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    layout = Slicer(grid, room, everything).layout(tree)
+    layout = Slicer(grid, room, everything).searched(plan_of(tree, room), 1, 0, 0.0)
     layout_cost(grid, layout)
     flat = flat_graph(pieces_of_grid(grid, everything))
     polished(flat, room, layout.ravel(), 1, "warm", 0)
@@ -48,7 +49,7 @@ def warm_up() -> None:
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
-    Sweeper(graph, room, [order]).layout(tree)
+    best_of_trees(Sweeper(graph, [order]).layout, graph.cost, [tree], room, 1, 0, "warm")
     Runs(graph, order, max(room)).layout([0, 1], room)
 
 

@@ -24,26 +24,28 @@ from placement.refine import refined
 from placement.request import Limits
 from placement.rounding import attainable
 from placement.sizes import MOST_ENTRIES, SizeBound
-from placement.slicing import slice_grid
+from placement.slicing import SLACK, slice_grid
 from placement.steps import MUCH
 from placement.transfers import is_counted, transferred
 
-FEW_PATTERNS = 120  # columns of the integer master
+FEW_PATTERNS = 140  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
 HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns of more rounds
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
-PROPOSALS = 6_000  # of single moves, for each tree
-TRANSFERS = 2_000  # proposals of annealing of counts, for each tree
+PROPOSALS = 600  # of single moves, for each tree
+TRANSFERS = 200  # proposals of annealing of counts, for each tree
 RUNS = 16  # of a quarter of that each, whose patterns are put together
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
-FEW_TREES = 40  # tried for each zone that might keep its spares
+COOL = 0.01  # slack of a search that stays near where it begins: neither finds all
+MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fewer
+FEW_TREES = 200  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
 WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
-MORE_TREES, MORE_MOVES = 20, 4  # times as many are tried there
+MORE_TREES, MORE_MOVES = 5, 4  # times as many are tried there
 MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.75
 LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
@@ -166,7 +168,7 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
     if bound < best.cost:
         bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
-        best = _better(best, _search(grid, capacities, limits.trees, bound))
+        best = _better(best, _searched_well(grid, capacities, limits.trees, bound))
         if best.cost > bound and is_counted(grid):
             most = TRANSFERS * limits.trees
             best = _better(best, _transferred(grid, capacities, best, most, bound, 0))
@@ -236,7 +238,7 @@ def _longer(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
     """A better layout out of many times as many trees, or else moves, if there is one."""
-    found = _search(grid, capacities, MORE_TREES * trees, bound)
+    found = _searched_well(grid, capacities, MORE_TREES * trees, bound)
     if found.cost >= best.cost:
         found = _refined(grid, capacities, best, MORE_MOVES * trees, bound)
     return _better(best, found)
@@ -342,8 +344,21 @@ def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> Zon
     return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
 
 
-def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:
-    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
+def _searched_well(grid: BlockGrid, room: Sequence[int], trees: int, target: int) -> ZoneStep:
+    """The better of two searches: of more trees the more zones there are to be exchanged, of
+    fewer the more blocks there are to be parted each time."""
+    zones = sum(c > 0 for c in room)
+    tries = (
+        trees * max(MANY_ZONES, zones) // MANY_ZONES * MANY_BLOCKS // max(MANY_BLOCKS, grid.size)
+    )
+    best = _search(grid, room, tries, target)
+    return _better(best, _search(grid, room, tries, target, COOL)) if best.cost > target else best
+
+
+def _search(
+    grid: BlockGrid, room: Sequence[int], tries: int, target: int, slack: float = SLACK
+) -> ZoneStep:
+    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target, slack=slack)
     return ZoneStep(layout, cost, target)
 
 

@@ -27,9 +27,10 @@ from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
 from placement.request import Collective, Request
 from placement.runs import Runs
-from placement.slicing import Slicer, random_tree
+from placement.slicing import best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.transfers import transferred
+from placement.trees import Tree, comb
 from placement.warm import warm_up
 from tests.build import request
 
@@ -63,9 +64,9 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     rng = random.Random(seed)
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
     room = [grid.size // zones + rng.randrange(1, 3) for _ in range(zones)]
-    tree = random_tree(range(zones), rng)
-    layout = Slicer(grid, room, region).layout(tree)
-    both(lambda: Slicer(grid, room, region).layout(tree).tolist())
+    starts = [comb([Tree(zone=z) for z in range(zones)], axis) for axis in (0, 1)]
+    _, layout = slice_grid(grid, room, starts, 20, 0, region)
+    both(lambda: slice_grid(grid, room, starts, 60, 0, region)[1].tolist())
     both(lambda: layout_cost(grid, layout))
     flat = flat_graph(pieces_of_grid(grid, np.ones_like(region)))
     start = np.repeat(np.arange(zones), room)[: grid.size]
@@ -75,8 +76,8 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     graph = block_graph(gang, GPUS)
     assert graph is not None
     orders = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
-    along = random_tree(range(zones), rng, len(orders))
-    both(lambda: Sweeper(graph, room, orders).layout(along).tolist())
+    build, value = Sweeper(graph, orders).layout, graph.cost
+    both(lambda: best_of_trees(build, value, starts, room, 20, 0, str(seed)).tolist())
     both(lambda: Runs(graph, orders[1], max(room)).layout(range(zones), room).tolist())
 
 

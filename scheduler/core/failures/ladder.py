@@ -37,7 +37,7 @@ from scheduler.core.spares.pools import Pools
 from scheduler.core.state import State
 from scheduler.core.words import hosts_text, listed
 
-REPLACED_TREES = 400  # slicing trees tried when a gang is placed again
+REPLACED_TREES = 2_000  # slicing trees tried when a gang is placed again
 WORTH_MOVING = 0.25  # of what every way costs: so much a larger cut costs at least
 MOST_WIDENED = 8  # lost at once: beyond that a gang goes on first, and has room made later
 MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near where it was
