@@ -29,7 +29,7 @@ from placement.steps import MUCH
 from placement.transforms import INFINITE
 
 ZONES = 4
-MOST_STATES = 3_000_000  # that one row leads to, equal ones counted apart: a second
+MOST_STATES = 1_500_000  # that one row leads to, equal ones counted apart: half a second
 MOST_ENTRIES = 10_000_000  # of the first row, and of tables of what zones pay: a tenth of a second
 STEPS = 4  # of the gap, proved one after the other
 

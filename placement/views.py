@@ -20,7 +20,7 @@ from placement.zones import CLOSING, MOST_AGAIN, ROUNDS_EACH
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
-FEW_OPEN = 4  # cases of a proof, which are gone through whatever they take
+FEW_OPEN = 4  # cases of a proof, which are gone through, if half as many are left each time
 
 
 class Views:
@@ -80,14 +80,14 @@ class Views:
             self._proofs[0].prove(cost, rounds)
             return self._proofs[0]
         going = self._proofs
-        for _ in range(1 + MOST_AGAIN):
+        for turn in range(1 + MOST_AGAIN):
             closing = []
             for proof in going:
                 before = cost - proof.bound if proof.bound else 0
                 if proof.prove(cost, rounds // len(going)) >= cost:
                     return proof
-                is_small = len(proof.prover.heap) <= FEW_OPEN
-                if is_small or cost - proof.bound < CLOSING * before:
+                has_few = len(proof.prover.heap) <= FEW_OPEN >> turn
+                if has_few or cost - proof.bound < CLOSING * before:
                     closing.append(proof)
             going = closing
         return max(self._proofs, key=lambda proof: proof.bound)
