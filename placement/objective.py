@@ -126,10 +126,9 @@ def _searched(
         return score(layout) + tie * layout_cost(grid, layout)
 
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    build, seed = Slicer(grid, room, everything).layout, f"{grid.rows}x{grid.width}:{sorted(room)}"
-    return best_of_trees(
-        build, value, band_trees(grid, room), room, limits.trees // SCORED, -1, seed
-    )
+    slicer, starts = Slicer(grid, room, everything), band_trees(grid, room)
+    tries = limits.trees // SCORED
+    return best_of_trees(slicer.layout, value, starts, room, tries, -1, slicer.seed)
 
 
 def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:

@@ -124,6 +124,7 @@ class Slicer:
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], region: Region) -> None:
         self._grid, self._capacities = grid, capacities
+        self.seed = f"{grid.rows}x{grid.width}:{sorted(capacities)}"  # of a search over its trees
         # Slots that belong together: whole groups of the first axes, the most first.
         sizes = [axis.size for axis in grid.slice_axes[:-1]]
         grains = [prod(sizes[:k]) for k in range(len(sizes), -1, -1)]
@@ -166,7 +167,7 @@ class Slicer:
             tries,
             slack,
             target,
-            _word(f"{grid.rows}x{grid.width}:{sorted(self._capacities)}"),
+            _word(self.seed),
         )
         return best.reshape(self._shape)
 

@@ -93,15 +93,15 @@ def test_parting_below_a_node_is_parting_everything(
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
     starts = [comb([Tree(zone=z) for z in range(len(room))], axis) for axis in (0, 1)]
     cost, layout = slice_grid(grid, room, starts, 80, -1, region)
-    name = f"{grid.rows}x{grid.width}:{sorted(room)}"
+    slicer = Slicer(grid, room, region)
     whole = best_of_trees(
-        Slicer(grid, room, region).layout,
+        slicer.layout,
         lambda at: layout_cost(grid, at),
         starts,
         room,
         80,
         -1,
-        name,
+        slicer.seed,
     )
     assert (layout == whole).all()
     assert cost == layout_cost(grid, layout)
