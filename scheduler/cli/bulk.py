@@ -63,17 +63,19 @@ def _word(one: Found, host: host_pb2.Host) -> str:
 
     serving = (v1.HOST_STATE_HEALTHY, v1.HOST_STATE_GOLDEN, v1.HOST_STATE_SUSPECT)
     has_failed = host.state == v1.HOST_STATE_FAILED
+    is_away = has_failed or host.state in (v1.HOST_STATE_IN_REPAIR, v1.HOST_STATE_RMA)
+    is_new = host.state in (v1.HOST_STATE_NEW, v1.HOST_STATE_BURN_IN)
     if one.standing is None:
         return one.signal
     is_ours = host.reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
     if one.standing is Standing.DOWN:
-        return "" if has_failed else "host-down"
+        return "" if is_away else "host-down"
     if one.standing is Standing.FAILING:
         return "predicted-failure" if host.state in serving else ""
     if one.standing is Standing.SILENT:
         return "heartbeat-missed" if host.state in serving else ""
     if one.standing is Standing.DRAIN:
-        return "" if host.cordoned or has_failed else "drain"
+        return "" if host.cordoned or is_away or is_new else "drain"
     if is_ours and has_failed:
         return "repaired"
     return "uncordon" if host.cordon_reason.startswith(SLURM) else ""
@@ -89,26 +91,41 @@ def _send(
     """What was refused; `done` counts what was not."""
     from scheduler.v1 import service_pb2
 
+    changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
     reports: list[tuple[Found, service_pb2.ReportHostRequest]] = []
+    wrong: list[Problem] = []
     for one in found:
         word = _word(one, hosts[one.host])
         detail = f"{SLURM}: {one.detail}".rstrip(": ") if one.standing else one.detail
-        if word == "drain":
-            client.drain_host(one.host, detail)
-        elif word == "uncordon":
-            client.uncordon_host(one.host, detail)
+        if word in changes:
+            refused = _refused(changes[word], one.host, detail)
+            wrong += [Problem(one.field, refused, path, one.line)] if refused else []
+            done[word] += not refused
         elif word:
             request = service_pb2.ReportHostRequest(
                 name=one.host, signal=word, detail=detail, gpu=one.gpu, xid=one.xid
             )
             reports.append((one, request))
-            continue
-        done[word] += bool(word)
     results = client.report_hosts([request for _, request in reports])
-    wrong = []
     for (one, request), result in zip(reports, results, strict=True):
         if result.error:
             wrong.append(Problem(one.field, result.error, path, one.line))
         else:
             done[request.signal] += 1
     return wrong
+
+
+def _refused(change: Callable[[str, str], object], host: str, reason: str) -> str:
+    """What the server says against a change of one host; "" when it made it.
+
+    Raises: ServiceError when it did not answer, for then the others fail as well.
+    """
+    from scheduler.client import ServiceError
+
+    try:
+        change(host, reason)
+    except ServiceError as error:
+        if not error.reason:
+            raise
+        return error.message
+    return ""
