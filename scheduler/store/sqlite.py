@@ -326,7 +326,11 @@ def _checked(path: Path) -> sqlite3.Connection:
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
     """What the system refuses, a full disk say, is not laid to the file."""
     if isinstance(error, sqlite3.OperationalError):
-        return StoreError(f"cannot open {path}: {error}")
+        told = str(error)
+        if path.exists() and not os.access(path.parent, os.W_OK):
+            # Who reads a store says so beside it, for a server may be writing.
+            told = f"{path.parent} cannot be written to: copy {path.name}* elsewhere first"
+        return StoreError(f"cannot open {path}: {told}")
     return StoreError(f"{path} is no muster store, or is corrupt: {error}")
 
 

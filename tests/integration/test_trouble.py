@@ -16,7 +16,7 @@ from scheduler.core import State, replay
 from scheduler.core.events import JobSubmitted
 from scheduler.feed import Feed, FellBehind
 from scheduler.hostchanges import HostsChange
-from scheduler.store import StoreError, open_store
+from scheduler.store import StoreError, look_at, open_store
 from scheduler.store.sqlite import SqliteStore
 from tests.build import spec
 from tests.serving import (
@@ -121,11 +121,20 @@ async def test_a_disk_that_is_really_full_loses_nothing(small_disk: Path) -> Non
     assert len(found) <= len(acknowledged) + 1
 
 
-def test_a_store_on_a_read_only_disk_is_refused_in_words(small_disk: Path) -> None:
-    open_store(url(small_disk)).close()
+def test_a_store_on_a_read_only_disk_is_refused_in_words(small_disk: Path, tmp_path: Path) -> None:
+    store = open_store(url(small_disk))
+    store.append(0, [JobSubmitted(1, "u1", spec("j1"))])
+    store.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only file system"):
         open_store(url(small_disk))
+    with pytest.raises(StoreError, match=r"cannot be written to: copy muster\.db\* elsewhere first"):
+        look_at(url(small_disk))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in small_disk.glob("muster.db*"):
+        shutil.copy(file, copy)
+    assert look_at(url(copy)).last_version() == 1
 
 
 def _crashed(folder: Path, events: int) -> Path:
