@@ -128,7 +128,9 @@ def test_a_store_on_a_read_only_disk_is_refused_in_words(small_disk: Path, tmp_p
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only file system"):
         open_store(url(small_disk))
-    with pytest.raises(StoreError, match=r"cannot be written to: copy muster\.db\* elsewhere first"):
+    with pytest.raises(
+        StoreError, match=r"cannot be written to: copy muster\.db\* elsewhere first"
+    ):
         look_at(url(small_disk))
     copy = tmp_path / "copy"
     copy.mkdir()
