@@ -89,10 +89,11 @@ class Kernel(Generic[P, R]):
 
     @cached_property
     def compiled(self) -> Callable[P, R]:
-        """No fast arithmetic and no threads: the same bytes as the plain loop."""
+        """No fast arithmetic and no threads: the same bytes as the plain loop. Parts are put where
+        they are called: to hand over named tuples of arrays takes as long as the work itself."""
         numba = _process.numba
         for part in self._parts:
-            numba.extending.register_jitable(part)
+            numba.extending.register_jitable(forceinline=True)(part)
         try:
             made: Any = numba.njit(cache=True, nogil=True)(self._loop)
         except RuntimeError:  # there is no folder to keep the machine code in
