@@ -103,13 +103,12 @@ class Kernel(Generic[P, R]):
         return cast(Callable[P, R], made)
 
     def _forget_older(self, cache: Any) -> None:
-        """Drop what was kept before a part was written: numba looks at the loop's module alone."""
+        """Drop what was kept before a part was written, or this module, which says how a loop is
+        compiled: numba looks at the loop's module alone."""
         kept = Path(getattr(getattr(cache, "_cache_file", None), "_index_path", ""))
-        files = [Path(part.__code__.co_filename) for part in self._parts]
+        files = [Path(__file__), *(Path(part.__code__.co_filename) for part in self._parts)]
         with suppress(OSError):  # a folder that is read, not written, was filled by an installer
-            if kept.is_file() and kept.stat().st_mtime < max(
-                (f.stat().st_mtime for f in files), default=0
-            ):
+            if kept.is_file() and kept.stat().st_mtime < max(f.stat().st_mtime for f in files):
                 cache.flush()
 
 
