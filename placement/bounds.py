@@ -45,6 +45,7 @@ from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.groups import Parting
 from placement.master import (
+    EVERY_ROW,
     WHOLE_GANG,
     Counter,
     Master,
@@ -334,12 +335,17 @@ class Prover:
                 values = counter.values(len(size_price))
                 price = self._within(price, values)
                 size_price += price * values
+            elif counter.row == EVERY_ROW:
+                values = counter.values(g.width + 1)
+                price = self._within(price, values)
+                cost -= price * values
             else:
                 values = counter.values(g.width + 1)
                 most = counter.price * self.scale
                 price = max(-most, min(price, most)) if most else self._within(price, values)
                 cost[counter.row] -= price * values
-            constant[counter.row + counter.is_link] += price * (low if price > 0 else high)
+            at = max(counter.row, WHOLE_GANG) + counter.is_link
+            constant[at] += price * (low if price > 0 else high)
         self._prices = Prices(cost, size_price, link_price, tuple(constant), self.scale)
         self._fill(self._prices)
         value = -(-self.priced // self.scale) - g.offset

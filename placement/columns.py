@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placement.fabric import Ints
-from placement.master import Counter, Pattern, Range
+from placement.master import EVERY_ROW, Counter, Pattern, Range
 from placement.milp import INFINITY, IntegerProgram
 
 WORK = 0.06  # deterministic time of the first try: some 0.15 s
@@ -37,7 +37,8 @@ def least_cover(
     if not len(patterns):
         return below, []
     program = IntegerProgram()
-    zones = max(high for counter, (_, high) in ranges.items() if not counter.rise)
+    of_zones = (c for c in ranges if not c.rise and c.row != EVERY_ROW)
+    zones = max(ranges[counter][1] for counter in of_zones)
     paid: list[tuple[int, int]] = []  # beyond patterns
     copies = [program.variable(zones, c) for c in cost.tolist()]
 

@@ -16,16 +16,16 @@ from placement.steps import MUCH
 
 Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
-WHOLE_GANG = -1
+WHOLE_GANG, EVERY_ROW = -1, -2
 KEPT = 1024  # tables of counters: some 10 KB each
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), of those that hold some of `row` and some of the next row if it is a
-    link, of those that hold no multiple of `lot`, or, with `rise`, of what the zones climb
-    on a staircase with ramps, in parts of a step of which `top` make one.
+    the whole gang; or of each row, added up), of those that hold some of `row` and some of the
+    next row if it is a link, of those that hold no multiple of `lot`, or, with `rise`, of what
+    the zones climb on a staircase with ramps, in parts of a step of which `top` make one.
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
@@ -47,13 +47,19 @@ class Counter:
     price: int = 0
 
     def values(self, length: int) -> Ints:
-        """f(n) for n = 0 .. length - 1; not to be written to."""
+        """f(n) for n = 0 .. length - 1, of one row or of the gang; not to be written to."""
         return _counted(self, length)
+
+    def most(self, zones: int, rows: int) -> int:
+        """What so many zones count at most, if it is no staircase."""
+        return zones * max(self.turn, default=1) * (rows if self.row == EVERY_ROW else 1)
 
     def of(self, patterns: Ints) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
         if self.is_link:
             return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
+        if self.row == EVERY_ROW:
+            return np.asarray(np.count_nonzero(patterns >= self.least, axis=1))
         held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
         most = int(held.max(initial=0))
         return np.asarray(_counted(self, 1 << most.bit_length())[held])
