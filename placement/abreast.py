@@ -4,9 +4,10 @@ Column generation knows each zone's pattern and mixes them; which of them fit to
 to branching. With up to four zones that can be said outright: a *state* is how many slots of a
 row each zone holds, and how many of all rows up to it. From a row to the next, states go on to
 all that fill the row. A state costs at least what has been paid on the cheapest way to it, and
-what each zone pays from there on at the prices of the root (`Prices`): a shortest path of its own,
-known in advance for all states of all zones. States that come to more than a limit are dropped;
-if none is left at the end no layout costs so little.
+what each zone pays from there on, at the prices of the root (`Prices`) to begin with: a shortest
+path of its own, known in advance for all states of all zones. States that come to more than a
+limit are dropped; if none is left at the end no layout costs so little. Where states are many the
+prices are improved, zone by zone (`splitting`), until they are few.
 
 What is paid may be what zones pay together: where a stage ends inside a host, all of them but
 two pay at both ends of the overlap (`zigzag`). And rows end inside hosts: of all zones one alone
@@ -25,6 +26,7 @@ from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.pricing import Prices
+from placement.splitting import Splitting
 from placement.steps import MUCH
 from placement.transforms import INFINITE
 
@@ -32,14 +34,17 @@ ZONES = 4
 MOST_STATES = 1_500_000  # that one row leads to, equal ones counted apart: half a second
 MOST_ENTRIES = 10_000_000  # of the first row, and of tables of what zones pay: a tenth of a second
 STEPS = 4  # of the gap, proved one after the other
+MOST_PAID = 1 << 48  # by a zone, in price units
+FEW_STATES = 20_000  # beyond which prices are improved first,
+IMPROVED, MOST_IMPROVED = 4, 32  # so many times at once, and in all
 
 
 class _Rows(NamedTuple):
     """Flat tables. `rest`: of each zone, row, slots and slots so far, what the zone pays from there
-    on. Of each row, slots there and slots in the next: `priced` at the prices of the root, `paid`
-    in truth, `lower` and `higher` what zones pay between the rows in any case, and if all of them
-    but two pay more; that much together is `given` back. `constant`: by row, of the prices.
-    `room`: by zone. `part`: slots of a host that are left over after each row."""
+    on. `priced`: of each zone, row, slots there and slots in the next, with the zone's prices. Of
+    each row and both: `paid` in truth, `lower` and `higher` what zones pay between the rows in any
+    case, and if all of them but two pay more; that much together is `given` back. `constant`: by
+    row, of the prices. `room`: by zone. `part`: slots of a host left over after each row."""
 
     rest: Ints
     priced: Ints
@@ -77,7 +82,7 @@ def _options(
         if used + n > of.room[zone]:
             break
         after = of.rest[(begin + width + n) * columns + used + n]
-        dearer = of.priced[(row * width + here) * width + n] + after - now
+        dearer = of.priced[((zone * (of.rows - 1) + row) * width + here) * width + n] + after - now
         if after < INFINITE and dearer <= left:
             into[zone * width + count] = n
             more[zone * width + count] = dearer
@@ -94,6 +99,7 @@ def _go_on(
     lower, higher, paid, priced = of.lower, of.higher, of.paid, of.priced
     slots, used = new.slots, new.used
     given, constant = of.given[row], of.constant[row + 1]
+    zone = (of.rows - 1) * width * width
     for state in range(len(old.paid)):
         left, first = old.left[state], 4 * state
         sa, sb = old.slots[first], old.slots[first + 1]
@@ -134,7 +140,13 @@ def _go_on(
                     low = lower[w] + lower[x] + lower[y] + lower[z]
                     high = higher[w] + higher[x] + higher[y] + higher[z] - given
                     pays = paid[w] + paid[x] + paid[y] + paid[z] + max(0, high - low)
-                    known = priced[w] + priced[x] + priced[y] + priced[z] + constant
+                    known = (
+                        priced[w]
+                        + priced[x + zone]
+                        + priced[y + 2 * zone]
+                        + priced[z + 3 * zone]
+                        + constant
+                    )
                     after = two - more[k] - more[m] - pays + known
                     if after < 0:
                         continue
@@ -167,9 +179,7 @@ class Abreast:
         """`capacities`: in slots. `higher`: the same with floors that all zones pay but two."""
         self._grid, self._scale = grid, prices.scale
         self.unit = 2 * gcd(*grid.weights) or 1  # of which every cut is a multiple
-        self._sizes = prices.sizes
         rows, width, most = grid.rows, grid.width, len(prices.sizes) - 1
-        constant = np.array(prices.constant, dtype=np.int64)
         room = (sorted(capacities, reverse=True) + [0] * ZONES)[:ZONES]
         between = _between(grid) * self._scale
         above = between
@@ -179,53 +189,55 @@ class Abreast:
             more = [h - f for h, f in zip(higher.floors, grid.floors, strict=True)]
             given = 2 * np.array(more, dtype=np.int64) * self._scale
         step = grid.step * self._scale
-        priced = between + prices.slots[1:, None, :]
-        priced[:, 1:, 1:] -= prices.links[:-1, None, None]
         part = (np.arange(1, rows + 1) * width) % lot
-        rest = np.stack([self._rest(priced, c, lot, most, part) for c in room])
+        zones = np.array(room)
+        self._split = Splitting(between, step, prices.slots, -prices.sizes, zones, part, lot)
+        self._improved = 0
+        nothing: Ints = np.zeros(0, dtype=np.int64)
         self._of = _Rows(
-            rest.ravel(),
-            priced.ravel(),
+            nothing,
+            nothing,
             (between + step).ravel(),
             between.ravel(),
             above.ravel(),
             given,
-            constant,
-            np.array(room),
+            nothing,
+            zones,
             part,
             rows,
             width,
             most,
             lot,
         )
+        self._between = between
+        self._priced()
 
-    def _rest(self, priced: Ints, capacity: int, lot: int, most: int, part: Ints) -> Ints:
-        """What a zone pays from each state on. Shape: (rows, width + 1, most + 1)."""
-        rows, width = len(priced) + 1, self._grid.width
-        used = np.arange(most + 1)
-        rest: Ints = np.full((rows, width + 1, most + 1), INFINITE)
-        may_end = (used % lot == 0) & (used <= capacity)
-        rest[-1] = np.where(may_end, -self._sizes, INFINITE)
-        after: Ints = np.empty((width + 1, most + 1), dtype=np.int64)
-        for row in range(rows - 2, -1, -1):
-            may_be = (used <= capacity) & ((used % lot == 0) | (used % lot == part[row + 1]))
-            after.fill(INFINITE)
-            for n in range(min(width, most) + 1):
-                after[n, : most + 1 - n] = np.where(may_be, rest[row + 1, n], INFINITE)[n:]
-            for n in range(width + 1):
-                rest[row, n] = np.minimum((after + priced[row, n][:, None]).min(axis=0), INFINITE)
-        return rest
+    def _priced(self) -> None:
+        """At the prices of the time."""
+        rest, own, constant = self._split.priced()
+        priced = np.minimum(self._between + own[:, 1:, None, :], INFINITE)
+        self._of = self._of._replace(rest=rest.ravel(), priced=priced.ravel(), constant=constant)
 
-    def least(self, limit: int) -> tuple[int, int]:
+    def improve(self) -> bool:
+        """Improve the prices for a while; False where that was done long enough."""
+        if self._improved >= MOST_IMPROVED:
+            return False
+        self._improved += IMPROVED
+        self._split.improve(IMPROVED)
+        self._priced()
+        return True
+
+    def least(self, limit: int, states_at_most: int = MOST_STATES) -> tuple[int, int]:
         """A doubled cut that no layout beats, at most `limit`, and the most states that a row had;
         0 if they are too many."""
         of, states = self._of, self._first(limit)
-        room = _States(*(np.empty(k * MOST_STATES, dtype=np.int64) for k in (ZONES, ZONES, 1, 1)))
+        sizes = (k * states_at_most for k in (ZONES, ZONES, 1, 1))
+        room = _States(*(np.empty(size, dtype=np.int64) for size in sizes))
         into, more, at = np.empty((3, ZONES * (of.width + 1)), dtype=np.int64)
         most = len(states.paid)
         for row in range(of.rows - 1):
             many = go_on.run(len(states.paid) * of.width, of, row, states, into, more, at, room)
-            if many > MOST_STATES:
+            if many > states_at_most:
                 return 0, many
             most = max(most, many)
             states = self._cheapest(room, many)
@@ -272,13 +284,15 @@ class Abreast:
 
 def is_small(grid: BlockGrid, capacities: Sequence[int], prices: Prices) -> bool:
     """Whether there are few zones and few states of each, and no price is near the end of what
-    fits into 64 bits. `capacities`: in slots."""
+    fits into 64 bits, however often they are improved. `capacities`: in slots."""
     width = grid.width + 1
     most = grid.rows * width**2 * (max(capacities) + 1)
     is_told = (width * (max(capacities) + 1)) ** (ZONES - 1) < 1 << 63  # by one number
     is_few = sum(c > 0 for c in capacities) <= ZONES and max(most, width**3) <= MOST_ENTRIES
-    is_told = is_told and max(map(abs, prices.constant)) < INFINITE
-    return is_few and is_told and grid.rows > 1 and bool((grid.joint < MUCH).all())
+    if not is_few or not is_told or grid.rows == 1 or np.any(grid.joint >= MUCH):
+        return False
+    paid = np.abs(prices.slots).max(axis=1).sum() + np.abs(prices.sizes).max()
+    return int(paid) + int(grid.joint.max(axis=1).sum()) * prices.scale < MOST_PAID
 
 
 def proved(root: Abreast, known: int, incumbent: int) -> int:
@@ -288,7 +302,11 @@ def proved(root: Abreast, known: int, incumbent: int) -> int:
     for k in range(1, STEPS + 1):
         limit = known + -(-(incumbent - known) * k // STEPS)
         limit = -(-limit // root.unit) * root.unit
-        found, states = root.least(limit)
+        found, states = root.least(limit, FEW_STATES)
+        while states > FEW_STATES and root.improve():
+            found, states = root.least(limit, FEW_STATES)
+        if states > FEW_STATES:
+            found, states = root.least(limit)
         best = max(best, found)
         if found < limit or states * states > before * MOST_STATES > 0:
             break

@@ -115,8 +115,14 @@ def test_states_of_zones_are_the_same_bytes(gang: Request, room: list[int], limi
     slots = np.tile(grid.step, (grid.rows, 1))
     sizes, links = np.zeros(max(room) + 1, dtype=np.int64), np.zeros(grid.rows, dtype=np.int64)
     prices = Prices(slots, sizes, links, (0,) * (grid.rows + 1), 1)
-    if is_small(grid, room, prices):
-        both(lambda: Abreast(grid, 1, room, prices).least(limit % 64))
+    if not is_small(grid, room, prices):
+        return
+
+    def work() -> object:
+        root = Abreast(grid, 1, room, prices)
+        return root.least(limit % 64), root.improve(), root.least(limit % 64)
+
+    both(work)
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
