@@ -226,10 +226,9 @@ def _proved(
             best = _longer(grid, capacities, best, limits.trees, bound)
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
-        if is_hopeful:
-            best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=True)
+        if is_hopeful or CLOSE * best.cost <= bound:
+            best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=is_hopeful)
         if CLOSE * best.cost <= bound < best.cost:
-            best, _ = _covered(grid, capacities, proof.prover, best, bound)
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
 
