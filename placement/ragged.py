@@ -32,6 +32,7 @@ from placement.refine import refined
 from placement.request import Limits, Request
 from placement.rounding import attainable
 from placement.runs import best_runs
+from placement.sequences import best_sequence
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import best_of_trees, slice_grid
 from placement.steps import MUCH
@@ -44,7 +45,8 @@ from placement.zones import PROPOSALS, SMALL, WIDE, ZoneStep, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.03, 0.01)  # of two searches over sweeps: neither finds all
-PATIENT = SLACKS[:1]  # of one with so many times as many trees, where little is proved
+CHANGES = 40  # of a sequence of runs for each tree, where little is proved
+PATIENT = SLACKS[:1]  # of a search with so many times as many trees, if that is no better
 MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
@@ -90,11 +92,14 @@ def _patient(
     graph: BlockGraph,
     best: ZoneStep,
 ) -> ZoneStep:
-    """The better of `best` and a longer search over sweeps."""
-    target = best.bound * graph.scale // 2
+    """The better of `best` and what sequences of runs come to; if they are no better, a longer
+    search over sweeps."""
+    target, known = best.bound * graph.scale // 2, graph.cost(best.layout[0])
     orders = _orders(request, gpus)
-    layout = _swept(graph, orders, capacities, MORE_TREES * trees, target, PATIENT)
-    layout = _moved(graph, capacities, 0, layout, best.bound)
+    layout = best_sequence(graph, orders, capacities, CHANGES * trees, known, target)
+    if layout is None or graph.cost(layout) >= known:
+        layout = _swept(graph, orders, capacities, MORE_TREES * trees, target, PATIENT)
+        layout = _moved(graph, capacities, 0, layout, best.bound)
     cost = 2 * _bytes(request, gpus, layout)
     return ZoneStep(layout[None, :], cost, best.bound) if cost < best.cost else best
 

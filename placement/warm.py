@@ -19,6 +19,7 @@ from placement.polish import polished
 from placement.pricing import Pricer, Prices
 from placement.request import Request
 from placement.runs import Runs
+from placement.sequences import annealed_runs
 from placement.slicing import Slicer, best_of_trees
 from placement.sweep import Sweeper
 from placement.transfers import transferred
@@ -51,6 +52,7 @@ def warm_up() -> None:
     order = np.arange(graph.blocks)
     best_of_trees(Sweeper(graph, [order]).layout, graph.cost, [tree], room, 1, 0, "warm")
     Runs(graph, order, max(room)).layout([0, 1], room)
+    annealed_runs(graph, order, room, 1, 0)
 
 
 if __name__ == "__main__":

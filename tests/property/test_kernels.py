@@ -27,6 +27,7 @@ from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
 from placement.request import Collective, Request
 from placement.runs import Runs
+from placement.sequences import annealed_runs
 from placement.slicing import best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.transfers import transferred
@@ -123,6 +124,16 @@ def test_states_of_zones_are_the_same_bytes(gang: Request, room: list[int], limi
         return root.least(limit % 64), root.improve(), root.least(limit % 64)
 
     both(work)
+
+
+@settings(max_examples=20, deadline=None)
+@given(gang=gangs(), room=st.lists(st.integers(1, 9), min_size=2, max_size=4))
+def test_sequences_of_runs_are_the_same_bytes(gang: Request, room: list[int]) -> None:
+    graph = block_graph(gang, GPUS)
+    assert graph is not None
+    if sum(room) >= graph.blocks:
+        order = np.arange(graph.blocks)[::-1].copy()
+        both(lambda: annealed_runs(graph, order, room, 200, 0).tolist())
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
