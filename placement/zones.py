@@ -191,10 +191,14 @@ def _parted_bound(groups: Groups, capacities: Sequence[int], whole: ZoneStep) ->
 
 
 def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
-    """The way to charge zones that proves most in a few rounds; the grid's own on a tie."""
-    proofs = [_Proof(form, capacities, best) for form in _forms(grid)]
-    for proof in proofs:
-        proof.prove(best.cost, ROUNDS_EACH if len(proofs) > 1 else 1)
+    """The way to charge zones that proves most in a few rounds; the first that proves all, and
+    the grid's own on a tie."""
+    forms = _forms(grid)
+    proofs: list[_Proof] = []
+    for form in forms:
+        proofs.append(_Proof(form, capacities, best))
+        if proofs[-1].prove(best.cost, ROUNDS_EACH if len(forms) > 1 else 1) >= best.cost:
+            break
     chosen = max(proofs, key=lambda proof: proof.bound)
     chosen.prover.is_exact = True
     return chosen
