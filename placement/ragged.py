@@ -68,17 +68,27 @@ def solve_ragged(
         layout = best_partition(graph, capacities)
         cost = 2 * _bytes(request, gpus, layout)
         return grid, ZoneStep(layout[None, :], cost, cost)
-    views = cell_views(request, gpus) if limits.rounds else []
     bound = _by_parts(graph, capacities) if graph is not None and limits.rounds else 0
+    shares = _shares(grid.size)
+    first: Ints | None = None
+    if bound and grid.size <= SMALL:
+        # Often the first layout is as good as parts allow, before there are any views.
+        part = _part(limits, shares[0])
+        first = _layout(request, gpus, capacities, part, graph, bound)
+        cost = 2 * _bytes(request, gpus, first)
+        if cost <= bound:
+            return grid, ZoneStep(first[None, :], cost, bound)
+    views = cell_views(request, gpus) if limits.rounds else []
     if not bound and views:
         bound, views = _by_views(request, gpus, capacities, views)
     by_curves_ = max((_by_curves(view, capacities, bound) for view in views), default=0)
     bound, proofs = max(bound, by_curves_), Views(views, capacities, by_curves_)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
-    for share in _shares(grid.size):
+    for share in shares:
         if best.bound < best.cost:
-            part = Limits(limits.rounds // share, limits.trees // share)
-            best = _step(request, gpus, capacities, part, graph, proofs, best)
+            part = _part(limits, share)
+            best = _step(request, gpus, capacities, part, graph, proofs, best, first)
+            first = None
     if graph is not None and grid.size <= FEW_BLOCKS and best.bound < WIDE * best.cost:
         best = _patient(request, gpus, capacities, limits.trees, graph, best)
     return grid, best
@@ -109,6 +119,10 @@ def _shares(blocks: int) -> tuple[int, ...]:
     return (50, 10, 1) if blocks <= SMALL else (10, 1) if blocks <= FEW_BLOCKS else (1,)
 
 
+def _part(limits: Limits, share: int) -> Limits:
+    return Limits(limits.rounds // share, limits.trees // share)
+
+
 def _step(
     request: Request,
     gpus: int,
@@ -117,10 +131,12 @@ def _step(
     graph: BlockGraph | None,
     views: Views,
     best: ZoneStep,
+    layout: Ints | None,
 ) -> ZoneStep:
-    """A layout and a bound at least as good as `best`."""
+    """A layout and a bound at least as good as `best`. `layout`: to begin with, if there is one."""
     is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
-    layout = _layout(request, gpus, capacities, limits, graph, best.bound)
+    if layout is None:
+        layout = _layout(request, gpus, capacities, limits, graph, best.bound)
     cost = 2 * _bytes(request, gpus, layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
@@ -177,7 +193,8 @@ def _layout(
     graph: BlockGraph | None,
     bound: int,
 ) -> Ints:
-    """The best of runs and sweeps over single blocks, and of a grid of several hosts at once.
+    """The best of runs and sweeps over single blocks, and of a grid of several hosts at once; of a
+    small gang after one pass of single moves, which is cheaper than a proof.
 
     `bound`: a doubled cut in bytes that nothing beats.
     """
@@ -191,7 +208,10 @@ def _layout(
             layouts.insert(0, _swept(graph, orders, capacities, limits.trees, target))
     if graph is None or min(map(graph.cost, layouts)) > target:
         layouts += _together(request, gpus, capacities, limits.trees)
-    return min(layouts, key=lambda layout: _bytes(request, gpus, layout))
+    best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
+    if graph is None or graph.blocks > SMALL:
+        return best
+    return _moved(graph, capacities, 0, best, bound)
 
 
 def _largest_first(capacities: Sequence[int]) -> list[int]:
