@@ -6,6 +6,7 @@ the children are hosts. Inner tiers only ever see hosts that are free.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
@@ -15,6 +16,8 @@ import numpy.typing as npt
 from placement import company
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
+from placement.inner import SMALL as SMALL_DOMAIN
+from placement.inner import common_room
 from placement.layout import Layout
 from placement.pack import Packer, best_fit, sliced
 from placement.pieces import graph_of_pieces
@@ -70,7 +73,7 @@ class Descent:
     """Assigns hosts to the blocks of one grid; `host` holds the answer by row and slot.
 
     `tries`: none, and the first walks must do. `request`: of a gang whose ranks form no
-    grid; without it the blocks stay in order.
+    grid; without it the blocks stay in order. `everywhere`: all free hosts, ascending.
     """
 
     def __init__(
@@ -79,8 +82,10 @@ class Descent:
         grid: BlockGrid,
         tries: int,
         request: Request | None = None,
+        everywhere: Ints | None = None,
     ) -> None:
         self._fabric = fabric
+        self._everywhere = everywhere
         self._grid = grid
         self._tries = tries
         self._packed_before: list[_Packed] = []
@@ -100,7 +105,7 @@ class Descent:
             child = children[fitting[np.argmin(room[fitting])]]
             self.into(region, free[domain == child], tier + 1)
             return
-        layout = self._packed(region, room.tolist())
+        layout = self._packed(region, room.tolist(), tier)
         if tier + 1 == len(self._fabric.tiers):
             self._seat(region, layout, children, free)
             return
@@ -109,11 +114,15 @@ class Descent:
             if part.any():
                 self.into(part, free[domain == number], tier + 1)
 
-    def _packed(self, region: Region, room: list[int]) -> Layout:
-        """The child of each block of `region`, as an index into `room`; -1 elsewhere."""
+    def _packed(self, region: Region, room: list[int], tier: int) -> Layout:
+        """The child on `tier` of each block of `region`, as an index into `room`; -1
+        elsewhere."""
         regions = self._regions
-        graph = regions.graph(region)
         layout = np.full(region.shape, -1, dtype=np.int64)
+        if max(room) == 1:  # every block is alone, wherever it is
+            layout[region] = np.arange(np.count_nonzero(region))
+            return layout
+        graph = regions.graph(region)
         if self._tries and graph.order <= MOST_BLOCKS:
             at = best_partition(graph_of_pieces(graph), room).tolist()
             layout[region] = best_fit(at, room) or at
@@ -122,11 +131,11 @@ class Descent:
         packer = Packer(graph, regions.walks(region), room, least)
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:
-            self._search(packer, region, room)
+            self._search(packer, region, room, tier)
         layout[region] = packer.packing()
         return layout
 
-    def _search(self, packer: Packer, region: Region, room: list[int]) -> None:
+    def _search(self, packer: Packer, region: Region, room: list[int], tier: int) -> None:
         """From cheap to dear, and beginning with how the same region was packed elsewhere."""
         is_whole = bool(region.all())
         mine = _Packed(region.tobytes(), sorted(room, reverse=True))
@@ -141,7 +150,7 @@ class Descent:
         if not is_whole:
             effort = part
         elif effort is not part and not packer.is_done:
-            packer.bound(self._regions.proved(room, packer.cost))
+            self._prove(packer, room, tier)
         effort = effort.limited(self._grid.size)
         packer.walk(MORE_WALKS)
         packer.climb(effort.orders)
@@ -150,6 +159,19 @@ class Descent:
             packer.offer(sliced(self._grid, region, room, TREES))
         packer.anneal(effort.per_block, effort.rounds)
         self._packed_before.append(replace(mine, at=packer.packing(), least=packer.least))
+
+    def _prove(self, packer: Packer, room: list[int], tier: int) -> None:
+        """What nothing beats in any domain comes first, for the certificate asks for it again.
+        Of a small gang the rest of the search takes no longer than a proof on this one alone."""
+        common: Sequence[int] = ()
+        if tier and self._everywhere is not None:
+            common = common_room(self._fabric, self._everywhere, tier, self._grid.size)
+        if not common or max(common) > SMALL_DOMAIN:  # proved there against the final cut
+            packer.bound(self._regions.proved(room, packer.cost))
+            return
+        packer.bound(self._regions.proved(common, packer.cost))
+        if not packer.is_done and self._grid.size > SMALL:
+            packer.bound(self._regions.proved(room, packer.cost))
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""

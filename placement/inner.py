@@ -36,15 +36,24 @@ def inner_bound(
     if not depth or not _is_connected(grid):
         return None
     makes = _makes(fabric, free, depth, grid.size)
-    together = tuple(map(max, zip(*makes, strict=True)))  # at least as roomy as any
     cost = int(cuts[depth].bytes_per_step * 2 / grid.unit)
-    least = _bound(grid, together, cost)
+    least = _bound(grid, _together(makes), cost)
     if least < cost and 1 < len(makes) <= MOST_MAKES:
-        least = min(_bound(grid, make, cost) for make in makes)
+        least = _least_bound(grid, makes, cost, least)
     if least <= 0:
         return None
     bound = min(cuts[depth].bytes_per_step, ceil(grid.to_bytes(least)))
     return TierBound(cuts[depth].tier, bound)
+
+
+def common_room(fabric: Fabric, free: Ints, depth: int, gang: int) -> tuple[int, ...]:
+    """Free hosts by domain of tier `depth`, largest first, at least as many as in any domain
+    outside it that could take the gang."""
+    return _together(_makes(fabric, free, depth, gang))
+
+
+def _together(makes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*makes, strict=True)))
 
 
 def _is_connected(grid: BlockGrid) -> bool:
@@ -67,6 +76,18 @@ def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
     everywhere = np.ones((grid.rows, grid.width), dtype=np.bool_)
     least = SizeBound(grid).least_cut(everywhere, room)
     return least if least >= cost else max(least, proved(grid, room, cost))
+
+
+def _least_bound(grid: BlockGrid, makes: Sequence[tuple[int, ...]], cost: int, known: int) -> int:
+    """What holds for each of `makes`. `known`: what does already."""
+    sizes, everywhere = SizeBound(grid), np.ones((grid.rows, grid.width), dtype=np.bool_)
+    by_sizes = [sizes.least_cut(everywhere, make) for make in makes]
+    least = cost
+    for by_size, make in sorted(zip(by_sizes, makes, strict=True)):
+        least = min(least, by_size if by_size >= cost else max(by_size, proved(grid, make, cost)))
+        if least <= known:  # no more of the others matters
+            return known
+    return least
 
 
 def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:

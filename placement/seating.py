@@ -51,7 +51,7 @@ class Seating:
         self._request = request
         self._free = free
         self._grid = grid
-        self._descent = Descent(fabric, grid, tries, request)
+        self._descent = Descent(fabric, grid, tries, request, free)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Way]:
