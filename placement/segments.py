@@ -16,10 +16,74 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.pieces import PieceGraph
 
-NEVER = -(np.int64(1) << 60)
+NEVER = -(1 << 60)
+
+
+def _joined(low: Ints, high: Ints, weight: Ints, blocks: int, table: Ints) -> None:
+    """Line n, place i: weight of the pairs inside the n blocks from position i of the walk on.
+
+    `low`, `high`: positions of the two ends of each pair. `table`: zeros, a line of blocks + 1
+    for each length; segments past the end are never looked at.
+    """
+    line = blocks + 1
+    lengths = len(table) // line
+    for k in range(len(low)):
+        length = high[k] - low[k] + 1
+        if length < lengths:
+            table[length * line + low[k]] += weight[k]
+    for length in range(2, lengths):
+        now, last, before = length * line, (length - 1) * line, (length - 2) * line
+        for i in range(line - length):
+            table[now + i] += table[last + i] + table[last + i + 1] - table[before + i + 1]
+
+
+def _most_saved(table: Ints, blocks: int, room: Ints, values: Ints) -> None:
+    """Most that the first n blocks save in the first k domains, in a line for each k = 0, 1, ..
+
+    `room`: of the domains in their order, which together hold all. Only as many blocks as the
+    first k hold are covered, and only as few as leave the rest to the others.
+    """
+    line = blocks + 1
+    for n in range(line):
+        values[n] = NEVER
+    values[0] = 0
+    held = left = low = high = 0
+    for capacity in room:
+        left += capacity
+    for k in range(len(room)):
+        held, left = held + room[k], left - room[k]
+        to_low, to_high = max(0, blocks - left), min(blocks, held)
+        before, now = values[k * line : (k + 1) * line], values[(k + 1) * line : (k + 2) * line]
+        for n in range(line):
+            now[n] = before[n]
+        for length in range(1, room[k] + 1):
+            saved = table[length * line : (length + 1) * line]
+            for i in range(max(low, to_low - length), min(high, to_high - length) + 1):
+                reached = before[i] + saved[i]
+                if reached > now[i + length]:
+                    now[i + length] = reached
+        low, high = to_low, to_high
+
+
+def _cut(table: Ints, blocks: int, room: Ints, values: Ints, lengths: Ints) -> None:
+    """The length of each domain's segment; ties to the shortest ones of the last domains."""
+    line, end = blocks + 1, blocks
+    for k in range(len(room) - 1, -1, -1):
+        length = 0
+        while (
+            values[k * line + end - length] + table[length * line + end - length]
+            != values[(k + 1) * line + end]
+        ):
+            length += 1
+        lengths[k] = length
+        end -= length
+
+
+joined, most_saved, cut = Kernel(_joined), Kernel(_most_saved), Kernel(_cut)
 
 
 class Segmenter:
@@ -61,71 +125,39 @@ class Segmenter:
     def costs(self, walks: Sequence[int], domains: Sequence[int]) -> Ints:
         """What each walk cuts at least when `domains` take segments in this order; any of
         them may stay empty, and together they hold the graph. Shape: (walks,)."""
-        tables = np.stack([self._tables[walk] for walk in walks])
-        return np.asarray(self._total - self._most_saved(tables, domains)[-1][:, self._blocks])
+        room, values = self._in_order(domains)
+        saved: Ints = np.empty(len(walks), dtype=np.int64)
+        for k, walk in enumerate(walks):
+            self._fill(walk, room, values)
+            saved[k] = values[-1]
+        return np.asarray(self._total - saved)
 
     def cut(self, walk: int, domains: Sequence[int]) -> Ints:
         """The domain of each block for one of these costs; ties to the shortest segments
         of the last domains."""
-        table = self._tables[walk]
-        values = self._most_saved(table[None], domains)
+        room, values = self._in_order(domains)
+        self._fill(walk, room, values)
+        lengths = np.empty_like(room)
+        cut.run(self._blocks, self._tables[walk], self._blocks, room, values, lengths)
         at = np.empty(self._blocks, dtype=np.int64)
-        end = self._blocks
-        for domain, before, after in reversed(list(zip(domains, values, values[1:], strict=False))):
-            lengths = np.arange(min(end, self._capacities[domain]) + 1)
-            met = before[0, end - lengths] + table[end - lengths, lengths] == after[0, end]
-            length = int(np.argmax(met))
-            at[self._walks[walk][end - length : end]] = domain
-            end -= length
+        at[self._walks[walk]] = np.repeat(domains, lengths)
         return at
 
-    def _most_saved(self, tables: Ints, domains: Sequence[int]) -> list[Ints]:
-        """Most that the first n blocks save in the first k domains, for k = 0, 1, ..
+    def _in_order(self, domains: Sequence[int]) -> tuple[Ints, Ints]:
+        """Room of these domains, and of what the first blocks save in the first of them."""
+        room = np.array([self._capacities[domain] for domain in domains], dtype=np.int64)
+        return room, np.empty((len(room) + 1) * (self._blocks + 1), dtype=np.int64)
 
-        Shape of each: (walks, blocks + 1). Only as many blocks as the first k domains hold
-        are covered, and only as few as leave the rest to the others.
-        """
-        n = self._blocks
-        value = np.full((len(tables), n + 1), NEVER)
-        value[:, 0] = 0
-        values = [value]
-        held, left = 0, sum(self._capacities[domain] for domain in domains)
-        low = high = 0
-        for domain in domains:
-            capacity = self._capacities[domain]
-            held, left = held + capacity, left - capacity
-            to_low, to_high = max(0, n - left), min(n, held)
-            value = value.copy()
-            for length in range(1, capacity + 1):
-                first, last = max(low, to_low - length), min(high, to_high - length) + 1
-                if first < last:
-                    saved = values[-1][:, first:last] + tables[:, first:last, length]
-                    reached = value[:, first + length : last + length]
-                    np.maximum(reached, saved, out=reached)
-            values.append(value)
-            low, high = to_low, to_high
-        return values
+    def _fill(self, walk: int, room: Ints, values: Ints) -> None:
+        held = sum(self._capacities)
+        steps = held * (1 + min(self._blocks, held - self._blocks))
+        most_saved.run(steps, self._tables[walk], self._blocks, room, values)
 
     def _saved(self, walk: Ints) -> Ints:
-        """[i, n]: weight of the pairs inside the n blocks from position i of the walk on.
-
-        Shape: (blocks + 1, longest + 1); segments past the end are never looked at.
-        """
-        low, high, weight = self._pairs(walk)
-        reach = self._longest
-        near = high - low < reach
-        # By the end of the pair and its length; sums of whole numbers stay below 2^53.
-        by_end = np.bincount(
-            high[near] * reach + (high - low)[near],
-            weights=weight[near].astype(np.float64),
-            minlength=self._blocks * reach,
-        )
-        joined = np.cumsum(by_end.reshape(-1, reach), axis=1).astype(np.int64)
-        table = np.zeros((self._blocks + 1, reach + 1), dtype=np.int64)
-        for length in range(2, reach + 1):
-            starts = self._blocks + 1 - length
-            table[:starts, length] = table[:starts, length - 1]
-            table[:starts, length] += joined[length - 1 :, length - 1]
+        """What segments of this walk save, as `joined` has it."""
+        pairs = self._pairs(walk)
+        table = np.zeros((self._longest + 1) * (self._blocks + 1), dtype=np.int64)
+        joined.run(len(table) + len(pairs[0]), *pairs, self._blocks, table)
         return table
 
     def _pairs(self, walk: Ints) -> tuple[Ints, Ints, Ints]:

@@ -19,6 +19,7 @@ from placement.polish import polished
 from placement.pricing import Pricer, Prices
 from placement.request import Request
 from placement.runs import Runs
+from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.slicing import Slicer, best_of_trees
 from placement.sweep import Sweeper
@@ -38,7 +39,11 @@ def warm_up() -> None:
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
     layout = Slicer(grid, room, everything).searched(plan_of(tree, room), 1, 0, 0.0)
     layout_cost(grid, layout)
-    flat = flat_graph(pieces_of_grid(grid, everything))
+    pieces = pieces_of_grid(grid, everything)
+    segmenter = Segmenter(pieces, room)
+    segmenter.add([np.arange(pieces.order)])
+    segmenter.cut(0, [0, 1])
+    flat = flat_graph(pieces)
     polished(flat, room, layout.ravel(), 1, "warm", 0)
     transferred(grid, room, layout, 1, 0, 0)
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)

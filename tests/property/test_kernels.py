@@ -22,11 +22,12 @@ from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
-from placement.pieces import pieces_of_grid
+from placement.pieces import PieceGraph, pieces_of_grid
 from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
 from placement.request import Collective, Request
 from placement.runs import Runs
+from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.slicing import best_of_trees, slice_grid
 from placement.sweep import Sweeper
@@ -69,7 +70,9 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     _, layout = slice_grid(grid, room, starts, 20, 0, region)
     both(lambda: slice_grid(grid, room, starts, 60, 0, region)[1].tolist())
     both(lambda: layout_cost(grid, layout))
-    flat = flat_graph(pieces_of_grid(grid, np.ones_like(region)))
+    pieces = pieces_of_grid(grid, np.ones_like(region))
+    both(lambda: _cut(pieces, room))
+    flat = flat_graph(pieces)
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: polished(flat, room, start, 200, str(seed), 0).tolist())
     both(lambda: transferred(grid, room, start.reshape(grid.rows, -1), 400, 0, seed).tolist())
@@ -80,6 +83,13 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     build, value = Sweeper(graph, orders).layout, graph.cost
     both(lambda: best_of_trees(build, value, starts, room, 20, 0, str(seed)).tolist())
     both(lambda: Runs(graph, orders[1], max(room)).layout(range(zones), room).tolist())
+
+
+def _cut(pieces: PieceGraph, room: list[int]) -> list[object]:
+    segmenter, domains = Segmenter(pieces, room), range(len(room))
+    walks = segmenter.add([np.arange(pieces.order), np.arange(pieces.order)[::-1]])
+    cuts = [segmenter.cut(walk, domains).tolist() for walk in walks]
+    return [segmenter.costs(walks, domains).tolist(), cuts]
 
 
 @settings(max_examples=40, deadline=None)
