@@ -8,11 +8,12 @@ those, never bounds; what CP-SAT proves, over whole numbers, is a proof.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from math import ceil, gcd
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ from placement.fabric import Ints
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
+FEW_ENTRIES = 10_000  # of linear programs, set one by one: some 10 ms
+FEW = 64  # variables, among which a search is done before cuts are found
 MOST_SUM = 1 << 52  # of a row's terms, for CP-SAT to take it as it is
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
@@ -41,13 +44,87 @@ MORE_COLUMNS = _going_on(pywraplp.MPSolverParameters.PRIMAL)
 OTHER_BOUNDS = _going_on(pywraplp.MPSolverParameters.DUAL)
 
 
-@dataclass(frozen=True, slots=True)
 class LpSolution:
-    """The cost, the value of each column, and the dual of each row."""
+    """The cost, the dual of each row, and the value of each column."""
 
-    cost: float
-    columns: tuple[float, ...]
-    duals: tuple[float, ...]
+    def __init__(self, cost: float, duals: tuple[float, ...], read: Callable[[], Floats]) -> None:
+        self.cost, self.duals, self._read = cost, duals, read
+
+    @cached_property
+    def columns(self) -> Floats:
+        """Asked for while the program is as it was solved, or before: most are never asked for,
+        and reading hundreds of them takes as long as to solve a small program."""
+        return self._read()
+
+
+class _Row(NamedTuple):
+    """Bounds, and what its two artificial columns add and take away, at their price."""
+
+    low: float
+    high: float
+    unit: float
+    price: float
+
+
+class _Messages:
+    """Programs as messages, which are read at once. To import what writes them takes as long as
+    to set the entries of a few programs one by one, which is all that most processes need."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+
+    def module(self, entries: int) -> Any:
+        """None while no more than a few programs of so many entries have been asked for."""
+        self._entries += entries
+        return self._imported if self._entries > FEW_ENTRIES else None
+
+    @cached_property
+    def _imported(self) -> Any:
+        from ortools.linear_solver import linear_solver_pb2
+
+        return linear_solver_pb2
+
+    def write_all(self) -> None:
+        self._entries = FEW_ENTRIES
+        assert self._imported
+
+
+_messages = _Messages()
+
+
+def load_from_now_on() -> None:
+    """For a process that has many programs to come."""
+    _messages.write_all()
+
+
+def _load(
+    solver: pywraplp.Solver, rows: Sequence[_Row], costs: Floats, entries: Ints
+) -> tuple[list[Any], list[Any]] | None:
+    """The same program as set one by one, and its rows and columns; None where it should be.
+
+    Shape of `entries`: (columns, rows).
+    """
+    messages = _messages.module(int(np.count_nonzero(entries)))
+    if messages is None:
+        return None
+    model, infinity = messages.MPModelProto(), INFINITY
+    for row in rows:
+        for _ in range(2):
+            model.variable.add(
+                lower_bound=0.0, upper_bound=infinity, objective_coefficient=row.price
+            )
+    for cost in costs.tolist():
+        model.variable.add(lower_bound=0.0, upper_bound=infinity, objective_coefficient=cost)
+    for k, (row, values) in enumerate(zip(rows, entries.T, strict=True)):
+        at = np.flatnonzero(values)
+        model.constraint.add(
+            lower_bound=row.low,
+            upper_bound=row.high,
+            var_index=[2 * k, 2 * k + 1, *(2 * len(rows) + at).tolist()],
+            coefficient=[row.unit, -row.unit, *values[at].tolist()],
+        )
+    solver.LoadModelFromProto(model)
+    return solver.constraints(), solver.variables()[2 * len(rows) :]
 
 
 class ColumnLp:
@@ -64,11 +141,20 @@ class ColumnLp:
         self._objective.SetMinimization()
         self._columns: list[Any] = []
         self._rows: list[Any] = []
+        self._first: list[_Row] | None = []  # rows, until there are columns
+        self._changes = 0
         for low in least:
-            self._new_row(low, low if is_equal else INFINITY)
+            self.add_row(low, low if is_equal else INFINITY, [])
 
     def add_columns(self, costs: Floats, entries: Ints) -> None:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
+        self._changes += 1
+        if self._first is not None:
+            loaded = _load(self._solver, self._first, costs, entries)
+            if loaded is not None:
+                self._first, (self._rows, self._columns) = None, loaded
+                return
+        self._begin()
         set_cost, new_column = self._objective.SetCoefficient, self._solver.NumVar
         set_entry = [row.SetCoefficient for row in self._rows]
         for cost, values in zip(costs.tolist(), entries.tolist(), strict=True):
@@ -89,41 +175,55 @@ class ColumnLp:
     ) -> None:
         """One row with its entry in each column. `unit`: what an artificial column adds, at
         its `price`."""
-        row = self._new_row(low, high, unit, price)
+        self._changes += 1
+        if self._first is not None:
+            self._first.append(_Row(low, high, unit, price))
+            return
+        row = self._new_row(_Row(low, high, unit, price))
         for column, value in zip(self._columns, entries, strict=True):
             if value:
                 row.SetCoefficient(column, value)
 
+    def _begin(self) -> None:
+        """The rows that came before any column, one by one."""
+        for row in self._first or ():
+            self._new_row(row)
+        self._first = None
+
     def set_bounds(self, row: int, low: float, high: float) -> None:
         """Other bounds of a row."""
+        self._begin()
+        self._changes += 1
         self._rows[row].SetBounds(low, high)
 
-    def _new_row(
-        self, low: float, high: float, unit: float = 1.0, price: float = ARTIFICIAL
-    ) -> Any:
-        row = self._solver.Constraint(low, high)
-        for amount in (unit, -unit):
+    def _new_row(self, new: _Row) -> Any:
+        row = self._solver.Constraint(new.low, new.high)
+        for amount in (new.unit, -new.unit):
             artificial = self._solver.NumVar(0.0, INFINITY, "")
-            self._objective.SetCoefficient(artificial, price)
+            self._objective.SetCoefficient(artificial, new.price)
             row.SetCoefficient(artificial, amount)
         self._rows.append(row)
         return row
 
     def cost(self) -> float | None:
         """The least cost after a change of bounds; None when the solver gives up."""
+        self._begin()
         if self._solver.Solve(OTHER_BOUNDS) != pywraplp.Solver.OPTIMAL:
             return None
         return float(self._objective.Value())
 
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
+        self._begin()
         if self._solver.Solve(MORE_COLUMNS) != pywraplp.Solver.OPTIMAL:
             return None
-        return LpSolution(
-            self._objective.Value(),
-            tuple(c.solution_value() for c in self._columns),
-            tuple(r.dual_value() for r in self._rows),
-        )
+        duals = tuple([row.dual_value() for row in self._rows])
+        return LpSolution(self._objective.Value(), duals, partial(self._values, self._changes))
+
+    def _values(self, changes: int) -> Floats:
+        """Of the columns, after so many changes."""
+        assert changes == self._changes, "the program is another one by now"
+        return np.array([column.solution_value() for column in self._columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +301,13 @@ class IntegerProgram:
         unit = gcd(*self._costs) or 1
         for variable, cost in zip(self._variables, self._costs, strict=True):
             self._solver.Objective().SetCoefficient(variable, cost // unit)
-        self._solver.SetSolverSpecificParametersAsString(
+        parameters = (
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
             f" cp_model_presolve:{str(is_presolved).lower()}"
         )
+        if not is_presolved and len(self._variables) <= FEW:
+            parameters += " cut_level:0"
+        self._solver.SetSolverSpecificParametersAsString(parameters)
         status = self._solver.Solve()
         self.is_impossible = self._is_exact and status == pywraplp.Solver.INFEASIBLE
         if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):

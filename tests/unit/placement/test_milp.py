@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placement import milp
 from placement.columns import least_cover
 from placement.master import Counter
-from placement.milp import MOST_SUM, IntegerProgram
+from placement.milp import MOST_SUM, ColumnLp, IntegerProgram
 
 
 def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
@@ -63,3 +64,44 @@ def test_a_cover_of_costs_too_large_stays_open() -> None:
         least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, 1.0)
         assert (least == 4 * scale) is is_known
         assert not is_known or sorted(cover) == [(0, 2), (2, 0)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_linear_program_is_the_same_set_at_once_or_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(2, 20)), int(rng.integers(3, 60))
+    entries = rng.integers(0, 5, (columns + 4, rows)) * (rng.random((columns + 4, rows)) < 0.5)
+    costs = rng.random(columns + 4)
+
+    def solved(few: int) -> list[object]:
+        monkeypatch.setattr(milp, "FEW_ENTRIES", few)
+        monkeypatch.setattr(milp, "_messages", milp._Messages())
+        program = ColumnLp([3.0] * (rows - 1), is_equal=seed % 2 > 0)
+        program.add_row(1.0, 4.0, [], 2.0, 5.0)
+        program.add_columns(costs[:columns], entries[:columns])
+        first = program.solve()
+        assert first is not None
+        found: list[object] = [first.cost, first.duals, first.columns.tolist()]
+        program.add_columns(costs[columns:], entries[columns:])
+        program.add_row(0.0, 2.0, [1.0] * (columns + 4))
+        program.set_bounds(0, 1.0, 2.0)
+        last = program.solve()
+        assert last is not None
+        return [*found, last.cost, last.duals, last.columns.tolist()]
+
+    assert solved(0) == solved(10**9)
+
+
+def test_columns_are_not_read_once_the_program_is_another_one() -> None:
+    program = ColumnLp([1.0])
+    program.add_columns(np.array([2.0]), np.array([[1]]))
+    solution = program.solve()
+    assert solution is not None
+    program.add_columns(np.array([1.0]), np.array([[1]]))
+    with pytest.raises(AssertionError):
+        solution.columns  # noqa: B018
+    again = program.solve()
+    assert again is not None
+    assert again.columns.tolist() == [0, 1]
