@@ -40,12 +40,12 @@ import numpy as np
 
 from placement.branching import parted_alone, split
 from placement.columns import least_cover
-from placement.cuts import VIOLATED, fallen_short, unbalanced
+from placement.cuts import VIOLATED, Stairs, unbalanced
+from placement.duals import Duals
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.groups import Parting
 from placement.master import (
-    EVERY_ROW,
     WHOLE_GANG,
     Counter,
     Master,
@@ -54,9 +54,9 @@ from placement.master import (
     Range,
     rectangles,
 )
-from placement.milp import ARTIFICIAL, LpSolution
+from placement.milp import LpSolution
 from placement.pricing import Pricer, Prices
-from placement.rounding import attainable, fewest, stairs
+from placement.rounding import attainable, fewest
 from placement.zigzag import Ends
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
@@ -118,9 +118,8 @@ class Prover:
         states = self.states = grid.rows * (grid.width + 1) * self.classes[0] * steps
         self.rounds_a_node = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
-        # Prices above this would overflow a pattern's sum; any price makes a valid bound.
-        self.highest = (1 << 57) // (self.classes[0] + 64 * grid.rows)
-        self.scale = self._price_scale()
+        self.duals = Duals(grid, self.norm, self.classes[0])
+        self.scale = self.duals.scale
         slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
         floors = [floor * self.scale for floor in grid.floors]
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
@@ -131,10 +130,10 @@ class Prover:
         self.pool = Pool(grid, self.norm)
         self.pool.add(seeds)
         spaced = self.classes[:: max(1, len(self.classes) // 4)]
-        self.pool.add(p for p in rectangles(grid, spaced) if sum(p) % lot == 0)
+        self.pool.add(rectangles(grid, spaced, lot))
         self.cuts: dict[Counter, Range] = {}
-        self._row_stairs = stairs(grid.width, self.classes[0])
-        self._gang_stairs = stairs(grid.size, self.classes[0])
+        self._row_stairs = Stairs(grid.width, self.classes[0])
+        self._gang_stairs = Stairs(grid.size, self.classes[0])
         self.in_use: dict[Pattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, _Node]] = []
         self.leaves: list[int] = []  # bounds of closed nodes
@@ -148,11 +147,6 @@ class Prover:
             (0.0,) * grid.rows,
             {},
         )
-
-    def _price_scale(self) -> int:
-        """How many price units make one cost unit: as fine as int64 has room for, with
-        the prices of the master's artificial columns still below `highest`."""
-        return max(1, min(1 << 24, int(self.highest / (2 * ARTIFICIAL * self.norm))))
 
     def _root(self) -> _Node:
         """What is known of the counters before any decision."""
@@ -216,11 +210,16 @@ class Prover:
             proved = max(proved, attainable(self.grid, value))
             if proved >= self.incumbent:
                 return proved, []
+            # What is violated is read off the solution before there are more columns.
+            is_over = proved >= self._ceiling(solution)
+            cuts = self._violated(master, solution) if is_over else {}
             fresh = master.add(found)
             self.pool.add(fresh)
-            is_settled = not fresh or proved >= self._ceiling(solution)
-            if is_settled and not self._cut(master, solution):
+            if not is_over and not fresh:
+                is_over, cuts = True, self._violated(master, solution)
+            if is_over and not cuts:
                 break
+            self._open(master, cuts)
             solution = self._solved(master)
         if solution is None:
             return proved, []
@@ -317,38 +316,9 @@ class Prover:
 
     def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
         """The Lagrangian bound at the LP's duals, and patterns that pay."""
-        g = self.grid
-        scaled = np.array(solution.duals) * self.norm * self.scale
-        prices = np.rint(np.clip(scaled, -self.highest, self.highest)).astype(np.int64)
-        slot = prices[: g.rows] if master.is_equal else np.maximum(0, prices[: g.rows])
-        slots = np.arange(g.width + 1, dtype=np.int64)
-        cost = (g.step * self.scale - slot[:, None] * slots).astype(np.int64)
-        size_price = np.zeros(self.classes[0] + 1, dtype=np.int64)
-        link_price = np.zeros(g.rows, dtype=np.int64)
-        constant = [*(g.width * price for price in slot.tolist()), 0]  # the gang's comes last
-        for (counter, (low, high)), price in zip(
-            master.ranges.items(), prices[g.rows :].tolist(), strict=True
-        ):
-            if counter.is_link:
-                link_price[counter.row] += price
-            elif counter.row == WHOLE_GANG:
-                values = counter.values(len(size_price))
-                price = self._within(price, values)
-                size_price += price * values
-            elif counter.row == EVERY_ROW:
-                values = counter.values(g.width + 1)
-                price = self._within(price, values)
-                cost -= price * values
-            else:
-                values = counter.values(g.width + 1)
-                most = counter.price * self.scale
-                price = max(-most, min(price, most)) if most else self._within(price, values)
-                cost[counter.row] -= price * values
-            at = max(counter.row, WHOLE_GANG) + counter.is_link
-            constant[at] += price * (low if price > 0 else high)
-        self._prices = Prices(cost, size_price, link_price, tuple(constant), self.scale)
+        self._prices = self.duals.prices(master, solution)
         self._fill(self._prices)
-        value = -(-self.priced // self.scale) - g.offset
+        value = -(-self.priced // self.scale) - self.grid.offset
         paying = [c for c in self.classes if self.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = self.pricer.patterns(chosen)
@@ -360,30 +330,26 @@ class Prover:
         per_zone = sum(min(0, int(self.pricer.best[c])) for c in self.capacities)
         self.priced = sum(prices.constant) + per_zone
 
-    def _within(self, price: int, values: Ints) -> int:
-        """The price, less where a pattern's sum would overflow."""
-        most = self.highest // max(1, int(values[-1]))
-        return max(-most, min(price, most))
-
-    def _cut(self, master: Master, solution: LpSolution) -> bool:
-        """Open the most violated staircase of each row and of the gang, and count odd slots
-        where too many zones hold some; False when nothing is violated."""
+    def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:
+        """The most violated staircase of each row and of the gang, and a count of odd slots
+        where too many zones hold some."""
         patterns, share = master.support(solution)
         found: dict[Counter, Range] = {}
-        most = self.classes[0], len(self.capacities)
+        zones = len(self.capacities)
         for s in range(self.grid.rows):
-            found |= fallen_short(s, patterns[:, s], share, self._row_stairs, most)
+            found |= self._row_stairs.fallen_short(s, patterns[:, s], share, zones)
             if self.ends and not any(c.turn and c.row == s for c in self.cuts):
                 found |= unbalanced(s, patterns[:, s], share, self.ends)
             if self.odd and share @ (patterns[:, s] % self.lot > 0) > self.odd[s] + VIOLATED:
                 found[Counter(s, lot=self.lot)] = (0, self.odd[s])
         held = patterns.sum(axis=1)
-        found |= fallen_short(WHOLE_GANG, held, share, self._gang_stairs, most)
-        fresh = {counter: found[counter] for counter in found if counter not in master.ranges}
-        for counter, bounds in fresh.items():
+        found |= self._gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
+        return {counter: found[counter] for counter in found if counter not in master.ranges}
+
+    def _open(self, master: Master, cuts: Mapping[Counter, Range]) -> None:
+        for counter, bounds in cuts.items():
             master.open(counter, bounds)
-        self.cuts |= fresh
-        return bool(fresh)
+        self.cuts |= cuts
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""

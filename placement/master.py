@@ -56,13 +56,7 @@ class Counter:
 
     def of(self, patterns: Ints) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
-        if self.is_link:
-            return np.asarray((patterns[:, self.row] > 0) & (patterns[:, self.row + 1] > 0), int)
-        if self.row == EVERY_ROW:
-            return np.asarray(np.count_nonzero(patterns >= self.least, axis=1))
-        held = patterns.sum(axis=1) if self.row == WHOLE_GANG else patterns[:, self.row]
-        most = int(held.max(initial=0))
-        return np.asarray(_counted(self, 1 << most.bit_length())[held])
+        return Held(patterns).counted(self)
 
 
 @lru_cache(maxsize=KEPT)
@@ -78,6 +72,25 @@ def _counted(counter: Counter, length: int) -> Ints:
         values = (n % counter.lot > 0 if counter.lot else n >= counter.least).astype(np.int64)
     values.flags.writeable = False
     return np.asarray(values)
+
+
+class Held:
+    """What patterns hold, for many counters. Shape of `patterns`: (patterns, rows)."""
+
+    def __init__(self, patterns: Ints) -> None:
+        self._by_row = np.ascontiguousarray(patterns.T)
+        self._in_all: Ints = patterns.sum(axis=1)
+        self._length = 1 << int(self._in_all.max(initial=0)).bit_length()
+
+    def counted(self, counter: Counter) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        if counter.is_link:
+            both = (self._by_row[counter.row] > 0) & (self._by_row[counter.row + 1] > 0)
+            return np.asarray(both, int)
+        if counter.row == EVERY_ROW:
+            return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
+        held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
+        return np.asarray(_counted(counter, self._length)[held])
 
 
 Range = tuple[int, int]
@@ -120,7 +133,7 @@ class Master:
         self._patterns.update(dict.fromkeys(fresh))
         held = np.array(fresh, dtype=np.int64)
         cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
-        counted = [counter.of(held) for counter in self.ranges]
+        counted = map(Held(held).counted, self.ranges)
         self._lp.add_columns(cost / self._norm, np.column_stack([held, *counted]))
         return fresh
 
@@ -148,7 +161,7 @@ class Master:
 
     def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
         """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
-        share = np.array(solution.columns)
+        share = solution.columns
         used = np.flatnonzero(share > 1e-7)
         columns = list(self._patterns)
         return np.array([columns[i] for i in used], dtype=np.int64), share[used]
@@ -164,6 +177,7 @@ class Pool:
         self._seen: dict[Pattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self._cost: Floats = np.empty(0)
+        self._held = Held(self._array)
 
     def __contains__(self, pattern: Pattern) -> bool:
         return pattern in self._seen
@@ -177,6 +191,7 @@ class Pool:
         cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
+        self._held = Held(self._array)
 
     def cheapest(
         self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
@@ -185,23 +200,25 @@ class Pool:
         reduced = self._cost - self._array @ np.array(slot_price)
         for counter, dual in price.items():
             if dual:
-                reduced -= dual * counter.of(self._array)
+                reduced -= dual * self._held.counted(counter)
         order = np.argsort(reduced, kind="stable")[:most]
-        return [tuple(self._array[i].tolist()) for i in order if reduced[i] < below]
+        chosen = self._array[order[reduced[order] < below]]
+        return [tuple(pattern) for pattern in chosen.tolist()]
 
 
-def rectangles(grid: BlockGrid, capacities: Sequence[int]) -> Iterator[Pattern]:
-    """Bands of consecutive rows of one width, as wide as each capacity allows."""
-    may_end = (grid.joint < MUCH).tolist()
-    seen: set[tuple[int, int, int]] = set()
+def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Iterator[Pattern]:
+    """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots."""
+    # After each row, the last of which is before the first one as well.
+    may_end = np.vstack([grid.joint < MUCH, np.ones(grid.width + 1, dtype=np.bool_)])
+    first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
+    is_inside = first + more < grid.rows
+    first, height = first[is_inside], 1 + more[is_inside]
+    row, last = np.arange(grid.rows), first + height - 1
+    seen = np.zeros((grid.rows + 1, grid.width + 1), dtype=np.bool_)
     for capacity in capacities:
-        for first in range(grid.rows):
-            for height in range(1, min(capacity, grid.rows - first) + 1):
-                width = min(grid.width, capacity // height)
-                if (first, height, width) in seen:
-                    continue
-                seen.add((first, height, width))
-                ends = [s for s in (first - 1, first + height - 1) if 0 <= s < grid.rows - 1]
-                if all(may_end[s][width] for s in ends):
-                    after = grid.rows - first - height
-                    yield (0,) * first + (width,) * height + (0,) * after
+        width = np.minimum(grid.width, capacity // height)
+        is_new = (width > 0) & ~seen[height, width] & (height * width % lot == 0)
+        is_new &= may_end[first - 1, width] & may_end[last, width]
+        seen[height, width] = True
+        bands = (row >= first[is_new, None]) & (row <= last[is_new, None])
+        yield from map(tuple, (bands * width[is_new, None]).tolist())

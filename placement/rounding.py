@@ -7,7 +7,7 @@ linear program follow from zones being whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def attainable(grid: BlockGrid, doubled: int) -> int:
     weights = sorted({2 * w for w in grid.weights}, reverse=True)
     if doubled <= 0 or not weights:
         return max(0, doubled)
-    common = int(np.gcd.reduce(np.array(weights)))
+    common = gcd(*weights)
     if len(weights) == 1:
         return -(-doubled // common) * common
     *large, small = (w // common for w in weights)
