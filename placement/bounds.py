@@ -38,7 +38,7 @@ from math import floor
 
 import numpy as np
 
-from placement.branching import parted_alone, split
+from placement.branching import children, parted_alone, rows_alike, split
 from placement.columns import least_cover
 from placement.cuts import VIOLATED, Stairs, unbalanced
 from placement.duals import Duals
@@ -125,6 +125,7 @@ class Prover:
         self.pricer = Pricer(grid.rows, grid.width, self.classes[0], slopes, floors, lot)
         self.lot, self.odd, self.is_exact, self.ends = lot, odd, is_exact, ends
         self.parting = parting
+        self.mirrored = rows_alike(grid, odd, len(self.capacities))
         self.is_patient = True  # until a node's program was not settled in all its time
         self.cover: list[Pattern] = []  # of least cost in some node
         self.pool = Pool(grid, self.norm)
@@ -354,18 +355,14 @@ class Prover:
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""
         slot_price, price = master.prices(solution)
-        gap = (self.incumbent + self.grid.offset) / self.norm - solution.cost
+        gap = max(LEAST_GAP, (self.incumbent + self.grid.offset) / self.norm - solution.cost)
         self.rounds_left -= PROBES * master.entries / ENTRIES_A_ROUND
-        zones = len(self.capacities)
-        found = split(master, solution, node.ranges, zones, max(gap, LEAST_GAP), self.parting)
+        found = split(master, solution, node.ranges, len(self.capacities), gap, self.parting)
         if found is None:  # as a rule, patterns are whole as well
             patterns, share = master.support(solution)
             self.cover = [tuple(p) for p in patterns.tolist()]
             is_over = bool(np.any(share @ patterns > self.grid.width + VIOLATED))
             is_new = is_over and not node.is_equal
             return [_Node(node.ranges, slot_price, price, is_equal=True)] if is_new else []
-        return [
-            _Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
-            for counter, half in found
-            if half[0] <= half[1]
-        ]
+        ranges = children(node.ranges, found, self.mirrored)
+        return [_Node(each, slot_price, price, node.is_equal) for each in ranges]

@@ -38,7 +38,7 @@ class Groups:
     """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
 
     `loose`: the grid with less weight on the axis. `parted`: what that takes off the doubled
-    cut of any layout that parts a group, at least.
+    cut of any layout for each group that it parts, at least; `price`: what such a group costs.
     """
 
     whole: BlockGrid
@@ -46,6 +46,7 @@ class Groups:
     group: Ints
     loose: BlockGrid
     parted: int
+    price: int
 
     def room(self, capacities: Sequence[int]) -> list[int]:
         """Whole groups that zones hold."""
@@ -121,7 +122,8 @@ def groups_of(grid: BlockGrid) -> Groups | None:
         slopes=(((weight, width),),) * (grid.rows - 1),
     )
     taken = axis.weight * TAKEN // OF
-    return Groups(whole, axis.size, group, _loosened(grid, axis, taken), _parted(axis, taken))
+    loose, price = _loosened(grid, axis, taken), _parted(axis, axis.weight)
+    return Groups(whole, axis.size, group, loose, _parted(axis, taken), price)
 
 
 def _numbered(grid: BlockGrid, axis: BlockAxis) -> tuple[Ints, Ints]:

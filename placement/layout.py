@@ -39,3 +39,8 @@ def counts(layout: Layout, zones: int) -> Ints:
     rows = layout.shape[0]
     flat = np.bincount((layout * rows + np.arange(rows)[:, None]).ravel(), minlength=zones * rows)
     return flat.reshape(zones, rows)
+
+
+def patterns_of(layout: Layout, zones: int) -> list[tuple[int, ...]]:
+    """Blocks of each row, of each zone that holds some."""
+    return [tuple(int(n) for n in rows) for rows in counts(layout, zones) if rows.any()]

@@ -20,6 +20,7 @@ from placement.constraints import check, labelled, room_text, usable, wish_text
 from placement.cut import cut
 from placement.domains import single_domains
 from placement.fabric import Fabric, Ints
+from placement.forms import by_sizes
 from placement.grid import BlockGrid, block_grids
 from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
@@ -47,7 +48,7 @@ from placement.shaped import shaped
 from placement.spares import BY_DEFAULT, Sizing
 from placement.taste import INDIFFERENT, Taste, suited
 from placement.values import value
-from placement.zones import ZoneStep, best_grid, by_sizes, solve_zones
+from placement.zones import ZoneStep, best_grid, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
 

@@ -195,6 +195,11 @@ def is_counted(grid: BlockGrid) -> bool:
     return grid.rows > 1 and [axis.pattern for axis in grid.slice_axes] == [Pattern.HIERARCHICAL]
 
 
+def is_ring(grid: BlockGrid) -> bool:
+    """Whether counts tell what a layout cuts in which zones lie in one order in all rows."""
+    return grid.rows > 1 and [axis.pattern for axis in grid.slice_axes] == [Pattern.RING]
+
+
 def transferred(
     grid: BlockGrid, capacities: Sequence[int], start: Layout, proposals: int, target: int, run: int
 ) -> Ints:

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import floor
 
 import numpy as np
 
 from placement.bands import band_trees
-from placement.bounds import QUICK_STATES, Prover
+from placement.bounds import Prover
 from placement.cover import cover_layout, laid_out
 from placement.exact import exact_counts
-from placement.grid import BlockGrid, shared
-from placement.groups import Groups, groups_of, parting_of
-from placement.layout import Layout, counts, layout_cost
+from placement.forms import Form, by_sizes, forms
+from placement.grid import BlockGrid
+from placement.groups import groups_of, parting_of
+from placement.layout import Layout, layout_cost, patterns_of
 from placement.master import Pattern
+from placement.parted import Parted
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
-from placement.rounding import attainable
-from placement.sizes import MOST_ENTRIES, SizeBound
 from placement.slicing import SLACK, slice_grid
 from placement.steps import MUCH
-from placement.transfers import is_counted, transferred
+from placement.transfers import is_counted, is_ring, transferred
 
 FEW_PATTERNS = 140  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
@@ -36,6 +37,7 @@ MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 600  # of single moves, for each tree
 TRANSFERS = 200  # proposals of annealing of counts, for each tree
 RUNS = 16  # of a quarter of that each, whose patterns are put together
+FEW_RUNS = 4  # of the same on a ring
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
@@ -48,7 +50,6 @@ WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
 MORE_TREES, MORE_MOVES = 5, 4  # times as many are tried there
 MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.75
-LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +76,13 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     return best
 
 
-def by_sizes(grid: BlockGrid, capacities: Sequence[int], entries: int = MOST_ENTRIES) -> int:
-    """A bound in a few milliseconds, which small jobs often meet; 0 where it takes longer."""
-    return max(form.by_sizes(capacities, entries) for form in _forms(grid))
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
-
-    grid: BlockGrid
-    charged: BlockGrid
-    parts: int
-
-    def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
-        everything = np.ones((self.grid.rows, self.grid.width), dtype=np.bool_)
-        return self.whole(SizeBound(self.charged).least_cut(everything, capacities, entries))
-
-    def whole(self, doubled: int) -> int:
-        """A bound on what is charged as one on the cut, in units of `grid`."""
-        return attainable(self.grid, -(-doubled // self.parts))
-
-
 class _Proof:
     """A prover of one form, and the best it has proved in units of the grid."""
 
-    def __init__(self, form: _Form, capacities: Sequence[int], best: ZoneStep) -> None:
+    def __init__(self, form: Form, capacities: Sequence[int], best: ZoneStep) -> None:
         self.form = form
         self.start = best
-        seeds = _patterns(best.layout, capacities)
+        seeds = patterns_of(best.layout, len(capacities))
         self.prover = Prover(
             form.charged,
             capacities,
@@ -118,13 +97,6 @@ class _Proof:
         doubled = self.prover.prove(cost * self.form.parts, rounds)
         self.bound = max(self.bound, self.form.whole(doubled))
         return self.bound
-
-
-def _forms(grid: BlockGrid) -> list[_Form]:
-    """The grid's own charges, and those that zones share if they are others."""
-    other = shared(grid)
-    own = _Form(grid, grid, 1)
-    return [own] if other is None else [own, _Form(grid, other, 2)]
 
 
 def solve_zones(
@@ -150,17 +122,18 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
     if best.cost <= bound or not limits.rounds:
         return best
-    groups = groups_of(grid)
+    groups, parted = groups_of(grid), None
     if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
         whole = _search(groups.whole, groups.room(capacities), limits.trees // 4, bound)
         best = _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
-        floor = _parted_bound(groups, capacities, whole)
-        if floor >= NEARLY * whole.cost:
-            step = _solved(groups.whole, groups.room(capacities), limits)
-            best = _better(best, replace(step, layout=groups.laid_out(step.layout)))
-            return replace(best, bound=min(best.cost, max(bound, min(step.bound, floor))))
+        parted = Parted(groups, capacities, whole.layout)
+        if parted.prove(whole.cost, floor(NEARLY * whole.cost), 1) >= NEARLY * whole.cost:
+            return _of_groups(grid, parted, capacities, best, bound, limits)
     proof = _promising(grid, capacities, best)
     bound = max(bound, proof.bound)
+    if parted is not None and bound < best.cost and parted.is_above(bound):
+        # It is whole groups that lack a proof.
+        return _of_groups(grid, parted, capacities, best, bound, limits)
     best = _by_program(proof, capacities, best)
     if is_small and bound < best.cost:
         best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
@@ -168,6 +141,8 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
     if bound < best.cost:
         bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
+        if is_ring(grid):
+            best = _counted(grid, capacities, best, limits.trees, bound)
         best = _better(best, _searched_well(grid, capacities, limits.trees, bound))
         if best.cost > bound and is_counted(grid):
             most = TRANSFERS * limits.trees
@@ -177,27 +152,33 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     return ZoneStep(best.layout, best.cost, bound)
 
 
-def _parted_bound(groups: Groups, capacities: Sequence[int], whole: ZoneStep) -> int:
-    """A bound on layouts that part a group; 0 where it takes long or is far below `whole`, a
-    layout of groups."""
-    if groups.parted < LEAST_PARTED * whole.cost:
-        return 0
-    need, bound = whole.cost - groups.parted, by_sizes(groups.loose, capacities)
-    if bound < need:
-        seeds = _patterns(groups.laid_out(whole.layout), capacities)
-        prover = Prover(groups.loose, capacities, seeds, is_exact=False)
-        bound = prover.prove(need, 1) if prover.states <= QUICK_STATES else 0
-    return bound + groups.parted
+def _of_groups(
+    grid: BlockGrid,
+    parted: Parted,
+    capacities: Sequence[int],
+    best: ZoneStep,
+    bound: int,
+    limits: Limits,
+) -> ZoneStep:
+    """The best layout that parts no group, or the best so far, and what no layout beats."""
+    groups = parted.groups
+    step = _solved(groups.whole, groups.room(capacities), limits)
+    best = _better(best, replace(step, layout=groups.laid_out(step.layout)))
+    proved = parted.prove(min(step.bound, best.cost), 0, limits.rounds)
+    bound = max(bound, min(step.bound, proved))
+    if proved < step.bound and bound < best.cost:
+        bound = max(bound, _promising(grid, capacities, best).bound)
+    return replace(best, bound=min(best.cost, bound))
 
 
 def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
     """The way to charge zones that proves most in a few rounds; the first that proves all, and
     the grid's own on a tie."""
-    forms = _forms(grid)
+    ways = forms(grid)
     proofs: list[_Proof] = []
-    for form in forms:
+    for form in ways:
         proofs.append(_Proof(form, capacities, best))
-        if proofs[-1].prove(best.cost, ROUNDS_EACH if len(forms) > 1 else 1) >= best.cost:
+        if proofs[-1].prove(best.cost, ROUNDS_EACH if len(ways) > 1 else 1) >= best.cost:
             break
     chosen = max(proofs, key=lambda proof: proof.bound)
     chosen.prover.is_exact = True
@@ -225,14 +206,16 @@ def _proved(
         # the bound is far off and has hardly risen.
         is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
         is_stuck = is_far and proof.prover.made > MANY_NODES
+        before = best.cost - bound
         bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
+        is_closing = proof.prover.mirrored > 0 and best.cost - bound <= CLOSING * before
         if bound < WIDE * best.cost:
             best = _longer(grid, capacities, best, limits.trees, bound)
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
         if is_hopeful or CLOSE * best.cost <= bound:
             best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=is_hopeful)
-        if CLOSE * best.cost <= bound < best.cost:
+        if (WIDE if is_closing else CLOSE) * best.cost <= bound < best.cost:
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
 
@@ -269,6 +252,18 @@ def _transferred(
     return ZoneStep(layout, layout_cost(grid, layout), best.bound)
 
 
+def _counted(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
+) -> ZoneStep:
+    """The best of some short runs on counts, by which few zones can be laid out round a ring."""
+    start = best
+    for run in range(FEW_RUNS):
+        if best.cost > bound:
+            found = _transferred(grid, capacities, start, TRANSFERS * trees // 4, bound, run)
+            best = _better(best, found)
+    return best
+
+
 def _recombined(
     proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
@@ -279,14 +274,14 @@ def _recombined(
     for run in range(1, RUNS + 1):
         found = _transferred(grid, capacities, proof.start, TRANSFERS * trees // 4, bound, run)
         best = _better(best, found)
-        patterns += _patterns(found.layout, capacities)
+        patterns += patterns_of(found.layout, len(capacities))
         if best.cost <= bound:
             return best
     layout = cover_layout(
         grid,
         capacities,
         list(dict.fromkeys([*patterns, *known])),
-        _patterns(best.layout, capacities),
+        patterns_of(best.layout, len(capacities)),
     )
     if layout is not None:
         found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
@@ -303,11 +298,6 @@ def _refined(
     at = refined(graph, capacities, start, PROPOSALS * trees, bound // 2)
     layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
     return ZoneStep(layout, layout_cost(grid, layout), bound)
-
-
-def _patterns(layout: Layout, capacities: Sequence[int]) -> list[Pattern]:
-    zones = counts(layout, len(capacities))
-    return [tuple(int(n) for n in rows) for rows in zones if rows.any()]
 
 
 def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
@@ -328,7 +318,7 @@ def _covered(
     The last time it begins with the best layout there is."""
     if best.cost <= bound:
         return best, False
-    known = _patterns(best.layout, capacities) if is_last else []
+    known = patterns_of(best.layout, len(capacities)) if is_last else []
     layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
     if layout is None:
         return best, False
