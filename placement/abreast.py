@@ -36,7 +36,8 @@ MOST_ENTRIES = 10_000_000  # of the first row, and of tables of what zones pay: 
 STEPS = 4  # of the gap, proved one after the other
 MOST_PAID = 1 << 48  # by a zone, in price units
 FEW_STATES = 20_000  # beyond which prices are improved first,
-IMPROVED, MOST_IMPROVED = 4, 32  # so many times at once, and in all
+IMPROVED = 4  # so many times at once,
+MOST_WORK = 500_000_000  # until that many steps were gone in all: half a second
 
 
 class _Rows(NamedTuple):
@@ -192,7 +193,7 @@ class Abreast:
         part = (np.arange(1, rows + 1) * width) % lot
         zones = np.array(room)
         self._split = Splitting(between, step, prices.slots, -prices.sizes, zones, part, lot)
-        self._improved = 0
+        self._work = 0
         nothing: Ints = np.zeros(0, dtype=np.int64)
         self._of = _Rows(
             nothing,
@@ -220,9 +221,9 @@ class Abreast:
 
     def improve(self) -> bool:
         """Improve the prices for a while; False where that was done long enough."""
-        if self._improved >= MOST_IMPROVED:
+        if self._work >= MOST_WORK:
             return False
-        self._improved += IMPROVED
+        self._work += IMPROVED * self._split.steps
         self._split.improve(IMPROVED)
         self._priced()
         return True

@@ -302,9 +302,13 @@ class Splitting:
         self._sums = Sums(alone, least, first, last, both)
         self._once(is_first=True)
 
+    @property
+    def steps(self) -> int:
+        """Of one improvement, in the innermost lines."""
+        return 2 * (self._of.width + 1) * len(self._of.after)
+
     def _once(self, *, is_first: bool = False) -> None:
-        of = self._of
-        improve.run(2 * (of.width + 1) * len(of.after), of, self._sums, is_first)
+        improve.run(self.steps, self._of, self._sums, is_first)
 
     def improve(self, times: int) -> None:
         for _ in range(times):
