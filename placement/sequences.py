@@ -25,7 +25,7 @@ from placement.fabric import Ints
 
 MOST_MOVED = 12  # blocks at once from one run to another, unless all go
 SPLIT = 3  # runs for each zone at most
-HOT, COLD = 2.0, 0.05  # temperature at first and at last: times an edge's median weight
+HOT, COLD = 1.0, 0.2  # temperature at first and at last: times an edge's median weight
 STEPS = 64  # from one to the other
 A_LOOK = 8  # part of all changes that is tried along each order
 FAR = 1.1  # times the cost of a known layout
