@@ -28,6 +28,7 @@ from placement.tiny import MOST_BLOCKS, best_partition
 
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
+FEW_WALKS = (8,)  # in place of the latter, for parts of small gangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ GANG = Effort(orders=60, per_block=300, rounds=8)
 SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
 SMALL = 64  # blocks of a small gang
 PART = Effort(orders=15, per_block=200, rounds=1)  # outer tiers decide more
-SMALL_PART = Effort(orders=8, per_block=40, rounds=0)
+SMALL_PART = Effort(orders=4, per_block=40, rounds=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ class Descent:
             effort = part
         elif effort is not part and not packer.is_done:
             self._prove(packer, room, tier)
-        effort = effort.limited(self._grid.size)
-        packer.walk(MORE_WALKS)
+        is_part, effort = effort is part, effort.limited(self._grid.size)
+        packer.walk(FEW_WALKS if is_small and is_part else MORE_WALKS)
         packer.climb(effort.orders)
         has_shape = isinstance(self._regions, GridRegions)
         if has_shape and not packer.can_climb and not packer.is_done and len(room) <= FEW:

@@ -119,11 +119,13 @@ class Master:
     def open(self, counter: Counter, bounds: Range) -> None:
         """Give `counter` a row."""
         self.ranges[counter] = bounds
-        patterns = np.array(list(self._patterns), dtype=np.int64).reshape(-1, self.grid.rows)
+        counted: list[int] = []
+        if self._patterns:
+            counted = counter.of(np.array(list(self._patterns), dtype=np.int64)).tolist()
         held = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
         most = int(counter.values(held + 1)[-1]) if counter.rise else 1
         paid = counter.price / self._norm if counter.turn else ARTIFICIAL
-        self._lp.add_row(*bounds, counter.of(patterns).tolist(), most, paid)
+        self._lp.add_row(*bounds, counted, most, paid)
 
     def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
         """Make each pattern a column; those that were none yet."""
