@@ -1,60 +1,64 @@
 """What zones cut at least where every stage is one ring of hosts: their borders are curves.
 
 Setting: `rows` stages of `width` hosts in a ring, each host joined to the next one, perhaps to
-the one after that, and to its like in the next stage. A *region* is what a zone holds in one
-piece. A border between two regions that both reach from the first stage to the last is a *curve*:
-one place in each stage. It pays for what it parts there, and `row_weight` for each host by which
-it moves from one stage to the next. What lies between two curves is the difference of their areas,
-the sums of their places. Prices of hosts know nothing of that: they let each zone have the two
+the one after that, and to its like in the next stage. An edge over a host counts at both borders
+beside that host; a run of one host may be passed so, and pays less (`Ring.single`). A *region* is
+what a zone holds in one piece, by edges between neighbours. A border between two regions that
+both reach from the first stage to the last is a *curve*: one place in each stage. It pays for what
+it parts there, and `row_weight` for each host by which it moves from one stage to the next. What
+lies between two curves is the difference of their areas, the sums of their places. A curve moved
+by a whole period of the ring costs the same, so its area modulo rows x period tells what it
+costs at least. Prices of hosts know nothing of that: they let each zone have the two
 best curves for its size, although one of them is its neighbour's, whose best one it is not.
 
-So let a region pay a potential of the area of its left curve and get that of its right one, by
-the area modulo rows x period (a curve moved by a whole period of the ring costs the same). Round
-the ring these payments cancel, hence for any potential and any price u of a host
+A *strip* is a region with a single run in each stage. It shares a column with itself in the
+next stage, so strips lie in one order round the ring, in all stages. They pay for their curves; in
+gaps between them lies the rest. So the doubled cut is a closed walk over areas that takes all
+hosts, and the bound is the cheapest one (`placement.rounds`), from any area to begin with; or, if
+there is no strip, the least by sizes alone (`alone`). What other regions cost:
 
-    2 cut >= u x hosts    if no region costs less, payments included, than its hosts are worth.
+- *One that misses a stage* costs what patterns with an empty stage do, the first or the last one,
+  for it is in one piece. More is known where it lies between curves: `placement.gaps`.
+- *One of few hosts in some stage*, where hosts are joined over one, *or of nearly all* costs what
+  such patterns do. *One that goes once round* has hosts in all columns, width + rows - 1 or
+  more, and pays in each column that is not whole. These lie in gaps, which cost then what they
+  do by sizes alone.
+- *Torn* ones have others in their outline, which reaches in each stage from their first host to
+  the last. Let these be q hosts in I runs, each between two runs of its own. Column by column it is
+  above or below them as well, at v places, I v >= q. So it pays for I runs and v hosts
+  more than a straight strip. With more than FILLED hosts that is charged, and it lies in a gap.
+- With fewer it is given those hosts, and is a strip. That saves both sides of what parted the
+  runs, and both of a host in each column, but for o open ones, where others reach in from
+  outside the outline: another side is parted instead. There the outline moves by o + 1 hosts or
+  more. Others may lose hosts by it, and are what they are then; nobody else's outline contains a
+  strip, which is a wall from the first stage to the last.
 
-The best u is that of a closed walk over areas of least cost per host; its potential is a shortest
-path. What other regions cost has to be known as well (`_Regions`):
-
-- *One that misses a stage* costs what patterns with an empty stage do. Between two curves such
-  regions make a gap, whose payments are shared out by their sizes: one more way to walk from area
-  to area.
-- *Fewer than two that span the stages*: then nearly all hosts are in regions that miss one, each
-  dearer than its hosts are worth.
-- *One that spans them but is no single run in each*. Its outline reaches in each stage from its
-  first host to its last. In it lie I runs of others, q hosts, each between two runs of its own;
-  and column by column it is above or below them as well, at v places or more, I v >= q. That costs
-  it so much more, and where it then costs more than it may be worth, it lies in a gap. Else it is
-  given those hosts, which saves both sides of what parted them. Only where others reach in from
-  outside the outline, at o of the v places, another side is parted instead; but there the
-  outline moves by o + 1 or more.
-- *One of few hosts in some stage*, where hosts are joined over one: such an edge is cut once or
-  not at all though both its ends are, and a run of one host is not charged it. And one of nearly
-  all hosts of a stage, whose outline may be longer than the ring. Both cost more than they may be
-  worth.
+So a strip of up to FILLED hosts more than a zone can hold is charged what was saved beside its
+curves, where the cheapest ones of these areas pay for o moves and one anyway (`bent`). Else
+it is charged that many moves in place of them: then gaps beside it may not count on its curves,
+but two strips that share both its borders pay for the moves as well, unless they are charged so
+themselves. The walk is begun with a strip that is not, or else all hosts lie in regions that count
+by size alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from placement.fabric import Ints
+from placement.gaps import gap_costs, piled
 from placement.grid import BlockGrid
 from placement.hostset import Mask
 from placement.pricing import Pricer
+from placement.rounds import Steps, least_round
 from placement.steps import MUCH
 
-FINE = 12  # bits of a cost unit in which hosts are priced
-MOST_COST = int(MUCH) >> FINE + 1
 NEVER = int(MUCH) >> 8  # as often as there are rows
 MOST_AREAS = 160  # rows x period
-MOST_CASES = 10_000  # of regions that are no single runs
-LIMITS = 8  # tried of what a region may be worth
+FILLED = 4  # hosts of others in the outline of a region, at most, that are given to it
 FEW = 4  # hosts of a stage
 LEAST_WIDTH = 5  # of a ring whose hosts are joined over one
 
@@ -115,136 +119,119 @@ def ring_of(edges: Mapping[tuple[int, int], int], width: int) -> Ring | None:
     return Ring(tuple(ends.tolist()), tuple(single.tolist()))
 
 
+def is_within_reach(grid: BlockGrid, ring: Ring) -> bool:
+    """Whether rows are alike, and areas and costs not too many."""
+    is_plain = set(grid.slopes) == {((grid.row_weight, grid.width),)} and not grid.floors
+    total = 2 * (grid.rows * max(ring.ends) + grid.row_weight) * grid.size
+    is_small = grid.rows * ring.period <= MOST_AREAS and total < NEVER
+    return bool(is_plain and is_small and grid.row_weight and ring.parted > 0)
+
+
 def by_curves(grid: BlockGrid, ring: Ring, capacity: int, known: int = 0) -> int:
     """A doubled cut that no layout beats in which no zone holds more than `capacity` hosts; 0
     where that is no more than is `known`. `ring`: each row of `grid`, in its units."""
-    is_plain = set(grid.slopes) == {((grid.row_weight, grid.width),)} and not grid.floors
-    total = 2 * (grid.rows * max(ring.ends) + grid.row_weight) * grid.size
-    is_small = grid.rows * ring.period <= MOST_AREAS and total < MOST_COST
-    if not (is_plain and is_small and grid.row_weight and ring.parted > 0):
+    if not is_within_reach(grid, ring):
         return 0
     regions = _Regions(grid, ring, min(capacity, grid.size))
-    low, high = (known << FINE) // grid.size + 1, regions.dearest + 1
-    if low >= high or not regions.are_dear(low):
-        return 0
-    while high - low > 1:
-        price = (low + high) // 2
-        low, high = (price, high) if regions.are_dear(price) else (low, price)
-    return -(-low * grid.size >> FINE)
+    least = regions.alone
+    if least > known:
+        least = min(least, regions.around())
+    return least if least > known else 0
 
 
 class _Regions:
-    """What regions of at most so many hosts cost at least, doubled and in fine units."""
+    """What regions of at most so many hosts cost at least, doubled."""
 
     def __init__(self, grid: BlockGrid, ring: Ring, most: int) -> None:
-        self._grid, self._most = grid, most
-        self._weight = grid.row_weight << FINE
-        self._run, self._least_run = 2 * min(ring.ends) << FINE, ring.least << FINE
-        self._parted = ring.parted << FINE
-        self._sizes = np.arange(1, most + 1)
-        self._curves = _curves(grid, ring) << FINE
-        areas = np.arange(len(self._curves))
-        self._grown = (areas - areas[:, None]) % len(areas)  # from one area to another
-        largest = np.zeros_like(areas)
-        largest[self._sizes % len(areas)] = self._sizes
-        self._largest = largest[self._grown]
-        both = self._curves[:, None] + self._curves
-        self._spanning = np.where(self._largest > 0, both, MUCH)
-        held = np.arange(grid.width + 1)
-        cost = np.tile(ring.steps(), (grid.rows, 1))
+        self._grid, self._ring, self._most = grid, ring, most
+        self._straight = grid.rows * 2 * min(ring.ends)
+        self._curves = _curves(grid, ring)
+        self._filled = min(FILLED, max(1, grid.width // 4) - 1)
+        held, cost = np.arange(grid.width + 1), np.tile(ring.steps(), (grid.rows, 1))
         # Stages are alike from either end, so it is the last one that is missed.
-        self._missing = self._patterns(_only(cost, grid.rows - 1, held == 0))
+        self._piece = self._patterns(_only(cost, grid.rows - 1, held == 0))
         cost[:, 0] = NEVER
-        self._held = self._patterns(cost)
-        self._spare = grid.width // 4
-        self._cost, self._less = cost, ring.less
-
-    @cached_property
-    def _odd(self) -> Ints:
-        """Of few hosts of some stage, where that pays less, or of nearly all, by size."""
-        held = np.arange(self._grid.width + 1)
-        is_odd = (held <= FEW) & bool(self._less) | (held > self._grid.width - self._spare)
-        odd = (_only(self._cost, s, is_odd) for s in range((self._grid.rows + 1) // 2))
-        return np.asarray(np.min([*map(self._patterns, odd)], axis=0))
-
-    @property
-    def dearest(self) -> int:
-        """No host is worth more where no region that misses a stage costs less."""
-        return int((self._missing // self._sizes).min())
+        self._dear = np.minimum(self._torn_wide(), self._odd(cost))
+        self._missing = piled(self._piece, grid.size)
+        self._any = piled(np.minimum(self._piece, self._dear), grid.size)
 
     def _patterns(self, cost: Ints) -> Ints:
         """The least cost by size, from one host on. `cost`: of each row, by what is held of it."""
         grid, most = self._grid, self._most
         pricer = Pricer(grid.rows, grid.width, most, grid.slopes, has_patterns=False)
         pricer.price(cost, np.zeros(most + 1, dtype=np.int64))
-        return np.minimum(pricer.by_used[1:], MOST_COST) << FINE
+        return np.minimum(pricer.by_used[1:], MUCH)
 
-    def are_dear(self, price: int) -> bool:
-        """Whether none costs less than its hosts are worth, for some potential."""
-        over = self._missing - price * self._sizes
-        rest = (over // self._sizes).min() * (self._grid.size - self._sizes)
-        if over.min() < 0 or np.any(self._held - price * self._sizes + rest < 0):
-            return False  # fewer than two span the stages
-        # The less any region is worth with what it gets, the fewer are left that are no runs.
-        low = price * self._most
-        high = low + 4 * self._run
-        found = self._potential(price, over, high)
-        for _ in range(LIMITS if found is not None else 0):
-            limit = (low + high) // 2
-            potential = self._potential(price, over, limit)
-            low, high = (limit, high) if potential is None else (low, limit)
-            found = found if potential is None else potential
-        return found is not None and self._is_enough(price, found)
+    def _odd(self, cost: Ints) -> Ints:
+        """Of few hosts of some stage, where that pays less, or of nearly all, or once round, by
+        size. `cost`: of each row where it is not missed."""
+        rows, width = self._grid.rows, self._grid.width
+        held = np.arange(width + 1)
+        is_odd = (held <= FEW) & bool(self._ring.less) | (held > width - max(1, width // 4))
+        odd = [self._patterns(_only(cost, s, is_odd)) for s in range((rows + 1) // 2)]
+        # Who goes once round has some host of each column, and pays for all that are not whole.
+        size = np.arange(1, self._most + 1)
+        parted = self._grid.row_weight * (width - (size - width) // (rows - 1))
+        round_ = np.maximum(self._patterns(cost), parted)
+        round_[: width + rows - 2] = MUCH
+        return np.asarray(np.min([*odd, round_], axis=0))
 
-    def _potential(self, price: int, over: Ints, limit: int) -> Ints | None:
-        """By area, for which no region is worth more than `limit`; None if there is none."""
-        gap = np.full(len(self._curves), MUCH)
-        np.minimum.at(gap, self._sizes % len(gap), over)
-        spanning = np.minimum(self._spanning, limit) - price * self._largest
-        way = np.minimum(gap[self._grown], spanning)
-        potential = np.zeros(len(gap), dtype=np.int64)
-        for _ in range(len(gap) + 1):
-            nearer = np.minimum(potential, (potential[:, None] + way).min(axis=0))
-            if np.array_equal(nearer, potential):
-                return potential
-            potential = nearer
-        return None  # a closed walk is cheaper than its hosts are worth
+    def _torn_wide(self) -> int:
+        """With more hosts of others in the outline than are filled in."""
+        more = self._filled + 1
+        each, weight = self._ring.parted, self._grid.row_weight
+        return self._straight + min(n * each + -(-more // n) * weight for n in range(1, more + 1))
 
-    def _is_enough(self, price: int, potential: Ints) -> bool:
-        """Whether it is also enough for regions that are no run of two or more in each stage."""
-        areas = np.arange(len(potential))
-        right = (areas[:, None] + areas) % len(areas)  # by left area and size
-        got = potential[right] - potential[:, None]
-        most_got = got.max(axis=0)
-        curves = (self._curves[:, None] + self._curves[right] - got).min(axis=0)
-        worth = price * self._sizes + most_got[self._sizes % len(areas)]
-        straight = self._grid.rows * self._run
-        left = int(worth.max()) - straight
-        if np.any(self._odd < worth) or left // self._parted * left > MOST_CASES * self._weight:
-            return False
-        saved = self._parted + self._least_run
-        for runs, columns, open_ in self._cases(left):
-            closed = (columns - open_) * self._weight
-            moved = (open_ + 1 if open_ else 0) * self._weight
-            if runs * columns > self._spare:
-                return False
-            size = np.arange(1, runs * columns + 1) + self._most
-            outline = np.maximum(
-                curves[size % len(areas)], straight + moved - most_got[size % len(areas)]
-            )
-            if np.any(outline + runs * saved + 2 * closed < price * size):
-                return False
-        return True
+    @property
+    def alone(self) -> int:
+        """The least where no region that spans the stages is a single run in each."""
+        piece = np.full(self._most + self._filled, MUCH)
+        piece[: self._most] = np.minimum(self._piece, self._dear)
+        if self._filled:
+            filled = np.maximum(1, np.arange(1, len(piece) + 1) - self._most)
+            piece = np.minimum(piece, self._straight + self._torn(filled, 1, 1))
+        return int(piled(piece, self._grid.size)[-1])
 
-    def _cases(self, left: int) -> Iterator[tuple[int, int, int]]:
-        """Runs of others inside an outline, columns, and open ones, for less than `left` more than
-        a straight outline."""
-        for runs in range(1, left // self._parted + 1):
-            for columns in range(1, left // self._weight + 1):
-                for open_ in range(columns + 1):
-                    more = columns + 1 if open_ else columns
-                    if runs * self._parted + more * self._weight < left:
-                        yield runs, columns, open_
+    def around(self) -> int:
+        """The least where some is: a walk over areas."""
+        return least_round(self._steps(), self._grid.size, self._most)
+
+    def _torn(self, filled: Ints | int, moved: Ints | int, sides: int) -> Ints:
+        """What it costs at least that so many hosts of others lie in an outline, in columns of
+        which `moved` or more are open, for zones on so many sides of it."""
+        weight, saved = self._grid.row_weight, self._ring.parted + self._ring.least
+        ways = [
+            runs * saved + sides * weight * (np.maximum(-(-filled // runs), moved) + 1)
+            for runs in range(1, FILLED + 1)
+        ]
+        return np.asarray(np.min(ways, axis=0))
+
+    def _bent(self, filled: int, moved: Ints) -> Ints:
+        """The same where the outline has moved for so many open columns anyway."""
+        weight, saved = self._grid.row_weight, self._ring.parted + self._ring.least
+        ways = [
+            runs * saved + 2 * weight * np.maximum(-(-filled // runs) - moved, 0)
+            for runs in range(1, FILLED + 1)
+        ]
+        return np.asarray(np.min(ways, axis=0))
+
+    def _steps(self) -> Steps:
+        grid, period = self._grid, self._ring.period
+        ends, single = (np.array(each[:period]) for each in (self._ring.ends, self._ring.single))
+        gap = gap_costs(grid.rows, (ends, single), grid.row_weight, self._curves, self._missing)
+        with_dear = np.full(grid.size + 1, MUCH)
+        for n, cost in enumerate(self._dear.tolist(), 1):
+            np.minimum(with_dear[n:], cost + self._any[:-n], out=with_dear[n:])
+        bent, torn, shared = np.full((3, self._filled + 1, len(self._curves)), MUCH)
+        for q in range(1, self._filled + 1):
+            both = self._curves + np.roll(self._curves, -(self._most + q))
+            moved = np.maximum((both - self._straight) // grid.row_weight - 1, 0)
+            bent[q] = both + self._bent(q, moved)
+            torn[q] = self._straight + self._torn(q, moved + 1, 1)
+            shared[q] = 2 * self._straight + self._torn(q, moved + 1, 2) - both
+        lines = (self._curves, np.minimum(gap, with_dear).T, bent, torn, shared)
+        curve, gaps, *others = (np.concatenate([each, each], axis=-1).ravel() for each in lines)
+        return Steps(curve, gaps, self._any, *others)
 
 
 def _only(cost: Ints, row: int, allowed: Mask) -> Ints:

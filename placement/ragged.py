@@ -36,6 +36,7 @@ from placement.sequences import best_sequence
 from placement.sizes import SizeBound, least_sum
 from placement.slicing import best_of_trees, slice_grid
 from placement.steps import MUCH
+from placement.strips import strip_layouts
 from placement.sweep import Sweeper
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.traffic import axis_traffic
@@ -54,6 +55,7 @@ A_SWEEP = 5  # for one over a graph, which is parted as a whole each time
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_TOGETHER = 64  # hosts placed as one
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
+CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
 
@@ -81,8 +83,7 @@ def solve_ragged(
     views = cell_views(request, gpus) if limits.rounds else []
     if not bound and views:
         bound, views = _by_views(request, gpus, capacities, views)
-    by_curves_ = max((_by_curves(view, capacities, bound) for view in views), default=0)
-    bound, proofs = max(bound, by_curves_), Views(views, capacities, by_curves_)
+    proofs = Views(views, capacities)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in shares:
         if best.bound < best.cost:
@@ -136,11 +137,14 @@ def _step(
     """A layout and a bound at least as good as `best`. `layout`: to begin with, if there is one."""
     is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
     if layout is None:
-        layout = _layout(request, gpus, capacities, limits, graph, best.bound)
+        best, layout = _begun(request, gpus, capacities, limits, graph, views, best)
     cost = 2 * _bytes(request, gpus, layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
         best = replace(best, bound=max(best.bound, _by_large_sizes(views.all, capacities, cost)))
+    if best.bound < cost:
+        best, strips = _by_rings(request, gpus, capacities, views, best)
+        layout = min([layout, *strips], key=lambda each: _bytes(request, gpus, each))
     if graph is not None and not is_small:
         layout = _moved(graph, capacities, limits.trees, layout, best.bound)
     best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
@@ -149,6 +153,26 @@ def _step(
         if 2 * _bytes(request, gpus, layout) < best.cost:
             best = _proved(request, gpus, capacities, limits.rounds, views, best, layout)
     return best
+
+
+def _begun(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    limits: Limits,
+    graph: BlockGraph | None,
+    views: Views,
+    best: ZoneStep,
+) -> tuple[ZoneStep, Ints]:
+    """A first layout, and what is proved by then."""
+    known = _known(request, gpus, capacities, limits.trees, graph, best.bound)
+    is_large = best.layout.size > FEW_BLOCKS  # sweeps are dearer than curves
+    if is_large and best.bound < min(2 * _bytes(request, gpus, each) for each in known):
+        best, strips = _by_rings(request, gpus, capacities, views, best)
+        known += strips
+        if any(CLOSE * 2 * _bytes(request, gpus, each) <= best.bound for each in strips):
+            return best, min(known, key=lambda each: _bytes(request, gpus, each))
+    return best, _layout(request, gpus, capacities, limits, graph, best.bound, known)
 
 
 def _proved(
@@ -185,6 +209,21 @@ def _bytes(request: Request, gpus: int, zones: Ints) -> int:
     return sum(b for _, b in cut_by_axis(request, gpus, zones))
 
 
+def _known(
+    request: Request,
+    gpus: int,
+    capacities: Sequence[int],
+    trees: int,
+    graph: BlockGraph | None,
+    bound: int,
+) -> list[Ints]:
+    """The best of runs of single blocks, or zones filled one after the other."""
+    if graph is None:
+        return _filled(request, gpus, capacities)
+    target = bound * graph.scale // 2
+    return [best_runs(graph, _orders(request, gpus), capacities, trees // A_SEQUENCE, target)]
+
+
 def _layout(
     request: Request,
     gpus: int,
@@ -192,20 +231,19 @@ def _layout(
     limits: Limits,
     graph: BlockGraph | None,
     bound: int,
+    known: Sequence[Ints] = (),
 ) -> Ints:
-    """The best of runs and sweeps over single blocks, and of a grid of several hosts at once; of a
-    small gang after one pass of single moves, which is cheaper than a proof.
+    """The best of those known, runs if there are none, of sweeps over single blocks, and of a grid
+    of several hosts at once; of a small gang after one pass of single moves, which is cheaper
+    than a proof.
 
     `bound`: a doubled cut in bytes that nothing beats.
     """
     target = 0 if graph is None else bound * graph.scale // 2
-    if graph is None:
-        layouts = _filled(request, gpus, capacities)
-    else:
-        orders = _orders(request, gpus)
-        layouts = [best_runs(graph, orders, capacities, limits.trees // A_SEQUENCE, target)]
-        if graph.cost(layouts[0]) > target:
-            layouts.insert(0, _swept(graph, orders, capacities, limits.trees, target))
+    layouts = [*(known or _known(request, gpus, capacities, limits.trees, graph, bound))]
+    if graph is not None and min(map(graph.cost, layouts)) > target:
+        swept = _swept(graph, _orders(request, gpus), capacities, limits.trees, target)
+        layouts.insert(0, swept)
     if graph is None or min(map(graph.cost, layouts)) > target:
         layouts += _together(request, gpus, capacities, limits.trees)
     best = min(layouts, key=lambda layout: _bytes(request, gpus, layout))
@@ -314,13 +352,26 @@ def _by_views(
     return bound, kept
 
 
-def _by_curves(view: Cells, capacities: Sequence[int], bound: int) -> int:
-    """As `_by_sizes`, where each stage is one ring of hosts; 0 where it is not, or no more than
-    `bound`."""
-    if view.ring is None:
-        return 0
-    known = int(bound / view.grid.unit)
-    return view.in_bytes(by_curves(view.grid, view.ring, max(capacities), known))
+def _by_rings(
+    request: Request, gpus: int, capacities: Sequence[int], views: Views, best: ZoneStep
+) -> tuple[ZoneStep, list[Ints]]:
+    """Once, where each stage is one ring of hosts: layouts of strips, and what curves prove."""
+    layouts: list[Ints] = []
+    if views.ahead is not None:
+        return best, layouts
+    views.ahead = 0
+    for view in views.all:
+        if view.ring is None:
+            continue
+        for rows in strip_layouts(view.grid, view.ring, capacities):
+            layouts.append(np.empty(best.layout.size, dtype=np.int64))
+            layouts[-1][view.grid.block // view.cells_of_host] = rows
+        costs = (2 * _bytes(request, gpus, each) for each in layouts)
+        if best.bound < min(costs, default=MUCH):
+            known = int(max(best.bound, views.ahead) / view.grid.unit)
+            curves = by_curves(view.grid, view.ring, max(capacities), known)
+            views.ahead = max(views.ahead, view.in_bytes(curves))
+    return replace(best, bound=max(best.bound, views.ahead)), layouts
 
 
 def _by_strands(request: Request, gpus: int, capacities: Sequence[int]) -> int:

@@ -26,9 +26,11 @@ FEW_OPEN = 4  # cases of a proof, which are gone through, if half as many are le
 class Views:
     """What is proved on each view whose table is not too large, and goes on from call to call."""
 
-    def __init__(self, views: Sequence[Cells], capacities: Sequence[int], ahead: int = 0) -> None:
-        """`ahead`: a bound that no proof is pursued beside unless it soon comes to it."""
-        self.all, self._ahead = views, ahead
+    def __init__(self, views: Sequence[Cells], capacities: Sequence[int]) -> None:
+        """`ahead`: a bound that no proof is pursued beside unless it soon comes to it; None as long
+        as nobody has looked."""
+        self.all = views
+        self.ahead: int | None = None
         self._capacities = capacities
         self._proofs: list[_Proof] = []
 
@@ -56,13 +58,13 @@ class Views:
             small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
             for view in reversed(small):
                 proof = _Proof(view, room, layout)
-                is_tried = len(small) > 1 or self._ahead
+                is_tried = len(small) > 1 or self.ahead
                 if is_tried and proof.prove(cost, rounds) >= cost:
                     return cost
                 self._proofs.append(proof)
             self._proofs.sort(key=lambda proof: -proof.bound)
             best = max((proof.bound for proof in self._proofs), default=0)
-            least = max(RIVAL * best, self._ahead)
+            least = max(RIVAL * best, self.ahead or 0)
             self._proofs = [p for p in self._proofs[:2] if p.bound >= least]
         for proof in self._proofs:
             proof.learn(layout)

@@ -19,6 +19,7 @@ from placement.pieces import pieces_of_grid
 from placement.polish import polished
 from placement.pricing import Pricer, Prices
 from placement.request import Request
+from placement.rounds import Steps, least_round
 from placement.runs import Runs
 from placement.segments import Segmenter
 from placement.sequences import annealed_runs
@@ -54,6 +55,8 @@ def warm_up() -> None:
     nothing = np.zeros((grid.rows, grid.width + 1), dtype=np.int64)
     prices = Prices(nothing, nothing[0, :3], nothing[:, 0], (0,) * (grid.rows + 1), 1)
     Abreast(grid, 1, [2, 2, 2], prices).least(1)
+    line = np.ones(4, dtype=np.int64)
+    least_round(Steps(line[:2], line, line[:2], line[:2], line[:2], line[:2]), 1, 1)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)

@@ -26,6 +26,7 @@ from placement.pieces import PieceGraph, pieces_of_grid
 from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
 from placement.request import Collective, Request
+from placement.rounds import Steps, least_round
 from placement.runs import Runs
 from placement.segments import Segmenter
 from placement.sequences import annealed_runs
@@ -144,6 +145,20 @@ def test_sequences_of_runs_are_the_same_bytes(gang: Request, room: list[int]) ->
     if sum(room) >= graph.blocks:
         order = np.arange(graph.blocks)[::-1].copy()
         both(lambda: annealed_runs(graph, order, room, 200, 0).tolist())
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 5), st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_walks_round_a_ring_are_the_same_bytes(
+    areas: int, total: int, most: int, rng: random.Random
+) -> None:
+    def line(size: int) -> np.ndarray:
+        return np.array([rng.randint(0, 99) for _ in range(size)])
+
+    twice, more = 2 * areas, 3
+    sizes = twice, (total + 1) * twice, total + 1, more * twice, more * twice, more * twice
+    steps = Steps(*map(line, sizes))
+    both(lambda: least_round(steps, total, most))
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
