@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placement.warm import warm_up
+from scheduler.interpreter import expect_no_cycles
 from tests.bench import arnold_setting, duel, own, page
 from tests.bench.instances import instance
 from tests.bench.numbers import Run, engine_commit, read, write
@@ -22,7 +23,8 @@ def measure(options: argparse.Namespace) -> Run:
     began = time.perf_counter()
     seed, traces = options.seed, options.traces
     run = Run(seed, traces, engine_commit())
-    warm_up()  # as a server is, before it answers
+    warm_up()  # as a server does, before it answers
+    expect_no_cycles()
     for i in range(options.instances):
         run.rows.append(own.solve(instance(i, seed, traces))[0])
     _say(f"{len(run.rows)} instances solved", began)
