@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.blockgraph import block_graph
+from placement.blocks import orders
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views
 from placement.cut import cut_by_axis
 from placement.grid import block_axes, joint_cost
 from placement.layout import counts
 from placement.pricing import pattern_cost
-from placement.ragged import _by_parts, _by_sizes, _orders, solve_ragged
+from placement.ragged import _by_parts, _by_sizes, solve_ragged
 from placement.request import Collective, Limits, Request
 from placement.sizes import SizeBound
 from placement.views import Views
@@ -158,7 +159,7 @@ def test_zones_pay_at_least_what_every_view_says(
     if kind == "run":
         layout = np.roll(np.sort(layout), rng.integers(blocks))
     elif kind == "axis":
-        order = rng.choice(np.array(_orders(asked, gpus)))
+        order = rng.choice(np.array(orders(asked, gpus)))
         layout[order] = np.sort(layout)
     counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
     for view in cell_views(asked, gpus):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.blockgraph import BlockGraph, block_graph
+from placement.blocks import orders
 from placement.fabric import Ints
-from placement.ragged import _orders
 from placement.request import Request
 from placement.runs import Runs, best_runs
 from tests.property.test_ragged import enough, larger, ragged
@@ -39,7 +39,7 @@ def test_no_other_places_cut_less(job: tuple[Request, int], capacities: list[int
     assert graph is not None
     capacities = enough(capacities, graph.blocks)
     zones = range(len(capacities))
-    for order in _orders(asked, gpus):
+    for order in orders(asked, gpus):
         layout = Runs(graph, order, max(capacities)).layout(zones, capacities)
         assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
         assert graph.cost(layout) == least_parted(graph, order, capacities)
@@ -54,10 +54,10 @@ def test_more_sequences_of_zones_cut_no_more(
     graph = block_graph(asked, gpus)
     assert graph is not None
     capacities = enough(capacities, graph.blocks)
-    orders = _orders(asked, gpus)
+    along = orders(asked, gpus)
     costs = []
     for tries in (0, 5, 20):
-        layout = best_runs(graph, orders, capacities, tries, 0)
+        layout = best_runs(graph, along, capacities, tries, 0)
         assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
         costs.append(graph.cost(layout))
     assert costs == sorted(costs, reverse=True)
