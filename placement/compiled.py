@@ -53,7 +53,7 @@ class _Process:
         kept = getattr(dispatcher._cache, "_cache_file", None)
         if not self.has_told and (kept is None or not kept._load_index()):
             self.has_told = True
-            log.warning("compiling the inner loops of placement, which takes ten to twenty seconds")
+            log.warning("compiling the inner loops of placement, which takes half a minute or more")
 
 
 _process = _Process()
@@ -72,9 +72,14 @@ class Kernel(Generic[P, R]):
     writes into arrays stays there.
     """
 
-    def __init__(self, loop: Callable[P, R], *parts: Callable[..., object]) -> None:
+    def __init__(
+        self, loop: Callable[P, R], *parts: Callable[..., object], inlines: bool = True
+    ) -> None:
+        """`inlines`: whether parts are put where they are called. To hand over named tuples of
+        arrays takes as long as a few lines do; long parts take twice as long to compile so."""
         self._loop = loop
         self._parts = parts
+        self._inlines = inlines
         kernels.append(self)
 
     def run(self, steps: int, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -89,11 +94,10 @@ class Kernel(Generic[P, R]):
 
     @cached_property
     def compiled(self) -> Callable[P, R]:
-        """No fast arithmetic and no threads: the same bytes as the plain loop. Parts are put where
-        they are called: to hand over named tuples of arrays takes as long as the work itself."""
+        """No fast arithmetic and no threads: the same bytes as the plain loop."""
         numba = _process.numba
         for part in self._parts:
-            numba.extending.register_jitable(forceinline=True)(part)
+            numba.extending.register_jitable(forceinline=self._inlines)(part)
         try:
             made: Any = numba.njit(cache=True, nogil=True)(self._loop)
         except RuntimeError:  # there is no folder to keep the machine code in

@@ -297,6 +297,6 @@ def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: I
 
 
 GRID_PARTS = (_nearest, _multiple, _line_sizes, _size, _parted, _line_cuts)
-part_grid = Kernel(_part_grid, *GRID_PARTS)
-grid_cost = Kernel(_grid_cost, *GRID_PARTS)
+part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
+grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)
 part_graph = Kernel(_part_graph, _curve, _cheapest, _swept)

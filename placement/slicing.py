@@ -113,7 +113,8 @@ def _bar(cost: float, slack: float, step: int, tries: int) -> float:
     return cost * (1 + slack * left * left)
 
 
-search = Kernel(_search, *PARTS, *GRID_PARTS, _grid_cost, _part_grid, _parted_anew, _bar)
+SEARCH_PARTS = (*PARTS, *GRID_PARTS, _grid_cost, _part_grid, _parted_anew, _bar)
+search = Kernel(_search, *SEARCH_PARTS, inlines=False)
 
 
 class Slicer:

@@ -239,4 +239,4 @@ PARTS = (
     _grafted,
     _change,
 )
-change = Kernel(_change, *PARTS[:-1])
+change = Kernel(_change, *PARTS[:-1], inlines=False)

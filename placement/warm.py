@@ -33,7 +33,7 @@ GPUS = 2  # of the hosts of a small gang
 
 def warm_up() -> None:
     """Load or make the machine code, and run each loop once. Cost: half a second where the
-    code is kept from before, else ten to twenty."""
+    code is kept from before, else half a minute or more."""
     compile_from_now_on()
     load_from_now_on()
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
