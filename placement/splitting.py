@@ -148,6 +148,17 @@ def _added(one: Ints, a: int, two: Ints, b: int, into: Ints, c: int, most: int, 
                         into[here + n] = total
 
 
+def _shared(sums: Sums, zone: int, most: int, lot: int, odd: int) -> None:
+    """What a zone pays by its share alone, as `both`: by whether it is odd, and by the share."""
+    length = most + 1
+    for k in range((ODD + 1) * length):
+        sums.both[k] = INFINITE
+    for n in range(length):
+        odds = 1 if n % lot else 0
+        if odds <= odd:
+            sums.both[odds * length + n] = sums.alone[zone * length + n]
+
+
 def _add_up(sums: Sums, zones: int, most: int, lot: int, odd: int) -> int:
     """What all zones pay at least whose shares add up to `most`; and, as `least`, where a zone has
     some given one. At most `odd` shares are no multiples of `lot`."""
@@ -158,20 +169,10 @@ def _add_up(sums: Sums, zones: int, most: int, lot: int, odd: int) -> int:
         first[k] = last[zones * table + k] = INFINITE
     first[0] = last[zones * table] = 0
     for zone in range(zones):
-        for k in range(table):
-            both[k] = INFINITE
-        for n in range(length):
-            odds = 1 if n % lot else 0
-            if odds <= odd:
-                both[odds * length + n] = sums.alone[zone * length + n]
+        _shared(sums, zone, most, lot, odd)
         _added(first, zone * table, both, 0, first, (zone + 1) * table, most, odd)
     for zone in range(zones - 1, -1, -1):
-        for k in range(table):
-            both[k] = INFINITE
-        for n in range(length):
-            odds = 1 if n % lot else 0
-            if odds <= odd:
-                both[odds * length + n] = sums.alone[zone * length + n]
+        _shared(sums, zone, most, lot, odd)
         _added(last, (zone + 1) * table, both, 0, last, zone * table, most, odd)
         _added(first, zone * table, last, (zone + 1) * table, both, 0, most, odd)
         for n in range(length):
@@ -258,9 +259,18 @@ def _improve(of: Chains, sums: Sums, is_first: bool) -> int:
     return found
 
 
-add_up = Kernel(_add_up, _added)
+add_up = Kernel(_add_up, _shared, _added)
 improve = Kernel(
-    _improve, _lowered, _come_from, _go_to, _may_hold, _share_row, _share_ends, _add_up, _added
+    _improve,
+    _lowered,
+    _come_from,
+    _go_to,
+    _may_hold,
+    _share_row,
+    _share_ends,
+    _add_up,
+    _shared,
+    _added,
 )
 
 
