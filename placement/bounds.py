@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import floor
 
@@ -74,6 +74,7 @@ ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
 MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
 HALVINGS = 5  # of the gap, until so few are left
 SMALL = 160  # columns that a node starts with
+FEW_BLOCKS = 64  # of a small gang
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
 SHORTCUTS = 12  # times in a row
 PROBES = 4  # programs whose work it takes to find out on what to split
@@ -220,7 +221,9 @@ class Prover:
                 is_over, cuts = True, self._violated(master, solution)
             if is_over and not cuts:
                 break
-            self._open(master, cuts)
+            if cuts:
+                master.open(cuts)
+                self.cuts |= cuts
             solution = self._solved(master)
         if solution is None:
             return proved, []
@@ -338,7 +341,8 @@ class Prover:
         found: dict[Counter, Range] = {}
         zones = len(self.capacities)
         for s in range(self.grid.rows):
-            found |= self._row_stairs.fallen_short(s, patterns[:, s], share, zones)
+            fallen = self._row_stairs.fallen_short(s, patterns[:, s], share, zones)
+            found |= {replace(c, row=r): b for c, b in fallen.items() for r in self._alike(s)}
             if self.ends and not any(c.turn and c.row == s for c in self.cuts):
                 found |= unbalanced(s, patterns[:, s], share, self.ends)
             if self.odd and share @ (patterns[:, s] % self.lot > 0) > self.odd[s] + VIOLATED:
@@ -347,10 +351,10 @@ class Prover:
         found |= self._gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
         return {counter: found[counter] for counter in found if counter not in master.ranges}
 
-    def _open(self, master: Master, cuts: Mapping[Counter, Range]) -> None:
-        for counter, bounds in cuts.items():
-            master.open(counter, bounds)
-        self.cuts |= cuts
+    def _alike(self, row: int) -> Iterable[int]:
+        """Rows that get the cuts of this one. In a small gang all do, for the next solution
+        would break them there, and a round takes longer than a few rows."""
+        return range(self.grid.rows) if self.grid.size <= FEW_BLOCKS else (row,)
 
     def _split(self, node: _Node, master: Master, solution: LpSolution) -> list[_Node]:
         """Children on a fractional counter; none when all are integral."""

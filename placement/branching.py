@@ -55,7 +55,7 @@ def split(
         for counter, half in halves if len(candidates) > 1 else ():
             if counter not in master.ranges:
                 every = counter.most(zones, patterns.shape[1])
-                master.open(counter, ranges.get(counter, (0, every)))
+                master.open({counter: ranges.get(counter, (0, every))})
             cost = master.cost_within(counter, half) if half[0] <= half[1] else None
             risen = gap if cost is None else min(gap, cost - solution.cost)
             dearer *= max(risen, HARDLY * gap)

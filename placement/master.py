@@ -113,19 +113,18 @@ class Master:
         self._norm = norm
         self._patterns: dict[Pattern, None] = {}
         self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
-        for counter, bounds in ranges.items():
-            self.open(counter, bounds)
+        self.open(ranges)
 
-    def open(self, counter: Counter, bounds: Range) -> None:
-        """Give `counter` a row."""
-        self.ranges[counter] = bounds
-        counted: list[int] = []
-        if self._patterns:
-            counted = counter.of(np.array(list(self._patterns), dtype=np.int64)).tolist()
-        held = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
-        most = int(counter.values(held + 1)[-1]) if counter.rise else 1
-        paid = counter.price / self._norm if counter.turn else ARTIFICIAL
-        self._lp.add_row(*bounds, counted, most, paid)
+    def open(self, ranges: Mapping[Counter, Range]) -> None:
+        """Give each counter a row."""
+        self.ranges |= ranges
+        held = Held(np.array([*self._patterns], dtype=np.int64).reshape(-1, self.grid.rows))
+        for counter, bounds in ranges.items():
+            counted = held.counted(counter).tolist()
+            whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
+            most = int(counter.values(whole + 1)[-1]) if counter.rise else 1
+            paid = counter.price / self._norm if counter.turn else ARTIFICIAL
+            self._lp.add_row(*bounds, counted, most, paid)
 
     def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
         """Make each pattern a column; those that were none yet."""
@@ -135,8 +134,8 @@ class Master:
         self._patterns.update(dict.fromkeys(fresh))
         held = np.array(fresh, dtype=np.int64)
         cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
-        counted = map(Held(held).counted, self.ranges)
-        self._lp.add_columns(cost / self._norm, np.column_stack([held, *counted]))
+        by_row = np.array([*held.T, *map(Held(held).counted, self.ranges)])
+        self._lp.add_columns(cost / self._norm, by_row.T)
         return fresh
 
     @property

@@ -122,7 +122,8 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
     if best.cost <= bound or not limits.rounds:
         return best
-    groups, parted = groups_of(grid), None
+    # Of a small gang a proof takes no longer than one of its groups.
+    groups, parted = None if is_small else groups_of(grid), None
     if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
         whole = _search(groups.whole, groups.room(capacities), limits.trees // 4, bound)
         best = _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
