@@ -13,17 +13,19 @@ RING, HIERARCHICAL, ALL_TO_ALL = range(3)
 
 class Cells(NamedTuple):
     """Cells of a region by number, in reading order and group of slots by group of slots; both
-    are sorted anew in place. `row` and `slot` of each cell of the grid. `grains`: slots that
-    belong together, the most first; `width`: of the grid. Room to work in: `is_first` of each
-    cell of the grid, `other`, `lines`; `begin` and `end` of each node, and a `path` of nodes."""
+    are sorted anew in place. Of each cell of the grid: its `row`, its `slot`, the `group` of that,
+    and its `place` group by group. `grains`: slots that belong together, the most first; `width`:
+    of the grid. Room to work in: `other`, `lines`; `begin` and `end` of each node, and a `path` of
+    nodes."""
 
     by_row: Ints
     by_slot: Ints
     row: Ints
     slot: Ints
+    group: Ints
+    place: Ints
     grains: Ints
     width: int
-    is_first: Ints
     other: Ints
     lines: Ints
     begin: Ints
@@ -31,20 +33,25 @@ class Cells(NamedTuple):
     path: Ints
 
 
+def _closest(lower: int, upper: int, least: int, most: int, wish: int) -> int:
+    """Of two sizes, lower <= wish < upper, and 0: the one in [least, most] closest to `wish`; -1
+    when there is none. A lower size of -1 is none."""
+    if lower < least:
+        if upper > most:
+            return -1 if least else 0
+        return 0 if not least and wish < upper - wish else upper
+    return lower if upper > most or wish - lower <= upper - wish else upper
+
+
 def _nearest(sizes: Ints, every: int, least: int, most: int, wish: int) -> int:
-    """Of each `every`-th size, which ascend: the one in [least, most] closest to `wish`, 0
-    included; -1 when there is none. least <= wish <= most."""
+    """The same of each `every`-th size; they ascend. least <= wish <= most."""
     lower, upper = -1, most + 1
     for k in range(every - 1, len(sizes), every):
         if sizes[k] > wish:
             upper = sizes[k]
             break
         lower = sizes[k]
-    if lower < least:
-        if upper > most:
-            return -1 if least else 0
-        return 0 if not least and wish < upper - wish else upper
-    return lower if upper > most or wish - lower <= upper - wish else upper
+    return _closest(lower, upper, least, most, wish)
 
 
 def _multiple(grain: int, least: int, most: int, wish: int) -> int:
@@ -53,15 +60,36 @@ def _multiple(grain: int, least: int, most: int, wish: int) -> int:
     return min(max(wish // grain * grain, low), high) if low <= high else -1
 
 
-def _line_sizes(cells: Cells, begin: int, end: int, is_across_rows: bool) -> Ints:
-    """How many cells come up to the end of each row, or slot."""
-    width, rows = cells.width, len(cells.is_first) // cells.width
-    lines = cells.lines[: rows if is_across_rows else width]
+def _up_to(cells: Ints, line: Ints, begin: int, end: int, most: int) -> int:
+    """Where the cells end whose line is at most that. They are in the order of lines."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if line[cells[middle]] > most:
+            end = middle
+        else:
+            begin = middle + 1
+    return begin
+
+
+def _straight(
+    cells: Ints, line: Ints, begin: int, end: int, least: int, most: int, wish: int
+) -> int:
+    """The size, as in `_closest`, of a part that ends with a whole line."""
+    if begin + wish == end:
+        return wish
+    at = line[cells[begin + wish]]
+    lower = _up_to(cells, line, begin, begin + wish, at - 1) - begin if at else -1
+    upper = _up_to(cells, line, begin + wish, end, at) - begin
+    return _closest(lower, upper, least, most, wish)
+
+
+def _slot_sizes(cells: Cells, begin: int, end: int) -> Ints:
+    """How many cells come up to the end of each slot."""
+    lines = cells.lines[: cells.width]
     for k in range(len(lines)):
         lines[k] = 0
-    line = cells.row if is_across_rows else cells.slot
     for k in range(begin, end):
-        lines[line[cells.by_row[k]]] += 1
+        lines[cells.slot[cells.by_row[k]]] += 1
     for k in range(1, len(lines)):
         lines[k] += lines[k - 1]
     return lines
@@ -72,11 +100,15 @@ def _size(
 ) -> int:
     """How many cells to cut off, `least` to `most`: whole groups if that goes, and ended by a
     straight line if one is in reach."""
-    lines = _line_sizes(cells, begin, end, is_across_rows)
-    for grain in cells.grains:
-        size = _nearest(lines, 1 if is_across_rows else grain, least, most, wish)
-        if size < 0:
-            size = _multiple(grain, least, most, wish)
+    if is_across_rows:
+        straight = _straight(cells.by_row, cells.row, begin, end, least, most, wish)
+    else:
+        straight = _straight(cells.by_slot, cells.group, begin, end, least, most, wish)
+    for k in range(len(cells.grains)):
+        grain = cells.grains[k]
+        if k and not is_across_rows:
+            straight = _nearest(_slot_sizes(cells, begin, end), grain, least, most, wish)
+        size = straight if straight >= 0 else _multiple(grain, least, most, wish)
         if size >= 0:
             return size
     return least  # a grain of 1 always fits
@@ -84,21 +116,25 @@ def _size(
 
 def _parted(cells: Cells, begin: int, end: int, is_across_rows: bool, size: int) -> None:
     """The first `size` cells in one order come first in the other as well."""
-    mine, other = cells.by_row, cells.by_slot
-    if not is_across_rows:
-        mine, other = other, mine
-    for k in range(begin, end):
-        cells.is_first[mine[k]] = 1 if k < begin + size else 0
+    other = cells.by_slot if is_across_rows else cells.by_row
+    first = (
+        cells.by_row[begin + size] if is_across_rows else cells.place[cells.by_slot[begin + size]]
+    )
     to, rest = begin, 0
-    for k in range(begin, end):
-        if cells.is_first[other[k]]:
-            other[to] = other[k]
-            to += 1
-        else:
-            cells.other[rest] = other[k]
-            rest += 1
+    for k in range(begin, end):  # without a branch: which part a cell is in is hard to foretell
+        cell = other[k]
+        is_first = (cell if is_across_rows else cells.place[cell]) < first
+        other[to] = cell
+        cells.other[rest] = cell
+        to += is_first
+        rest += 1 - is_first
     for k in range(rest):
         other[to + k] = cells.other[k]
+
+
+def _filled(layout: Ints, cells: Ints, begin: int, end: int, zone: int) -> None:
+    for k in range(begin, end):
+        layout[cells[k]] = zone
 
 
 def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
@@ -110,8 +146,7 @@ def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
         node = path[open_]
         begin, end = cells.begin[node], cells.end[node]
         if plan.zone[node] >= 0:
-            for k in range(begin, end):
-                layout[cells.by_row[k]] = plan.zone[node]
+            _filled(layout, cells.by_row, begin, end, plan.zone[node])
             continue
         first, second, count = plan.first[node], plan.second[node], end - begin
         least, most = max(0, count - plan.held[second]), min(plan.held[first], count)
@@ -120,12 +155,16 @@ def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
             wish = count * plan.held[first] // (plan.held[first] + plan.held[second])
         elif plan.lean[node] == 2:
             wish = most
-        size = 0
+        size, is_across_rows = 0, plan.axis[node] == 1
         if count:
-            is_across_rows = plan.axis[node] == 1
             size = _size(cells, begin, end, is_across_rows, least, most, wish)
-            if 0 < size < count:
-                _parted(cells, begin, end, is_across_rows, size)
+        if plan.zone[first] >= 0 and plan.zone[second] >= 0:
+            order = cells.by_row if is_across_rows else cells.by_slot
+            _filled(layout, order, begin, begin + size, plan.zone[first])
+            _filled(layout, order, begin + size, end, plan.zone[second])
+            continue
+        if 0 < size < count:
+            _parted(cells, begin, end, is_across_rows, size)
         cells.begin[first], cells.end[first] = begin, begin + size
         cells.begin[second], cells.end[second] = begin + size, end
         path[open_], path[open_ + 1] = first, second
@@ -144,7 +183,7 @@ class Axes(NamedTuple):
 def _line_cuts(layout: Ints, kind: int, first: int, size: int, stride: int, held: Ints) -> int:
     """Edges cut on one line of cells. `held`: zeros, for each zone and for none, and again
     zeros afterwards."""
-    cuts = 0
+    cuts, begin = 0, 0
     if kind == RING:
         before = layout[first + (size - 1) * stride]
         for k in range(size):
@@ -152,35 +191,51 @@ def _line_cuts(layout: Ints, kind: int, first: int, size: int, stride: int, held
             cuts += zone != before
             before = zone
         return cuts
-    for k in range(size):
-        zone = layout[first + k * stride]
+    while begin < size:  # run by run of cells of one zone
+        zone, end = layout[first + begin * stride], begin + 1
+        while end < size and layout[first + end * stride] == zone:
+            end += 1
         if kind == ALL_TO_ALL:
-            cuts -= 2 * held[zone + 1] + 1
+            cuts -= (end - begin) * (2 * held[zone + 1] + end - begin)
         elif not held[zone + 1]:
             cuts += 1
-        held[zone + 1] += 1
+        held[zone + 1] += end - begin
+        begin = end
     for k in range(size):
         held[layout[first + k * stride] + 1] = 0
     return cuts + size * size if kind == ALL_TO_ALL else cuts - 1
 
 
+def _row_cost(layout: Ints, row: int, width: int, axes: Axes, held: Ints) -> int:
+    """What is cut between the cells of a row."""
+    cost = 0
+    for axis in range(len(axes.kind)):
+        kind, size, stride, cuts = axes.kind[axis], axes.size[axis], axes.stride[axis], 0
+        for begin in range(row * width, (row + 1) * width, size * stride):
+            for first in range(begin, begin + stride):
+                cuts += _line_cuts(layout, kind, first, size, stride, held)
+        cost += axes.weight[axis] * cuts
+    return cost
+
+
+def _apart(layout: Ints, row: int, other: int, width: int) -> int:
+    """Slots that two rows have in different zones."""
+    count, more = 0, (other - row) * width
+    for cell in range(row * width, (row + 1) * width):
+        count += layout[cell] != layout[cell + more]
+    return count
+
+
 def _grid_cost(
     layout: Ints, width: int, row_weight: int, row_wrap: int, axes: Axes, held: Ints
 ) -> int:
-    cells, cost = len(layout), 0
-    for cell in range(width, cells):
-        if layout[cell] != layout[cell - width]:
-            cost += row_weight
+    rows, cost = len(layout) // width, 0
+    for row in range(rows):
+        cost += _row_cost(layout, row, width, axes, held)
+        if row:
+            cost += row_weight * _apart(layout, row, row - 1, width)
     if row_wrap:
-        for slot in range(width):
-            if layout[slot] != layout[cells - width + slot]:
-                cost += row_wrap
-    for axis in range(len(axes.kind)):
-        size, stride, cuts = axes.size[axis], axes.stride[axis], 0
-        for begin in range(0, cells, size * stride):
-            for offset in range(stride):
-                cuts += _line_cuts(layout, axes.kind[axis], begin + offset, size, stride, held)
-        cost += axes.weight[axis] * cuts
+        cost += row_wrap * _apart(layout, 0, rows - 1, width)
     return 2 * cost
 
 
@@ -296,7 +351,20 @@ def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: I
         open_ += 2
 
 
-GRID_PARTS = (_nearest, _multiple, _line_sizes, _size, _parted, _line_cuts)
+GRID_PARTS = (
+    _closest,
+    _nearest,
+    _multiple,
+    _up_to,
+    _straight,
+    _slot_sizes,
+    _size,
+    _parted,
+    _filled,
+    _line_cuts,
+    _row_cost,
+    _apart,
+)
 part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
 grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)
 part_graph = Kernel(_part_graph, _curve, _cheapest, _swept)

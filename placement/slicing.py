@@ -6,8 +6,9 @@ across the slots. Where the zones' capacities allow a straight line, the line is
 straight; where they do not, it has one jog. Trees are improved by small changes, the
 better one kept; the sequence of changes comes from a seed, never from the clock.
 
-What lies outside the node that changed stays as it is, so only its blocks are parted anew. `search`
-is the inner loop over a grid; over other graphs, and by other scores, `best_of_trees`.
+What lies outside the node that changed stays as it is, so only its blocks are parted anew, and only
+rows in which that moved something are added up again. `search` is the inner loop over a grid; over
+other graphs, and by other scores, `best_of_trees`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, axes_of, layout_cost
-from placement.parting import GRID_PARTS, Axes, Cells, _grid_cost, _part_grid, part_grid
+from placement.parting import (
+    GRID_PARTS,
+    Axes,
+    Cells,
+    _apart,
+    _part_grid,
+    _row_cost,
+    part_grid,
+)
 from placement.trees import PARTS, Plan, Tree, _change, below, change, copied, plan_of
 
 Region = npt.NDArray[np.bool_]
@@ -34,7 +43,9 @@ SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
 class Search(NamedTuple):
     """A search on its way. `plan` and `layout` are those kept; `other` and `next` those tried;
     `best` is the best layout so far. `by_row`, `by_slot`: the cells of the region, as in `Cells`.
-    Room to work in: `path`, for each node, and `inside`, for each zone."""
+    What is cut within each row, and between it and the one before, is `paid` and `parted` in the
+    layout kept, `next_paid` and `next_parted` in the one tried, which differs in rows that are
+    `changed`. Room to work in: `path`, for each node, and `inside` and `held`, for each zone."""
 
     plan: Plan
     other: Plan
@@ -43,8 +54,23 @@ class Search(NamedTuple):
     best: Ints
     by_row: Ints
     by_slot: Ints
+    paid: Ints
+    parted: Ints
+    next_paid: Ints
+    next_parted: Ints
+    changed: Ints
     path: Ints
     inside: Ints
+    held: Ints
+
+
+def _gathered(now: Search, order: Ints, to: Ints) -> int:
+    """Those of the cells in this order that are in the zones `inside`; how many."""
+    count = 0
+    for cell in order:
+        to[count] = cell
+        count += now.inside[now.next[cell]]
+    return count
 
 
 def _parted_anew(now: Search, cells: Cells, node: int) -> None:
@@ -55,18 +81,57 @@ def _parted_anew(now: Search, cells: Cells, node: int) -> None:
         zone = now.other.zone[now.path[k]]
         if zone >= 0:
             now.inside[zone] = 1
-    count = 0
-    for cell in now.by_row:
-        if now.inside[now.next[cell]]:
-            cells.by_row[count] = cell
-            count += 1
-    count = 0
-    for cell in now.by_slot:
-        if now.inside[now.next[cell]]:
-            cells.by_slot[count] = cell
-            count += 1
+    _gathered(now, now.by_row, cells.by_row)
+    count = _gathered(now, now.by_slot, cells.by_slot)
     cells.begin[node], cells.end[node] = 0, count
     _part_grid(now.other, cells, node, now.next)
+
+
+def _dearer(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
+    """What the layout tried cuts more than the one kept."""
+    rows, more = len(now.paid), 0
+    for row in range(rows):
+        changed = 0
+        for cell in range(row * width, (row + 1) * width):
+            changed |= now.next[cell] ^ now.layout[cell]
+        now.changed[row] = changed
+    for row in range(rows):
+        weight, before = (row_weight, row - 1) if row else (row_wrap, rows - 1)
+        if now.changed[row]:
+            now.next_paid[row] = _row_cost(now.next, row, width, axes, now.held)
+            more += now.next_paid[row] - now.paid[row]
+        if weight and (now.changed[row] or now.changed[before]):
+            now.next_parted[row] = weight * _apart(now.next, row, before, width)
+            more += now.next_parted[row] - now.parted[row]
+    return 2 * more
+
+
+def _begun(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
+    """Write down what the layout kept pays; its doubled cut."""
+    cost = 0
+    for row in range(len(now.paid)):
+        now.paid[row] = _row_cost(now.layout, row, width, axes, now.held)
+        weight, before = (row_weight, row - 1) if row else (row_wrap, len(now.paid) - 1)
+        now.parted[row] = weight * _apart(now.layout, row, before, width)
+        cost += now.paid[row] + now.parted[row]
+    now.next_paid[:] = now.paid
+    now.next_parted[:] = now.parted
+    return 2 * cost
+
+
+def _kept(now: Search) -> None:
+    """The neighbour takes the place of what it was tried against."""
+    copied(now.plan, now.other)
+    now.layout[:] = now.next
+    now.paid[:] = now.next_paid
+    now.parted[:] = now.next_parted
+
+
+def _dropped(now: Search) -> None:
+    copied(now.other, now.plan)
+    now.next[:] = now.layout
+    now.next_paid[:] = now.paid
+    now.next_parted[:] = now.parted
 
 
 def _search(
@@ -75,16 +140,14 @@ def _search(
     row_weight: int,
     row_wrap: int,
     axes: Axes,
-    held: Ints,
-    cost: int,
     tries: int,
     slack: float,
     target: int,
     word: int,
 ) -> int:
-    """So many neighbours from a layout of this doubled cut, until one is `target` or less; the
-    least met. `held`: as `grid_cost` wants it; `word`: a random one, not zero."""
-    least = cost
+    """So many neighbours from a layout, until the doubled cut of one is `target` or less; the
+    least met. `word`: a random one, not zero."""
+    cost = least = _begun(now, cells.width, row_weight, row_wrap, axes)
     for step in range(tries):
         if least <= target:
             break
@@ -92,17 +155,15 @@ def _search(
         if node < 0:
             continue
         _parted_anew(now, cells, node)
-        found = _grid_cost(now.next, cells.width, row_weight, row_wrap, axes, held)
+        found = cost + _dearer(now, cells.width, row_weight, row_wrap, axes)
         if found < least:
             least = found
             now.best[:] = now.next
         if found <= _bar(cost, slack, step, tries):
             cost = found
-            copied(now.plan, now.other)
-            now.layout[:] = now.next
+            _kept(now)
         else:
-            copied(now.other, now.plan)
-            now.next[:] = now.layout
+            _dropped(now)
     return least
 
 
@@ -113,7 +174,18 @@ def _bar(cost: float, slack: float, step: int, tries: int) -> float:
     return cost * (1 + slack * left * left)
 
 
-SEARCH_PARTS = (*PARTS, *GRID_PARTS, _grid_cost, _part_grid, _parted_anew, _bar)
+SEARCH_PARTS = (
+    *PARTS,
+    *GRID_PARTS,
+    _part_grid,
+    _gathered,
+    _parted_anew,
+    _dropped,
+    _begun,
+    _dearer,
+    _kept,
+    _bar,
+)
 search = Kernel(_search, *SEARCH_PARTS, inlines=False)
 
 
@@ -135,9 +207,10 @@ class Slicer:
         inside = region.ravel()
         self._by_row, self._by_slot = np.flatnonzero(inside), order[inside[order]]
         self._row, self._slot = np.divmod(np.arange(rows * width), width)
+        self._group, self._place = self._slot // grains[0], np.argsort(order)
         self._grains = np.array(grains, dtype=np.int64)
         self._shape = region.shape
-        self._room: Ints = np.zeros((3, rows * width), dtype=np.int64)
+        self._room: Ints = np.zeros((2, rows * width), dtype=np.int64)
 
     def layout(self, plan: Plan) -> Layout:
         """The zone of each block of the region, -1 elsewhere."""
@@ -152,25 +225,39 @@ class Slicer:
         grid, layout = self._grid, self.layout(plan)
         if len(plan.zone) == 1:
             return layout
-        other, flat = _copy(plan), layout.ravel()
-        path = np.zeros(len(plan.zone), dtype=np.int64)
-        inside, held = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
-        best = flat.copy()
+        flat = layout.ravel()
+        by_row: Ints = np.zeros((5, self._shape[0]), dtype=np.int64)
+        by_zone: Ints = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
+        now = Search(
+            plan=plan,
+            other=_copy(plan),
+            layout=flat,
+            next=flat.copy(),
+            best=flat.copy(),
+            by_row=self._by_row,
+            by_slot=self._by_slot,
+            paid=by_row[0],
+            parted=by_row[1],
+            next_paid=by_row[2],
+            next_parted=by_row[3],
+            changed=by_row[4],
+            path=np.zeros(len(plan.zone), dtype=np.int64),
+            inside=by_zone[0],
+            held=by_zone[1],
+        )
         search.run(
             tries * (self._steps(plan) // 4 + len(flat)),
-            Search(plan, other, flat, best.copy(), best, self._by_row, self._by_slot, path, inside),
+            now,
             self._cells(plan),
             grid.row_weight,
             grid.row_wrap,
             axes_of(grid),
-            held,
-            layout_cost(grid, layout),
             tries,
             slack,
             target,
             _word(self.seed),
         )
-        return best.reshape(self._shape)
+        return now.best.reshape(self._shape)
 
     def _cells(self, plan: Plan) -> Cells:
         return Cells(
@@ -178,6 +265,8 @@ class Slicer:
             self._by_slot.copy(),
             self._row,
             self._slot,
+            self._group,
+            self._place,
             self._grains,
             self._shape[1],
             *self._room,
