@@ -141,7 +141,7 @@ class Prover:
         self.leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
         self.incumbent = 0
-        self.rounds_left = 0.0
+        self.rounds_left, self.is_last = 0.0, False
         self.root_prices: Prices | None = None  # at which it was left
         self.priced = 0  # the Lagrangian bound at the last prices, in their unit
         self.pricing = states / STATES_A_ROUND
@@ -164,17 +164,18 @@ class Prover:
         share = (self.incumbent + g.offset) / g.size / self.norm
         return _Node(known, (share,) * g.rows, {})
 
-    def prove(self, incumbent: int, rounds: int) -> int:
+    def prove(self, incumbent: int, rounds: int, *, is_last: bool = False) -> int:
         """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
 
-        A round is an amount of work; large tables and programs take several at once.
+        A round is an amount of work; large tables and programs take several at once. `is_last`:
+        nobody asks for more, and the last node is not split.
 
         Best-first search; ties to the node made first. A node once begun is finished:
         half of its columns prove next to nothing.
         """
         is_better = incumbent < self.incumbent
         self.incumbent = min([incumbent, *self.leaves])
-        self.rounds_left = rounds
+        self.rounds_left, self.is_last = rounds, is_last
         again = self._again() if is_better and self.heap else 0
         if again >= self.incumbent:
             return min(again, incumbent)
@@ -235,7 +236,8 @@ class Prover:
             proved = max(proved, settled)
             if is_all or proved >= self.incumbent:
                 return proved, []
-        return proved, self._split(node, master, solution)
+        is_over = self.is_last and self.rounds_left <= 0
+        return proved, [node] if is_over else self._split(node, master, solution)
 
     def _settled(self, node: _Node, is_root: bool) -> tuple[int, bool]:
         """A bound of a node in which few patterns can be part of anything better than the
@@ -319,13 +321,17 @@ class Prover:
         return attainable(self.grid, floor(solution.cost * self.norm + 1e-6) - self.grid.offset)
 
     def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
-        """The Lagrangian bound at the LP's duals, and patterns that pay."""
+        """The Lagrangian bound at the LP's duals, and patterns that pay: for a small gang all of
+        them, if they are not many."""
         self._prices = self.duals.prices(master, solution)
         self._fill(self._prices)
         value = -(-self.priced // self.scale) - self.grid.offset
         paying = [c for c in self.classes if self.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = self.pricer.patterns(chosen)
+        if found and self.grid.size <= FEW_BLOCKS:
+            every = self.pricer.within(np.full(self.classes[0] + 1, -1), SMALL)
+            found += [] if every is None else map(tuple, every.tolist())
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
     def _fill(self, prices: Prices) -> None:

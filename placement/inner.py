@@ -104,4 +104,4 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
 @lru_cache(maxsize=32)
 def _proved(grid: BlockGrid, room: tuple[int, ...], reach: int) -> int:
     """Remembered: the search asks first, the certificate again."""
-    return Prover(grid, room, []).prove(reach, ONE_NODE)
+    return Prover(grid, room, []).prove(reach, ONE_NODE, is_last=True)

@@ -95,7 +95,8 @@ class Parted:
         if bound < need:
             seeds = patterns_of(groups.laid_out(self._layout), len(self._capacities))
             prover = Prover(groups.loose, self._capacities, seeds, is_exact=False)
-            bound = max(bound, prover.prove(need, 1) if prover.states <= QUICK_STATES else 0)
+            if prover.states <= QUICK_STATES:
+                bound = max(bound, prover.prove(need, 1, is_last=True))
         return bound
 
     def _by_lanes(self, parted: int, need: int, known: int, rounds: int) -> int:

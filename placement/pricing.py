@@ -18,7 +18,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid, Slopes, joint_cost
-from placement.transforms import INFINITE, Between, Tables, price_rows, retrace
+from placement.transforms import INFINITE, Between, Tables, Trail, price_rows, retrace, within
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
 
@@ -60,17 +60,15 @@ class Pricer:
         self._broken = np.arange(capacity + 1) % lot != 0
         self._rows, self._width = rows, width
         slots, used = min(width, capacity) + 1, capacity + 1
-        self._slots = np.arange(slots)
-        self._floors = np.array(list(floors) or [0] * (rows - 1), dtype=np.int64)
+        floor = np.array(list(floors) or [0] * (rows - 1), dtype=np.int64)
         joint = [joint_cost(each, slots - 1) for each in slopes]
-        self._joint: Ints = np.array(joint, dtype=np.int64).reshape(rows - 1, slots)
         cut_short = [_cut_short(each, slots - 1) for each in slopes]
         begin = np.cumsum([0, *map(len, cut_short)])
         pairs = np.array([p for each in cut_short for p in each], dtype=np.int64).reshape(-1, 2)
         weight, reach = pairs.T.copy()
         no_links = np.zeros(rows, dtype=np.int64)
         self._between = Between(
-            begin, weight, reach, self._floors, width, no_links, self._joint.ravel()
+            begin, weight, reach, floor, width, no_links, np.array(joint, dtype=np.int64).ravel()
         )
         kept = rows if has_patterns else min(2, rows)
         tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
@@ -109,36 +107,19 @@ class Pricer:
         return [tuple(p) for p in found.reshape(-1, rows).tolist()]
 
     def within(self, budget: Ints, most: int) -> Ints | None:
-        """Every pattern of u hosts that costs at most `budget[u]`; None if more than `most`.
-
-        Shapes: (capacity + 1,) to (patterns, rows). Prefixes are followed from the last row to
-        the first, none of them in vain: the tables know what each costs at least.
-        """
-        cost = self._tables[-1] - (self._tables[-1].min(axis=0) - self.by_used)
-        n, used = np.nonzero((cost <= budget) & ~self._broken)
-        left = budget[used] - cost[n, used]
-        found = n[:, None]
-        for row in range(len(self._tables) - 1, 0, -1):
-            if len(n) > most:
-                return None
-            rest = self._tables[row][n, used] - self._cost[row, n]
-            used = used - n
-            ways = self._tables[row - 1][:, used] + self._paid_between(row - 1)[:, n]
-            before, which = np.nonzero(ways <= rest + left)
-            left = (rest + left)[which] - ways[before, which]
-            found = np.column_stack([before, found[which]])
-            n, used = before, used[which]
-        is_some = found.any(axis=1)
-        return found[is_some] if len(found) <= most else None
-
-    def _paid_between(self, row: int) -> Ints:
-        """From n' slots of a row to n of the next, prices of links included. Shape: (n', n)."""
-        slots = self._slots
-        paid = self._joint[row][np.abs(slots[:, None] - slots)] + self._floors[row]
-        free = slots[(slots == 0) | (slots == self._width)]
-        paid[free, free] -= self._floors[row]
-        paid[1:, 1:] -= self._link_price[row]
-        return np.asarray(paid)
+        """Every pattern of u hosts that costs at most `budget[u]`, in order; None if more than
+        `most`. Shapes: (capacity + 1,) to (patterns, rows)."""
+        rows = self._rows
+        paid = budget + (self._tables[-1].min(axis=0) - self.by_used)
+        paid[self._broken] = -INFINITE
+        between = self._between._replace(link=self._link_price)
+        trail, found = Trail(*np.empty((4, rows), dtype=np.int64)), np.empty(most * rows, np.int64)
+        count = within.run(
+            found.size * self._room.slots,
+            *(self._cost.ravel(), rows, between, self._room, paid, trail, found),
+        )
+        patterns = found[: count * rows].reshape(-1, rows)
+        return None if count > most else patterns[np.lexsort(patterns.T[::-1])]
 
 
 def _room(tables: Ints, *, is_windowed: bool) -> Tables:

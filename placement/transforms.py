@@ -198,18 +198,24 @@ price_rows = Kernel(
 )
 
 
+def _paid(between: Between, slots: int, row: int, before: int, n: int) -> int:
+    """Between so many slots of this row and n of the next one, prices of links included."""
+    paid: int = between.joint[row * slots + abs(before - n)]
+    if before != n or not (n == 0 or n == between.width):
+        paid += between.floor[row]
+    if before and n:
+        paid -= between.link[row]
+    return paid
+
+
 def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: int) -> int:
     """The slots of this row, before n of the next one, with which what is paid up to there is
     `rest`, or comes next to it."""
-    slots, free = room.slots, n == 0 or n == between.width
+    begin = row % room.kept * room.slots * room.used + used
     best, nearest = 0, INFINITE
-    for before in range(slots):
-        paid = room.tables[row % room.kept * slots * room.used + before * room.used + used]
-        paid += between.joint[row * slots + abs(before - n)] - rest
-        if not (free and before == n):
-            paid += between.floor[row]
-        if before and n:
-            paid -= between.link[row]
+    for before in range(room.slots):
+        paid = room.tables[begin + before * room.used] - rest
+        paid += _paid(between, room.slots, row, before, n)
         if abs(paid) < nearest:
             best, nearest = before, abs(paid)
     return best
@@ -237,4 +243,65 @@ def _retrace(
             found[k * rows + row - 1] = n
 
 
-retrace = Kernel(_retrace, _before)
+retrace = Kernel(_retrace, _paid, _before)
+
+
+class Trail(NamedTuple):
+    """The way back from the last row: slots `at` each row, hosts `used` up to there, how much
+    is `left` to be spent, and which slots of the row before are to be `tried` next."""
+
+    at: Ints
+    used: Ints
+    left: Ints
+    tried: Ints
+
+
+def _gone_back(cost: Ints, between: Between, room: Tables, row: int, trail: Trail) -> bool:
+    """Go to the next slots of the row before with which what is left pays for it, if there are
+    any more."""
+    slots, n = room.slots, trail.at[row]
+    here = row * slots * room.used + n * room.used + trail.used[row]
+    rest = room.tables[here] - cost[row * slots + n] + trail.left[row]
+    used = trail.used[row] - n
+    for before in range(trail.tried[row], slots):
+        ways = room.tables[(row - 1) * slots * room.used + before * room.used + used]
+        ways += _paid(between, slots, row - 1, before, n)
+        if ways <= rest:
+            trail.tried[row], trail.tried[row - 1] = before + 1, 0
+            trail.at[row - 1], trail.used[row - 1] = before, used
+            trail.left[row - 1] = rest - ways
+            return True
+    return False
+
+
+def _within(
+    cost: Ints, rows: int, between: Between, room: Tables, paid: Ints, trail: Trail, found: Ints
+) -> int:
+    """How many patterns cost no more than `paid` up to the last row, by their hosts; each is
+    `found`, of all rows, one after the other. One more than there is room for where there are more.
+
+    No prefix is followed in vain: the tables know what each costs at least."""
+    slots, count, most, last = room.slots, 0, len(found) // rows, rows - 1
+    for used in range(1, room.used):
+        for n in range(slots):
+            left = paid[used] - room.tables[last * slots * room.used + n * room.used + used]
+            if left < 0:
+                continue
+            trail.at[last], trail.used[last] = n, used
+            trail.left[last], trail.tried[last] = left, 0
+            row = last
+            while row < rows:
+                if row and _gone_back(cost, between, room, row, trail):
+                    row -= 1
+                    continue
+                if not row:
+                    if count == most:
+                        return most + 1
+                    for each in range(rows):
+                        found[count * rows + each] = trail.at[each]
+                    count += 1
+                row += 1
+    return count
+
+
+within = Kernel(_within, _paid, _gone_back)

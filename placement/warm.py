@@ -52,6 +52,7 @@ def warm_up() -> None:
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])
+    pricer.within(np.zeros(3, dtype=np.int64), 1)
     nothing = np.zeros((grid.rows, grid.width + 1), dtype=np.int64)
     prices = Prices(nothing, nothing[0, :3], nothing[:, 0], (0,) * (grid.rows + 1), 1)
     Abreast(grid, 1, [2, 2, 2], prices).least(1)
