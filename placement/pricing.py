@@ -18,7 +18,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.grid import BlockGrid, Slopes, joint_cost
-from placement.transforms import INFINITE, Between, Tables, Trail, price_rows, retrace, within
+from placement.transforms import INFINITE, Between, Ends, Tables, price_rows, retrace, within
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
 
@@ -110,16 +110,15 @@ class Pricer:
         """Every pattern of u hosts that costs at most `budget[u]`, in order; None if more than
         `most`. Shapes: (capacity + 1,) to (patterns, rows)."""
         rows = self._rows
-        paid = budget + (self._tables[-1].min(axis=0) - self.by_used)
-        paid[self._broken] = -INFINITE
+        rows_pay = budget + (self._tables[-1].min(axis=0) - self.by_used)
+        rows_pay[self._broken] = -INFINITE
         between = self._between._replace(link=self._link_price)
-        trail, found = Trail(*np.empty((4, rows), dtype=np.int64)), np.empty(most * rows, np.int64)
+        *parts, found = np.empty((5, most * rows), dtype=np.int64)
         count = within.run(
             found.size * self._room.slots,
-            *(self._cost.ravel(), rows, between, self._room, paid, trail, found),
+            *(self._cost.ravel(), rows, between, self._room, rows_pay, Ends(most, *parts), found),
         )
-        patterns = found[: count * rows].reshape(-1, rows)
-        return None if count > most else patterns[np.lexsort(patterns.T[::-1])]
+        return None if count > most else found[: count * rows].reshape(-1, rows)
 
 
 def _room(tables: Ints, *, is_windowed: bool) -> Tables:

@@ -198,26 +198,27 @@ price_rows = Kernel(
 )
 
 
-def _paid(between: Between, slots: int, row: int, before: int, n: int) -> int:
-    """Between so many slots of this row and n of the next one, prices of links included."""
-    paid: int = between.joint[row * slots + abs(before - n)]
-    if before != n or not (n == 0 or n == between.width):
-        paid += between.floor[row]
-    if before and n:
-        paid -= between.link[row]
+def _paid(room: Tables, between: Between, row: int, n: int) -> Ints:
+    """What n slots of this row or of the next one pay beside 0, 1, .. of the other, prices of
+    links included."""
+    paid, joint = room.first[: room.slots], between.joint[row * room.slots :]
+    floor, link = between.floor[row], between.link[row] if n else 0
+    for other in range(len(paid)):
+        paid[other] = joint[abs(other - n)] + floor - (link if other else 0)
+    if n == 0 or n == between.width:
+        paid[n] -= floor
     return paid
 
 
 def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: int) -> int:
     """The slots of this row, before n of the next one, with which what is paid up to there is
     `rest`, or comes next to it."""
-    begin = row % room.kept * room.slots * room.used + used
-    best, nearest = 0, INFINITE
-    for before in range(room.slots):
-        paid = room.tables[begin + before * room.used] - rest
-        paid += _paid(between, room.slots, row, before, n)
-        if abs(paid) < nearest:
-            best, nearest = before, abs(paid)
+    best, nearest, paid = 0, INFINITE, _paid(room, between, row, n)
+    here = row % room.kept * room.slots * room.used + used
+    for before in range(len(paid)):
+        off = abs(room.tables[here + before * room.used] + paid[before] - rest)
+        if off < nearest:
+            best, nearest = before, off
     return best
 
 
@@ -246,62 +247,78 @@ def _retrace(
 retrace = Kernel(_retrace, _paid, _before)
 
 
-class Trail(NamedTuple):
-    """The way back from the last row: slots `at` each row, hosts `used` up to there, how much
-    is `left` to be spent, and which slots of the row before are to be `tried` next."""
+class Ends(NamedTuple):
+    """The ends of patterns, row by row, `most` of each at most: slots `at` a row, hosts `used` up
+    to there, how much is `left` to be spent, and which end from the `next` row on this one begins.
+    """
 
+    most: int
     at: Ints
     used: Ints
     left: Ints
-    tried: Ints
+    next: Ints
 
 
-def _gone_back(cost: Ints, between: Between, room: Tables, row: int, trail: Trail) -> bool:
-    """Go to the next slots of the row before with which what is left pays for it, if there are
-    any more."""
-    slots, n = room.slots, trail.at[row]
-    here = row * slots * room.used + n * room.used + trail.used[row]
-    rest = room.tables[here] - cost[row * slots + n] + trail.left[row]
-    used = trail.used[row] - n
-    for before in range(trail.tried[row], slots):
-        ways = room.tables[(row - 1) * slots * room.used + before * room.used + used]
-        ways += _paid(between, slots, row - 1, before, n)
-        if ways <= rest:
-            trail.tried[row], trail.tried[row - 1] = before + 1, 0
-            trail.at[row - 1], trail.used[row - 1] = before, used
-            trail.left[row - 1] = rest - ways
-            return True
-    return False
-
-
-def _within(
-    cost: Ints, rows: int, between: Between, room: Tables, paid: Ints, trail: Trail, found: Ints
-) -> int:
-    """How many patterns cost no more than `paid` up to the last row, by their hosts; each is
-    `found`, of all rows, one after the other. One more than there is room for where there are more.
-
-    No prefix is followed in vain: the tables know what each costs at least."""
-    slots, count, most, last = room.slots, 0, len(found) // rows, rows - 1
-    for used in range(1, room.used):
-        for n in range(slots):
-            left = paid[used] - room.tables[last * slots * room.used + n * room.used + used]
-            if left < 0:
-                continue
-            trail.at[last], trail.used[last] = n, used
-            trail.left[last], trail.tried[last] = left, 0
-            row = last
-            while row < rows:
-                if row and _gone_back(cost, between, room, row, trail):
-                    row -= 1
-                    continue
-                if not row:
-                    if count == most:
-                        return most + 1
-                    for each in range(rows):
-                        found[count * rows + each] = trail.at[each]
-                    count += 1
-                row += 1
+def _last_rows(room: Tables, budget: Ints, row: int, ends: Ends) -> int:
+    """As `_ends`, of the last row."""
+    count, most = 0, ends.most
+    at, held, left = ends.at[row * most :], ends.used[row * most :], ends.left[row * most :]
+    for n in range(room.slots):
+        begin = (row * room.slots + n) * room.used
+        line = room.tables[begin : begin + room.used]
+        for used in range(1, len(line)):
+            if line[used] <= budget[used]:
+                if count == most:
+                    return count + 1
+                at[count], held[count], left[count] = n, used, budget[used] - line[used]
+                count += 1
     return count
 
 
-within = Kernel(_within, _paid, _gone_back)
+def _ends(cost: Ints, between: Between, room: Tables, row: int, known: int, ends: Ends) -> int:
+    """How many ends from this row on can be part of a pattern for which there is enough; one more
+    than there may be where there are more. `known`: how many from the next row on."""
+    slots, count, most = room.slots, 0, ends.most
+    begin, after = row * most, (row + 1) * most
+    at, held, left = ends.at[begin:after], ends.used[begin:after], ends.left[begin:after]
+    begins = ends.next[begin:after]
+    n_at, used = ends.at[after : after + known], ends.used[after : after + known]
+    rest = ends.left[after : after + known]
+    for k in range(known):
+        here = (row + 1) * slots + n_at[k]
+        rest[k] += room.tables[here * room.used + used[k]] - cost[here]
+    for before in range(slots):
+        paid = _paid(room, between, row, before)
+        line = room.tables[(row * slots + before) * room.used :]
+        for k in range(known):
+            over = rest[k] - line[used[k] - n_at[k]] - paid[n_at[k]]
+            if over >= 0:
+                if count == most:
+                    return count + 1
+                at[count], held[count], left[count] = before, used[k] - n_at[k], over
+                begins[count] = k
+                count += 1
+    return count
+
+
+def _within(
+    cost: Ints, rows: int, between: Between, room: Tables, budget: Ints, ends: Ends, found: Ints
+) -> int:
+    """How many patterns cost no more than the `budget` for their hosts; each is `found`, of all
+    rows, one after the other. No end is followed in vain: the tables know what each costs at
+    least."""
+    count = _last_rows(room, budget, rows - 1, ends)
+    for row in range(rows - 2, -1, -1):
+        if count > ends.most:
+            break
+        count = _ends(cost, between, room, row, count, ends)
+    if count <= ends.most:
+        for k in range(count):
+            end = k
+            for row in range(rows):
+                found[k * rows + row] = ends.at[row * ends.most + end]
+                end = ends.next[row * ends.most + end]
+    return count
+
+
+within = Kernel(_within, _paid, _last_rows, _ends)
