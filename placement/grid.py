@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations
+from itertools import islice, permutations
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -143,21 +143,17 @@ def _block_axis(traffic: AxisTraffic, gpus: int) -> BlockAxis:
     )
 
 
-def block_grid(
-    request: Request, gpus_per_host: int, slot_order: tuple[str, ...] | None = None
-) -> BlockGrid | None:
+def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
     """The grid of a request; None when its blocks form none.
 
-    `slot_order` names the slice axes, fastest first; by default the heaviest is
-    fastest, so that consecutive slots keep its groups together.
+    The heaviest slice axis is fastest, so that consecutive slots keep its groups together.
     """
     axes = block_axes(request, gpus_per_host)
     if axes is None:
         return None
     unit, axes = _scaled(request, axes)
     chain = next((a for a in axes if a.pattern is Pattern.CHAIN), None)
-    rest = [a for a in axes if a is not chain]
-    rest.sort(key=lambda a: slot_order.index(a.axis) if slot_order else (-_per_slot(a), a.axis))
+    rest = tuple(sorted((a for a in axes if a is not chain), key=lambda a: (-_per_slot(a), a.axis)))
     width = prod(a.size for a in rest)
     step, offset = steps(rest, width)
     rows = chain.size if chain else 1
@@ -166,11 +162,11 @@ def block_grid(
         width=width,
         row_weight=chain.weight if chain else 0,
         row_wrap=chain.wrap if chain else 0,
-        slice_axes=tuple(rest),
+        slice_axes=rest,
         step=step,
         offset=offset * rows,
         unit=unit,
-        block=_blocks(chain, rest),
+        block=np.arange(rows)[:, None] * (chain.stride if chain else 0) + _blocks(rest),
         slopes=(((chain.weight if chain else 0, width),),) * (rows - 1),
     )
 
@@ -184,10 +180,8 @@ def block_grids(request: Request, gpus_per_host: int) -> list[BlockGrid]:
     grid = block_grid(request, gpus_per_host)
     if grid is None:
         return []
-    axes = tuple(axis.axis for axis in grid.slice_axes)
-    orders = list(permutations(axes))[1:MOST_ORDERS] if len(axes) > 1 else []
-    others = (block_grid(request, gpus_per_host, order) for order in orders)
-    return [grid, *(other for other in others if other is not None)]
+    first, orders = grid.block[:, :1], islice(permutations(grid.slice_axes), 1, MOST_ORDERS)
+    return [grid, *(replace(grid, slice_axes=o, block=first + _blocks(o)) for o in orders)]
 
 
 def finer(grid: BlockGrid, factor: int) -> BlockGrid:
@@ -217,14 +211,14 @@ def shared(grid: BlockGrid) -> BlockGrid | None:
     if not any(a.pattern is Pattern.HIERARCHICAL and a.size > 2 for a in grid.slice_axes):
         return None
     fine = finer(grid, 2)
-    axes = [
+    axes = tuple(
         replace(a, pattern=Pattern.RING, weight=a.weight // 2)
         if a.pattern is Pattern.HIERARCHICAL
         else a
         for a in fine.slice_axes
-    ]
+    )
     step, offset = steps(axes, grid.width)
-    return replace(fine, slice_axes=tuple(axes), step=step, offset=offset * grid.rows)
+    return replace(fine, slice_axes=axes, step=step, offset=offset * grid.rows)
 
 
 def _scaled(
@@ -257,10 +251,9 @@ def _per_slot(axis: BlockAxis) -> int:
     return axis.weight
 
 
-def _blocks(chain: BlockAxis | None, rest: list[BlockAxis]) -> Ints:
-    """Block numbers. Shape: (rows, width), first slice axis fastest."""
-    block = np.zeros(1, dtype=np.int64)
-    for axis in rest:
+def _blocks(axes: tuple[BlockAxis, ...]) -> Ints:
+    """Block numbers of the slots of the first row, first axis fastest. Shape: (width,)."""
+    block: Ints = np.zeros(1, dtype=np.int64)
+    for axis in axes:
         block = (np.arange(axis.size)[:, None] * axis.stride + block[None, :]).ravel()
-    rows = np.arange(chain.size) * chain.stride if chain else np.zeros(1, dtype=np.int64)
-    return np.asarray(rows[:, None] + block[None, :])
+    return block

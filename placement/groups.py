@@ -106,7 +106,7 @@ def groups_of(grid: BlockGrid) -> Groups | None:
         return None
     axis = _dearest(grid)
     group, first = _numbered(grid, axis)
-    rest = [_lines(a, axis.size) for a in grid.slice_axes if a is not axis]
+    rest = tuple(_lines(a, axis.size) for a in grid.slice_axes if a is not axis)
     width = grid.width // axis.size
     step, offset = steps(rest, width)
     weight = grid.row_weight * axis.size
@@ -115,7 +115,7 @@ def groups_of(grid: BlockGrid) -> Groups | None:
         width=width,
         row_weight=weight,
         row_wrap=grid.row_wrap * axis.size,
-        slice_axes=tuple(rest),
+        slice_axes=rest,
         step=step,
         offset=offset * grid.rows,
         block=grid.block[:, first],
@@ -155,6 +155,6 @@ def _parted(axis: BlockAxis, weight: int) -> int:
 
 
 def _loosened(grid: BlockGrid, axis: BlockAxis, taken: int) -> BlockGrid:
-    axes = [replace(a, weight=a.weight - taken) if a is axis else a for a in grid.slice_axes]
+    axes = tuple(replace(a, weight=a.weight - taken) if a is axis else a for a in grid.slice_axes)
     step, offset = steps(axes, grid.width)
-    return replace(grid, slice_axes=tuple(axes), step=step, offset=offset * grid.rows)
+    return replace(grid, slice_axes=axes, step=step, offset=offset * grid.rows)

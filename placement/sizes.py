@@ -23,7 +23,7 @@ from placement.layout import layout_cost
 from placement.pricing import Pricer, pattern_cost
 from placement.rounding import attainable, fewest
 from placement.slicing import Region
-from placement.steps import MUCH
+from placement.steps import MUCH, lessened
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 
@@ -122,8 +122,6 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
     least[0] = 0
     for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
         best = least.copy()
-        for size in range(1, capacity + 1):
-            reached = best[size:]
-            np.minimum(reached, least[: blocks + 1 - size] + cost[size], out=reached)
+        lessened.run(capacity * blocks, cost[1 : capacity + 1], least, best[1:])
         least = best
     return int(least[blocks])

@@ -5,13 +5,13 @@ Slots of a row lie on the axes beside the pipeline. Costs are doubled, as in `gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import combinations, pairwise
 
 import numpy as np
 
+from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.traffic import Pattern
 
@@ -35,8 +35,10 @@ class BlockAxis:
     wrap: int = 0
 
 
-def steps(axes: Sequence[BlockAxis], width: int) -> tuple[Ints, int]:
-    """step[n] for n in [0, width], doubled, and the constant that a row subtracts.
+@lru_cache(maxsize=64)
+def steps(axes: tuple[BlockAxis, ...], width: int) -> tuple[Ints, int]:
+    """step[n] for n in [0, width], doubled, not to be written to, and the constant that a row
+    subtracts.
 
     Two axes are bounded together, for a set of slots cannot be aligned with both; every
     further axis stacks layers of what is bounded so far. Any order gives a bound, and the
@@ -49,6 +51,7 @@ def steps(axes: Sequence[BlockAxis], width: int) -> tuple[Ints, int]:
     offset = sum(
         2 * a.weight * (width // a.size) for a in axes if a.pattern is Pattern.HIERARCHICAL
     )
+    step.flags.writeable = False
     return step, offset
 
 
@@ -93,17 +96,30 @@ def min_plus_power(cost: Ints, copies: int) -> Ints:
     if copies == 1:
         return cost
     half = min_plus_power(cost, copies // 2)
-    whole = np.minimum(_min_plus(half, half), MUCH)
-    return np.minimum(_min_plus(whole, cost), MUCH) if copies % 2 else whole
+    whole = min_plus(half, half)
+    return min_plus(whole, cost) if copies % 2 else whole
 
 
-def _min_plus(a: Ints, b: Ints) -> Ints:
-    """c[n] = min over i of a[i] + b[n - i]."""
-    total = np.full(len(a) + len(b) - 1, np.iinfo(np.int64).max)
-    for i, first in enumerate(a):
-        part = total[i : i + len(b)]
-        np.minimum(part, first + b, out=part)
+def min_plus(a: Ints, b: Ints) -> Ints:
+    """c[n] = min over i of a[i] + b[n - i], and MUCH at most."""
+    total = np.full(len(a) + len(b) - 1, MUCH)
+    lessened.run(len(a) * len(b), a, b, total)
     return total
+
+
+def _lessened(a: Ints, b: Ints, total: Ints) -> None:
+    """The lesser of `total` and c."""
+    for i in range(min(len(a), len(total))):
+        first = a[i]
+        if first >= MUCH:
+            continue
+        part = total[i:]
+        for k in range(min(len(b), len(part))):
+            here = first + b[k]
+            part[k] = here if here < part[k] else part[k]
+
+
+lessened = Kernel(_lessened)
 
 
 @lru_cache(maxsize=256)

@@ -23,6 +23,7 @@ from placement.rounds import Steps, least_round
 from placement.runs import Runs
 from placement.segments import Segmenter
 from placement.sequences import annealed_runs
+from placement.sizes import least_sum
 from placement.slicing import Slicer, best_of_trees
 from placement.sweep import Sweeper
 from placement.transfers import transferred
@@ -57,6 +58,7 @@ def warm_up() -> None:
     prices = Prices(nothing, nothing[0, :3], nothing[:, 0], (0,) * (grid.rows + 1), 1)
     Abreast(grid, 1, [2, 2, 2], prices).least(1)
     line = np.ones(4, dtype=np.int64)
+    least_sum(2, [2], line)
     least_round(Steps(line[:2], line, line[:2], line[:2], line[:2], line[:2]), 1, 1)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
