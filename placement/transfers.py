@@ -191,13 +191,16 @@ transfer = Kernel(_transfer, _next, _paid, _some_rows, _beyond, _many, _moved, _
 
 
 def is_counted(grid: BlockGrid) -> bool:
-    """Whether counts tell what a layout cuts, and there is something to weigh."""
-    return grid.rows > 1 and [axis.pattern for axis in grid.slice_axes] == [Pattern.HIERARCHICAL]
+    """Whether counts tell what a layout cuts, on a ring one in which zones lie in one order in all
+    rows; and there is something to weigh."""
+    patterns = [axis.pattern for axis in grid.slice_axes]
+    return grid.rows > 1 and patterns in ([Pattern.HIERARCHICAL], [Pattern.RING])
 
 
-def is_ring(grid: BlockGrid) -> bool:
-    """Whether counts tell what a layout cuts in which zones lie in one order in all rows."""
-    return grid.rows > 1 and [axis.pattern for axis in grid.slice_axes] == [Pattern.RING]
+def counts_cost(grid: BlockGrid, slots: Ints) -> int:
+    """The doubled cut of a layout with so many slots of each row in each zone, at least. Shape:
+    (zones, rows)."""
+    return int(grid.step[slots].sum() + grid.between(slots).sum()) - grid.offset
 
 
 def transferred(
@@ -223,7 +226,7 @@ def transferred(
         first, last = HOT * max(scales), COLD * min(scales)
         ratio = (last / first) ** (1 / (TEMPERATURES - 1))
         heats = np.array([round(first * ratio**k, 3) for k in range(TEMPERATURES)])
-        cost = int(grid.step[held].sum() + grid.between(held).sum()) - grid.offset
+        cost = counts_cost(grid, held)
         prices = Prices(grid.step, grid.row_weight)
         each = max(1, proposals // TEMPERATURES)
         word = 7919 * (run + 1)

@@ -20,14 +20,13 @@ from placement.forms import Form, by_sizes, forms
 from placement.grid import BlockGrid
 from placement.groups import groups_of, parting_of
 from placement.layout import Layout, layout_cost, patterns_of
-from placement.master import Pattern
 from placement.parted import Parted
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
-from placement.slicing import SLACK, slice_grid
+from placement.slicing import slice_grid
 from placement.steps import MUCH
-from placement.transfers import is_counted, is_ring, transferred
+from placement.transfers import counts_cost, is_counted, transferred
 
 FEW_PATTERNS = 140  # columns of the integer master
 NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
@@ -35,13 +34,11 @@ HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns 
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 600  # of single moves, for each tree
-TRANSFERS = 200  # proposals of annealing of counts, for each tree
-RUNS = 16  # of a quarter of that each, whose patterns are put together
-FEW_RUNS = 4  # of the same on a ring
+TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
+MOST_RUNS = 12  # of these, two at a time
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
-COOL = 0.01  # slack of a search that stays near where it begins: neither finds all
 MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fewer
 FEW_TREES = 200  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
@@ -142,12 +139,9 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
     if bound < best.cost:
         bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
-        if is_ring(grid):
-            best = _counted(grid, capacities, best, limits.trees, bound)
         best = _better(best, _searched_well(grid, capacities, limits.trees, bound))
-        if best.cost > bound and is_counted(grid):
-            most = TRANSFERS * limits.trees
-            best = _better(best, _transferred(grid, capacities, best, most, bound, 0))
+        if is_counted(grid):
+            best = _transferred(grid, capacities, best, limits.trees, bound)
         best, proved = _proved(proof, capacities, best, limits)
         bound = max(bound, proved)
     return ZoneStep(best.layout, best.cost, bound)
@@ -198,11 +192,12 @@ def _proved(
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
-        if is_counted(grid) and bound < CLOSE * best.cost:
-            best, is_hopeful = _recombined(proof, capacities, best, limits.trees, bound), True
-        else:
-            best = _better(best, _refined(grid, capacities, best, limits.trees, bound))
-            best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
+        # To put pieces anew finds nothing that moves of counts did not, and nothing so near.
+        is_open = not is_counted(grid) and bound < CLOSE * best.cost
+        best = _better(
+            best, _refined(grid, capacities, best, limits.trees if is_open else 0, bound)
+        )
+        best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
         # A better layout may be proved by what is known; else there is no end in sight where
         # the bound is far off and has hardly risen.
         is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
@@ -215,7 +210,7 @@ def _proved(
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
         if is_hopeful or CLOSE * best.cost <= bound:
-            best, _ = _covered(grid, capacities, proof.prover, best, bound, is_last=is_hopeful)
+            best, _ = _covered(grid, capacities, proof.prover, best, bound)
         if (WIDE if is_closing else CLOSE) * best.cost <= bound < best.cost:
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
@@ -245,50 +240,28 @@ def _to_the_end(
 
 
 def _transferred(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, proposals: int, bound: int, run: int
-) -> ZoneStep:
-    """A layout that annealing of counts comes to from the best one, run by run another."""
-    slots = transferred(grid, capacities, best.layout, proposals, bound, run)
-    layout = laid_out(grid, slots)
-    return ZoneStep(layout, layout_cost(grid, layout), best.bound)
-
-
-def _counted(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
-    """The best of some short runs on counts, by which few zones can be laid out round a ring."""
-    start = best
-    for run in range(FEW_RUNS):
-        if best.cost > bound:
-            found = _transferred(grid, capacities, start, TRANSFERS * trees // 4, bound, run)
-            best = _better(best, found)
+    """What annealing of counts comes to: two runs from the best layout so far, and two more as
+    long as one of them comes to a better one."""
+    for run in range(0, MOST_RUNS, 2):
+        start = best
+        for k in (run, run + 1):
+            if best.cost > bound:
+                best = _better(best, _annealed(grid, capacities, start, trees, bound, k))
+        if best.cost == start.cost:
+            break
     return best
 
 
-def _recombined(
-    proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
+def _annealed(
+    grid: BlockGrid, capacities: Sequence[int], start: ZoneStep, trees: int, bound: int, run: int
 ) -> ZoneStep:
-    """The best of some such layouts, and of what the integer master makes of all their patterns
-    and the prover's."""
-    grid, known = proof.form.grid, proof.prover.good_patterns(FEW_PATTERNS)
-    patterns: list[Pattern] = []
-    for run in range(1, RUNS + 1):
-        found = _transferred(grid, capacities, proof.start, TRANSFERS * trees // 4, bound, run)
-        best = _better(best, found)
-        patterns += patterns_of(found.layout, len(capacities))
-        if best.cost <= bound:
-            return best
-    layout = cover_layout(
-        grid,
-        capacities,
-        list(dict.fromkeys([*patterns, *known])),
-        patterns_of(best.layout, len(capacities)),
-    )
-    if layout is not None:
-        found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
-        best = _better(best, found)
-        best = _better(best, _transferred(grid, capacities, found, TRANSFERS * trees, bound, 0))
-    return best
+    slots = transferred(grid, capacities, start.layout, TRANSFERS * trees, bound, run)
+    if counts_cost(grid, slots) >= start.cost:
+        return start
+    layout = laid_out(grid, slots)
+    return ZoneStep(layout, layout_cost(grid, layout), start.bound)
 
 
 def _refined(
@@ -311,15 +284,13 @@ def _covered(
     prover: Prover,
     best: ZoneStep,
     bound: int,
-    *,
-    is_last: bool = False,
 ) -> tuple[ZoneStep, bool]:
-    """The better of what the integer master makes of the prover's patterns, moved on block by
-    block, and the best so far; and whether it came near enough to be worth another time.
-    The last time it begins with the best layout there is."""
+    """The better of what the integer master makes of the prover's patterns and those of the best
+    layout so far, moved on block by block, and that one; and whether it came near enough to be
+    worth another time."""
     if best.cost <= bound:
         return best, False
-    known = patterns_of(best.layout, len(capacities)) if is_last else []
+    known = patterns_of(best.layout, len(capacities))
     layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
     if layout is None:
         return best, False
@@ -339,20 +310,17 @@ def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> Zon
 
 
 def _searched_well(grid: BlockGrid, room: Sequence[int], trees: int, target: int) -> ZoneStep:
-    """The better of two searches: of more trees the more zones there are to be exchanged, of
-    fewer the more blocks there are to be parted each time."""
+    """More trees the more zones there are to be exchanged, and fewer the more blocks there are to
+    be parted each time."""
     zones = sum(c > 0 for c in room)
     tries = (
         trees * max(MANY_ZONES, zones) // MANY_ZONES * MANY_BLOCKS // max(MANY_BLOCKS, grid.size)
     )
-    best = _search(grid, room, tries, target)
-    return _better(best, _search(grid, room, tries, target, COOL)) if best.cost > target else best
+    return _search(grid, room, tries, target)
 
 
-def _search(
-    grid: BlockGrid, room: Sequence[int], tries: int, target: int, slack: float = SLACK
-) -> ZoneStep:
-    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target, slack=slack)
+def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:
+    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
     return ZoneStep(layout, cost, target)
 
 
