@@ -20,7 +20,7 @@ from placement.master import Pattern
 from placement.milp import INFINITY, IntegerProgram
 from placement.pricing import pattern_cost
 
-WORK = 0.2  # deterministic time of CP-SAT without presolve, about half a second
+WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a second
 
 
 def cover_layout(

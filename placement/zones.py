@@ -29,8 +29,6 @@ from placement.steps import MUCH
 from placement.transfers import counts_cost, is_counted, transferred
 
 FEW_PATTERNS = 140  # columns of the integer master
-NEAR = 1.05  # times the best cost: a cover that single moves may bring below it
-HOPEFUL = 1.1  # the same: after a dearer cover none is tried with the patterns of more rounds
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
 PROPOSALS = 600  # of single moves, for each tree
@@ -192,12 +190,11 @@ def _proved(
         if found is not None:
             layout = laid_out(grid, found[0])
             return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
-        # To put pieces anew finds nothing that moves of counts did not, and nothing so near.
-        is_open = not is_counted(grid) and bound < CLOSE * best.cost
-        best = _better(
-            best, _refined(grid, capacities, best, limits.trees if is_open else 0, bound)
-        )
-        best, is_hopeful = _covered(grid, capacities, proof.prover, best, bound)
+        if is_counted(grid):
+            best = _covered(grid, capacities, proof.prover, best, bound)
+        else:
+            trees = limits.trees if bound < CLOSE * best.cost else 0
+            best = _better(best, _refined(grid, capacities, best, trees, bound))
         # A better layout may be proved by what is known; else there is no end in sight where
         # the bound is far off and has hardly risen.
         is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
@@ -209,8 +206,8 @@ def _proved(
             best = _longer(grid, capacities, best, limits.trees, bound)
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
-        if is_hopeful or CLOSE * best.cost <= bound:
-            best, _ = _covered(grid, capacities, proof.prover, best, bound)
+        if is_counted(grid):
+            best = _covered(grid, capacities, proof.prover, best, bound)
         if (WIDE if is_closing else CLOSE) * best.cost <= bound < best.cost:
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
@@ -279,25 +276,17 @@ def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
 
 
 def _covered(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    prover: Prover,
-    best: ZoneStep,
-    bound: int,
-) -> tuple[ZoneStep, bool]:
-    """The better of what the integer master makes of the prover's patterns and those of the best
-    layout so far, moved on block by block, and that one; and whether it came near enough to be
-    worth another time."""
+    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, bound: int
+) -> ZoneStep:
+    """The better of the best layout so far and of what the integer master makes of its patterns and
+    the prover's. Counts have to tell what a layout cuts: others cost more than their patterns."""
     if best.cost <= bound:
-        return best, False
+        return best
     known = patterns_of(best.layout, len(capacities))
     layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
     if layout is None:
-        return best, False
-    found = ZoneStep(layout, layout_cost(grid, layout), best.bound)
-    if bound < found.cost <= NEAR * best.cost:
-        found = _better(found, _refined(grid, capacities, found, 0, bound))
-    return _better(best, found), found.cost <= HOPEFUL * best.cost
+        return best
+    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
 
 
 def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
