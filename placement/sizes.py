@@ -99,12 +99,26 @@ class SizeBound:
         return least
 
     def _priced(self, slopes: Sequence[Slopes], cost: Ints, most: int) -> Ints:
+        """Of nearly alike rows, a part of any size pays no more than this: so a difference that is
+        dearer may as well be possible, which takes less time to tell."""
         grid = self._grid
+        one = max((int(joint_cost(each, 1)[1]) for each in slopes), default=0)
+        paid = sum(cost.max(axis=1).tolist()) + sum(grid.floors) + one
+        ends = [_endless(each, grid.width) for each in slopes]
+        eased = [end if far > paid else each for each, (end, far) in zip(slopes, ends, strict=True)]
         pricer = Pricer(
-            grid.rows, grid.width, most, slopes, grid.floors, self._lot, has_patterns=False
+            grid.rows, grid.width, most, eased, grid.floors, self._lot, has_patterns=False
         )
         pricer.price(cost, np.zeros(most + 1, dtype=np.int64))
         return pricer.by_used
+
+
+def _endless(slopes: Slopes, width: int) -> tuple[Slopes, int]:
+    """With a last slope that goes on to the end, and what the first difference pays then that was
+    impossible."""
+    *others, (weight, reach) = slopes
+    paid = sum(w * many for w, many in slopes)
+    return (*others, (weight, max(reach, width))), paid + weight
 
 
 def _period(ring: Sequence[Slopes]) -> int:

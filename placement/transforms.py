@@ -8,6 +8,7 @@ from placement.compiled import Kernel
 from placement.fabric import Ints
 
 INFINITE = 1 << 60
+FEW_STEPS = 3  # of a slope that are taken one by one: a window takes as long as six
 
 
 class Between(NamedTuple):
@@ -76,6 +77,22 @@ def _sweep(source: Ints, room: Tables, begin: int, end: int, weight: int) -> Non
             now[u] = moved if moved < now[u] else now[u]
 
 
+def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
+    """`nearest` of a slope of one slot for some columns; `source` may be the same."""
+    slots, used, last = room.slots, room.used, room.lead[: end - begin]
+    for u in range(len(last)):
+        last[u] = INFINITE
+    for n in range(slots):
+        here = source[n * used + begin : n * used + end]
+        after = here if n + 1 == slots else source[(n + 1) * used + begin : (n + 1) * used + end]
+        now = room.nearest[n * used + begin : n * used + end]
+        for u in range(len(last)):
+            old = here[u]
+            moved = (last[u] if last[u] < after[u] else after[u]) + weight
+            last[u] = old
+            now[u] = moved if moved < old else old
+
+
 def _climbed(old: Ints, last: Ints, into: Ints, climb: int) -> None:
     """A line so much dearer, or the one before it where that is less."""
     for u in range(len(into)):
@@ -130,6 +147,10 @@ def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
         for k in range(between.begin[row], between.begin[row + 1]):
             if between.reach[k] >= slots - 1:
                 _sweep(now, room, begin, end, between.weight[k])
+            elif 0 < between.reach[k] <= FEW_STEPS:
+                for _ in range(between.reach[k]):
+                    _step(now, room, begin, end, between.weight[k])
+                    now = room.nearest
             else:
                 _slide(now, room, begin, end, between.weight[k], between.reach[k])
             now = room.nearest
@@ -194,7 +215,7 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 
 
 price_rows = Kernel(
-    _price_rows, _less_of, _sweep, _climbed, _stretches, _slide, _transform, _linked
+    _price_rows, _less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked
 )
 
 

@@ -192,6 +192,26 @@ def test_patterns_within_a_budget_are_all_found(
     assert not wanted or pricer.within(budgets, len(wanted) - 1) is None
 
 
+@given(
+    rows=st.integers(2, 5),
+    width=st.integers(1, 6),
+    reach=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    weight=st.integers(0, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_sizes_cost_the_same_where_dear_differences_are_possible(
+    rows: int, width: int, reach: list[int], weight: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    step = rng.integers(0, 9, width + 1)
+    slopes = tuple(((weight, 1), (2 * weight, r)) for r in reach[: rows - 1])
+    grid = BlockGrid.shapeless(rows * width)
+    grid = replace(grid, rows=rows, width=width, step=step, slopes=slopes)
+    pricer = Pricer(rows, width, grid.size, slopes)
+    pricer.price(np.tile(step, (rows, 1)), np.zeros(grid.size + 1, dtype=np.int64))
+    assert (SizeBound(grid).part_costs(grid.size) == pricer.by_used).all()
+
+
 def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
     """The least doubled cut over every layout that the capacities allow."""
     best = None
