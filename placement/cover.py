@@ -23,25 +23,14 @@ from placement.pricing import pattern_cost
 WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a second
 
 
-def cover_layout(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    patterns: Sequence[Pattern],
-    known: Sequence[Pattern] = (),
-) -> Layout | None:
-    """A layout out of these patterns; None when CP-SAT finds no cover in its time. `known`: a
-    cover to begin with."""
-    slots = covering_slots(grid, capacities, patterns, known)
-    return None if slots is None else laid_out(grid, slots)
-
-
 def covering_slots(
     grid: BlockGrid,
     capacities: Sequence[int],
     patterns: Sequence[Pattern],
     known: Sequence[Pattern] = (),
 ) -> Ints | None:
-    """The same as slots of each row in each zone. Shape: (zones, rows)."""
+    """Slots of each row in each zone out of these patterns; None when CP-SAT finds no cover in its
+    time. `known`: a cover to begin with. Shape: (zones, rows)."""
     chosen = _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None

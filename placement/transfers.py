@@ -114,14 +114,16 @@ def _proposed(now: Holding, here: int, there: int, word: int) -> tuple[int, int]
     """Write how two zones would be: how many hosts more the second one would have, NOTHING where
     that is no proposal. And the last random word."""
     rows = len(now.here)
-    now.here[:] = now.slots[here * rows : here * rows + rows]
-    now.there[:] = now.slots[there * rows : there * rows + rows]
-    first, last, word = _some_rows(now.here, word)
+    held = now.slots[here * rows : here * rows + rows]
+    other = now.slots[there * rows : there * rows + rows]
+    first, last, word = _some_rows(held, word)
     if first < 0:
         return NOTHING, word
-    many, word = _many(now.here, now.there, first, last, word)
+    many, word = _many(held, other, first, last, word)
     if many <= 0:
         return NOTHING, word
+    for row in range(rows):
+        now.here[row], now.there[row] = held[row], other[row]
     more = many * (last + 1 - first)
     lacking = now.used[there] + more - now.room[there]
     _moved(now.here, now.there, first, last, many)
@@ -173,8 +175,9 @@ def _transfer(
             word = _next(word)
             if dearer > warmth * draws[word >> 22]:
                 continue
-            now.slots[here * rows : here * rows + rows] = now.here
-            now.slots[there * rows : there * rows + rows] = now.there
+            for row in range(rows):
+                now.slots[here * rows + row] = now.here[row]
+                now.slots[there * rows + row] = now.there[row]
             now.paid[here], now.paid[there] = pays, other_pays
             now.used[here] -= more
             now.used[there] += more

@@ -14,8 +14,9 @@ import numpy as np
 
 from placement.bands import band_trees
 from placement.bounds import Prover
-from placement.cover import cover_layout, laid_out
+from placement.cover import covering_slots, laid_out
 from placement.exact import exact_counts
+from placement.fabric import Ints
 from placement.forms import Form, by_sizes, forms
 from placement.grid import BlockGrid
 from placement.groups import groups_of, parting_of
@@ -188,8 +189,7 @@ def _proved(
     if bound < best.cost:
         found = exact_counts(grid, capacities)
         if found is not None:
-            layout = laid_out(grid, found[0])
-            return _better(best, ZoneStep(layout, layout_cost(grid, layout), 0)), found[1]
+            return _of_counts(grid, found[0], best), found[1]
         if is_counted(grid):
             best = _covered(grid, capacities, proof.prover, best, bound)
         else:
@@ -255,10 +255,15 @@ def _annealed(
     grid: BlockGrid, capacities: Sequence[int], start: ZoneStep, trees: int, bound: int, run: int
 ) -> ZoneStep:
     slots = transferred(grid, capacities, start.layout, TRANSFERS * trees, bound, run)
-    if counts_cost(grid, slots) >= start.cost:
-        return start
+    return _of_counts(grid, slots, start)
+
+
+def _of_counts(grid: BlockGrid, slots: Ints, best: ZoneStep) -> ZoneStep:
+    """The better of the best so far and a layout with so many slots of each row in each zone."""
+    if counts_cost(grid, slots) >= best.cost:
+        return best
     layout = laid_out(grid, slots)
-    return ZoneStep(layout, layout_cost(grid, layout), start.bound)
+    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
 
 
 def _refined(
@@ -283,19 +288,15 @@ def _covered(
     if best.cost <= bound:
         return best
     known = patterns_of(best.layout, len(capacities))
-    layout = cover_layout(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
-    if layout is None:
-        return best
-    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
+    slots = covering_slots(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
+    return best if slots is None else _of_counts(grid, slots, best)
 
 
 def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
     """What a node's integer program chose, laid out, if that is better."""
     grid, cover = proof.form.grid, proof.prover.cover
-    layout = cover_layout(grid, capacities, cover) if cover else None
-    if layout is None:
-        return best
-    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
+    slots = covering_slots(grid, capacities, cover) if cover else None
+    return best if slots is None else _of_counts(grid, slots, best)
 
 
 def _searched_well(grid: BlockGrid, room: Sequence[int], trees: int, target: int) -> ZoneStep:
