@@ -26,10 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.bounds import QUICK_STATES, Prover
+from placement.bounds import Prover
 from placement.forms import by_sizes
 from placement.groups import Groups
 from placement.layout import Layout, patterns_of
+from placement.nodes import QUICK_STATES
 
 LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 MOST_PROVED = 12  # numbers of parted groups for which more than sizes is asked

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, floor
 
 import numpy as np
 
 from placement.abreast import Abreast, is_small, proved
+from placement.ahead import ahead
 from placement.arrange import arranged
 from placement.bounds import Prover
 from placement.cells import Cells
@@ -56,10 +58,10 @@ class Views:
         if not self._proofs:
             room = self._capacities
             small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
-            for view in reversed(small):
-                proof = _Proof(view, room, layout)
-                is_tried = len(small) > 1 or self.ahead
-                if is_tried and proof.prove(cost, rounds) >= cost:
+            tried = rounds if len(small) > 1 or self.ahead else 0
+            begun = [partial(_begun, view, room, layout, cost, tried) for view in reversed(small)]
+            for proof in ahead(begun):
+                if proof.bound >= cost:
                     return cost
                 self._proofs.append(proof)
             self._proofs.sort(key=lambda proof: -proof.bound)
@@ -84,12 +86,13 @@ class Views:
         going = self._proofs
         for turn in range(1 + MOST_AGAIN):
             closing = []
-            for proof in going:
-                before = cost - proof.bound if proof.bound else 0
-                if proof.prove(cost, rounds // len(going)) >= cost:
+            before = [cost - proof.bound if proof.bound else 0 for proof in going]
+            more = ahead([partial(proof.prove, cost, rounds // len(going)) for proof in going])
+            for proof, was_open, known in zip(going, before, more, strict=True):
+                if known >= cost:
                     return proof
                 has_few = len(proof.prover.heap) <= FEW_OPEN >> turn
-                if has_few or cost - proof.bound < CLOSING * before:
+                if has_few or cost - proof.bound < CLOSING * was_open:
                     closing.append(proof)
             going = closing
         return max(self._proofs, key=lambda proof: proof.bound)
@@ -134,6 +137,13 @@ class _Proof:
         zone_of_cell = np.repeat(layout, self.view.cells_of_host)
         by_zone = counts(zone_of_cell[self.view.grid.block], len(self._room))
         return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
+
+
+def _begun(view: Cells, capacities: Sequence[int], layout: Ints, cost: int, rounds: int) -> _Proof:
+    proof = _Proof(view, capacities, layout)
+    if rounds:
+        proof.prove(cost, rounds)
+    return proof
 
 
 def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[Pattern]) -> Ints | None:

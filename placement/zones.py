@@ -6,12 +6,14 @@ growing effort, until the two meet or the work allowed is done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor
 
 import numpy as np
 
+from placement.ahead import ahead
 from placement.bands import band_trees
 from placement.bounds import Prover
 from placement.cover import covering_slots, laid_out
@@ -44,8 +46,8 @@ NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
 WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
 MORE_TREES, MORE_MOVES = 5, 4  # times as many are tried there
-MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
-CLOSING = 0.75
+MOST_AGAIN = 6  # times, as long as each leaves no more than this of the gap:
+CLOSING = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,10 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
         return grids[0]
     least = by_sizes(grids[0], capacities)  # the same in every order
     best, lowest = grids[0], int(MUCH)
-    for grid in grids:
-        cost = _search(grid, capacities, FEW_TREES, least).cost
-        if cost < lowest:
-            best, lowest = grid, cost
+    searches = [partial(_search, grid, capacities, FEW_TREES, least) for grid in grids]
+    for grid, found in zip(grids, ahead(searches), strict=False):
+        if found.cost < lowest:
+            best, lowest = grid, found.cost
         if lowest <= least:
             break
     return best
@@ -138,9 +140,7 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
     if bound < best.cost:
         bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
-        best = _better(best, _searched_well(grid, capacities, limits.trees, bound))
-        if is_counted(grid):
-            best = _transferred(grid, capacities, best, limits.trees, bound)
+        best = _searched(grid, capacities, best, limits.trees, bound)
         best, proved = _proved(proof, capacities, best, limits)
         bound = max(bound, proved)
     return ZoneStep(best.layout, best.cost, bound)
@@ -170,13 +170,20 @@ def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _P
     the grid's own on a tie."""
     ways = forms(grid)
     proofs: list[_Proof] = []
-    for form in ways:
-        proofs.append(_Proof(form, capacities, best))
-        if proofs[-1].prove(best.cost, ROUNDS_EACH if len(ways) > 1 else 1) >= best.cost:
+    for proof in ahead([partial(_tried, form, capacities, best, len(ways)) for form in ways]):
+        proofs.append(proof)
+        if proof.bound >= best.cost:
             break
     chosen = max(proofs, key=lambda proof: proof.bound)
     chosen.prover.is_exact = True
     return chosen
+
+
+def _tried(form: Form, capacities: Sequence[int], best: ZoneStep, ways: int) -> _Proof:
+    """A proof of one form, begun."""
+    proof = _Proof(form, capacities, best)
+    proof.prove(best.cost, ROUNDS_EACH if ways > 1 else 1)
+    return proof
 
 
 def _proved(
@@ -236,17 +243,28 @@ def _to_the_end(
     return best, bound
 
 
-def _transferred(
+def _searched(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
-    """What annealing of counts comes to: two runs from the best layout so far, and two more as
-    long as one of them comes to a better one."""
-    for run in range(0, MOST_RUNS, 2):
-        start = best
-        for k in (run, run + 1):
-            if best.cost > bound:
-                best = _better(best, _annealed(grid, capacities, start, trees, bound, k))
-        if best.cost == start.cost:
+    """The best of a search and, where counts tell the cut, of annealing them: two runs from the
+    first layout, and two more from the best so far as long as something better is found."""
+    calls = [partial(_searched_well, grid, capacities, trees, bound)]
+    for run in range(0, MOST_RUNS if is_counted(grid) else 1, 2):
+        if is_counted(grid):
+            anneal = partial(_annealed, grid, capacities, best, trees, bound)
+            calls += [partial(anneal, run), partial(anneal, run + 1)]
+        start, best = best, _best_of(best, calls, bound)
+        if best.cost in (start.cost, bound):
+            break
+        calls = []
+    return best
+
+
+def _best_of(best: ZoneStep, calls: Sequence[Callable[[], ZoneStep]], target: int) -> ZoneStep:
+    """Of the results, as many as it takes, and the best so far."""
+    for found in ahead(calls):
+        best = _better(best, found)
+        if best.cost <= target:
             break
     return best
 
@@ -262,8 +280,7 @@ def _of_counts(grid: BlockGrid, slots: Ints, best: ZoneStep) -> ZoneStep:
     """The better of the best so far and a layout with so many slots of each row in each zone."""
     if counts_cost(grid, slots) >= best.cost:
         return best
-    layout = laid_out(grid, slots)
-    return _better(best, ZoneStep(layout, layout_cost(grid, layout), best.bound))
+    return _better(best, _costed(grid, laid_out(grid, slots)))
 
 
 def _refined(
@@ -272,8 +289,12 @@ def _refined(
     graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
     start = best.layout.ravel().tolist()
     at = refined(graph, capacities, start, PROPOSALS * trees, bound // 2)
-    layout = np.array(at, dtype=np.int64).reshape(best.layout.shape)
-    return ZoneStep(layout, layout_cost(grid, layout), bound)
+    return _costed(grid, np.array(at, dtype=np.int64).reshape(best.layout.shape))
+
+
+def _costed(grid: BlockGrid, layout: Layout) -> ZoneStep:
+    """With what it costs; nothing is known of a bound."""
+    return ZoneStep(layout, layout_cost(grid, layout), 0)
 
 
 def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:

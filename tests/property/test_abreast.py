@@ -116,6 +116,6 @@ def test_what_the_root_mixes_does_not_fit_together() -> None:
     """Five stages of seven hosts in zones for 16, 11 and 9, one more than there are."""
     grid, room = rows_of(5, 7, 4, 3, 0), [16, 11, 9]
     prover = Prover(grid, room, [])
-    assert prover.prove(200, 1) == 96
+    assert prover.prove(400, 1) == 96
     assert prover.root_prices is not None
     assert Abreast(grid, 1, room, prover.root_prices).least(110)[0] == 98

@@ -1,0 +1,129 @@
+"""What a second core does ahead changes when a result is there, never what it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from placement import ahead as module
+from placement.ahead import ahead
+from placement.bounds import Prover
+from placement.grid import block_grid
+from placement.nodes import Exploration
+from placement.request import Collective, Limits
+from placement.zones import solve_zones
+from tests.build import request
+
+
+@pytest.fixture
+def second_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """There is one, whatever machine this is."""
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(module, "_second_core", lambda: pool)
+        yield
+
+
+@pytest.fixture
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_second_core", lambda: None)
+
+
+def squares(made: list[int]) -> list[Callable[[], int]]:
+    def square(n: int) -> int:
+        made.append(n)
+        return n * n
+
+    return [partial(square, n) for n in range(6)]
+
+
+def test_results_come_in_order(second_core: None) -> None:
+    made: list[int] = []
+    assert list(ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
+    assert sorted(made) == [0, 1, 2, 3, 4, 5]  # each of them once
+
+
+def test_two_calls_run_at_the_same_time(second_core: None) -> None:
+    """Each waits for the other, so neither ends if they are made in turn."""
+    met = threading.Barrier(2, timeout=20)
+    assert sorted(ahead([met.wait, met.wait])) == [0, 1]
+
+
+def test_who_needs_a_result_does_not_wait_for_a_busy_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls that nobody has begun are made here, and not again over there."""
+    made: list[int] = []
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(module, "_second_core", lambda: pool)
+        pool.submit(over.wait, 20)
+        assert list(ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
+        over.set()
+    assert made == [0, 1, 2, 3, 4, 5]
+
+
+def test_one_core_makes_nothing_that_is_not_asked_for(one_core: None) -> None:
+    made: list[int] = []
+    results = ahead(squares(made))
+    assert [next(results), next(results)] == [0, 1]
+    results.close()
+    assert made == [0, 1]
+
+
+def test_calls_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(module, "_second_core", lambda: pool)
+        pool.submit(over.wait, 20)
+        results = ahead(squares(made))
+        assert next(results) == 0
+        results.close()
+        over.set()
+    assert made == [0]
+
+
+def test_an_error_reaches_who_asks(second_core: None) -> None:
+    def fails() -> int:
+        raise ValueError("no layout")
+
+    with pytest.raises(ValueError, match="no layout"):
+        list(ahead([lambda: 1, fails]))
+
+
+def test_a_proof_in_pairs_of_nodes_is_the_same_on_one_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six zones for seven stages of 14 hosts: the same layout, bound, and nodes."""
+    gang = request(
+        tp=8,
+        pp=7,
+        dp=14,
+        traffic={"dp": 100, "pp": 43},
+        collectives={"dp": Collective.HIERARCHICAL},
+    )
+    grid = block_grid(gang, 8)
+    assert grid is not None
+    nodes: list[int] = []
+    begin = Prover._begun
+
+    def begun(prover: Prover) -> list[Exploration]:
+        found = begin(prover)
+        nodes.append(len(found))
+        return found
+
+    monkeypatch.setattr(Prover, "_begun", begun)
+    solved: list[tuple[object, ...]] = []
+    with ThreadPoolExecutor(1) as pool:
+        for second in (pool, None):
+            nodes.clear()
+            monkeypatch.setattr(module, "_second_core", lambda second=second: second)
+            room = [32, 32, 16, 16, 16, 16]
+            step = solve_zones(grid, room, room, Limits())
+            solved.append((step.layout.tolist(), step.cost, step.bound, *nodes))
+            assert 2 in nodes
+    assert solved[0] == solved[1]
