@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 
 STRAY = 6_554  # of 65,536 idle proposals that try any domain at all: a tenth
@@ -203,7 +203,7 @@ def _anneal(
                 saved -= more
                 if saved > most_saved:
                     most_saved = saved
-                    now.best[:] = now.at
+                    refill(now.best, now.at)
                     if most_saved >= enough:
                         return most_saved
     return most_saved

@@ -22,8 +22,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from placement.fabric import Ints
+
 P = ParamSpec("P")
 R = TypeVar("R")
+OPTIONS = {"_nrt": False}  # of numba: no memory is managed
 PLAIN_STEPS = 1_000_000  # of kernels, run as they are written: a tenth of a second
 
 log = logging.getLogger("muster.placement")
@@ -65,11 +68,18 @@ def compile_from_now_on() -> None:
     _process.steps = PLAIN_STEPS
 
 
+def refill(into: Ints, source: Ints) -> None:
+    """What one array holds into another; a part of every kernel."""
+    for k in range(len(into)):
+        into[k] = source[k]
+
+
 class Kernel(Generic[P, R]):
     """A loop, and the functions that it calls.
 
     Arguments are numbers, one-dimensional arrays and named tuples of them; what the loop
-    writes into arrays stays there.
+    writes into arrays stays there. Nothing is made, and no function returns an array: so machine
+    code need not count references, which would take most of its time.
     """
 
     def __init__(
@@ -96,12 +106,12 @@ class Kernel(Generic[P, R]):
     def compiled(self) -> Callable[P, R]:
         """No fast arithmetic and no threads: the same bytes as the plain loop."""
         numba = _process.numba
-        for part in self._parts:
-            numba.extending.register_jitable(forceinline=self._inlines)(part)
+        for part in (refill, *self._parts):
+            numba.extending.register_jitable(forceinline=self._inlines, **OPTIONS)(part)
         try:
-            made: Any = numba.njit(cache=True, nogil=True)(self._loop)
+            made: Any = numba.njit(cache=True, nogil=True, **OPTIONS)(self._loop)
         except RuntimeError:  # there is no folder to keep the machine code in
-            made = numba.njit(nogil=True)(self._loop)
+            made = numba.njit(nogil=True, **OPTIONS)(self._loop)
         self._forget_older(made._cache)
         _process.tell(made)
         return cast(Callable[P, R], made)

@@ -83,8 +83,8 @@ def _straight(
     return _closest(lower, upper, least, most, wish)
 
 
-def _slot_sizes(cells: Cells, begin: int, end: int) -> Ints:
-    """How many cells come up to the end of each slot."""
+def _slot_sizes(cells: Cells, begin: int, end: int) -> None:
+    """How many cells come up to the end of each slot, in `lines`."""
     lines = cells.lines[: cells.width]
     for k in range(len(lines)):
         lines[k] = 0
@@ -92,7 +92,6 @@ def _slot_sizes(cells: Cells, begin: int, end: int) -> Ints:
         lines[cells.slot[cells.by_row[k]]] += 1
     for k in range(1, len(lines)):
         lines[k] += lines[k - 1]
-    return lines
 
 
 def _size(
@@ -107,7 +106,8 @@ def _size(
     for k in range(len(cells.grains)):
         grain = cells.grains[k]
         if k and not is_across_rows:
-            straight = _nearest(_slot_sizes(cells, begin, end), grain, least, most, wish)
+            _slot_sizes(cells, begin, end)
+            straight = _nearest(cells.lines[: cells.width], grain, least, most, wish)
         size = straight if straight >= 0 else _multiple(grain, least, most, wish)
         if size >= 0:
             return size

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.blockgraph import BlockGraph
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 
 NEVER = -(1 << 60)
@@ -106,7 +106,7 @@ def _serve(inside: Ints, longest: Ints, most: Ints, best: Ints, lengths: Ints) -
                 if total > to[start]:
                     to[start] = total
                     run[start] = n
-        most[:] = best
+        refill(most, best)
 
 
 serve = Kernel(_serve)

@@ -20,7 +20,7 @@ import numpy as np
 
 from placement.annealing import DRAWS, WORD, _next
 from placement.blockgraph import BlockGraph
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 
 MOST_MOVED = 12  # blocks at once from one run to another, unless all go
@@ -213,7 +213,7 @@ def _anneal_runs(
 ) -> int:
     """So many changes from a row on, `other` like it, until one costs `target`; the least met."""
     cost = _cost(row, edges, room)
-    room.best[:] = room.layout
+    refill(room.best, room.layout)
     least = cost
     for step in range(tries):
         if least <= target:
@@ -227,7 +227,7 @@ def _anneal_runs(
         found = _cost(other, edges, room)
         if found < least:
             least = found
-            room.best[:] = room.layout
+            refill(room.best, room.layout)
         if found - cost <= heats[step * len(heats) // tries] * draws[word & 1023]:
             cost = found
             _copied(row, other)

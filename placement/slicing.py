@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, axes_of, layout_cost
@@ -114,24 +114,24 @@ def _begun(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) 
         weight, before = (row_weight, row - 1) if row else (row_wrap, len(now.paid) - 1)
         now.parted[row] = weight * _apart(now.layout, row, before, width)
         cost += now.paid[row] + now.parted[row]
-    now.next_paid[:] = now.paid
-    now.next_parted[:] = now.parted
+    refill(now.next_paid, now.paid)
+    refill(now.next_parted, now.parted)
     return 2 * cost
 
 
 def _kept(now: Search) -> None:
     """The neighbour takes the place of what it was tried against."""
     copied(now.plan, now.other)
-    now.layout[:] = now.next
-    now.paid[:] = now.next_paid
-    now.parted[:] = now.next_parted
+    refill(now.layout, now.next)
+    refill(now.paid, now.next_paid)
+    refill(now.parted, now.next_parted)
 
 
 def _dropped(now: Search) -> None:
     copied(now.other, now.plan)
-    now.next[:] = now.layout
-    now.next_paid[:] = now.paid
-    now.next_parted[:] = now.parted
+    refill(now.next, now.layout)
+    refill(now.next_paid, now.paid)
+    refill(now.next_parted, now.parted)
 
 
 def _search(
@@ -158,7 +158,7 @@ def _search(
         found = cost + _dearer(now, cells.width, row_weight, row_wrap, axes)
         if found < least:
             least = found
-            now.best[:] = now.next
+            refill(now.best, now.next)
         if found <= _bar(cost, slack, step, tries):
             cost = found
             _kept(now)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.annealing import DRAWS, _next
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, counts
@@ -184,7 +184,7 @@ def _transfer(
             saved -= dearer
             if saved > most_saved:
                 most_saved = saved
-                now.best[:] = now.slots
+                refill(now.best, now.slots)
                 if most_saved >= enough:
                     return most_saved
     return most_saved

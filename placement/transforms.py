@@ -219,22 +219,22 @@ price_rows = Kernel(
 )
 
 
-def _paid(room: Tables, between: Between, row: int, n: int) -> Ints:
+def _pay(room: Tables, between: Between, row: int, n: int) -> None:
     """What n slots of this row or of the next one pay beside 0, 1, .. of the other, prices of
-    links included."""
+    links included: in `first`."""
     paid, joint = room.first[: room.slots], between.joint[row * room.slots :]
     floor, link = between.floor[row], between.link[row] if n else 0
     for other in range(len(paid)):
         paid[other] = joint[abs(other - n)] + floor - (link if other else 0)
     if n == 0 or n == between.width:
         paid[n] -= floor
-    return paid
 
 
 def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: int) -> int:
     """The slots of this row, before n of the next one, with which what is paid up to there is
     `rest`, or comes next to it."""
-    best, nearest, paid = 0, INFINITE, _paid(room, between, row, n)
+    _pay(room, between, row, n)
+    best, nearest, paid = 0, INFINITE, room.first[: room.slots]
     here = row % room.kept * room.slots * room.used + used
     for before in range(len(paid)):
         off = abs(room.tables[here + before * room.used] + paid[before] - rest)
@@ -265,7 +265,7 @@ def _retrace(
             found[k * rows + row - 1] = n
 
 
-retrace = Kernel(_retrace, _paid, _before)
+retrace = Kernel(_retrace, _pay, _before)
 
 
 class Ends(NamedTuple):
@@ -304,12 +304,12 @@ def _ends(cost: Ints, between: Between, room: Tables, row: int, known: int, ends
     at, held, left = ends.at[begin:after], ends.used[begin:after], ends.left[begin:after]
     begins = ends.next[begin:after]
     n_at, used = ends.at[after : after + known], ends.used[after : after + known]
-    rest = ends.left[after : after + known]
+    rest, paid = ends.left[after : after + known], room.first[:slots]
     for k in range(known):
         here = (row + 1) * slots + n_at[k]
         rest[k] += room.tables[here * room.used + used[k]] - cost[here]
     for before in range(slots):
-        paid = _paid(room, between, row, before)
+        _pay(room, between, row, before)
         line = room.tables[(row * slots + before) * room.used :]
         for k in range(known):
             over = rest[k] - line[used[k] - n_at[k]] - paid[n_at[k]]
@@ -342,4 +342,4 @@ def _within(
     return count
 
 
-within = Kernel(_within, _paid, _last_rows, _ends)
+within = Kernel(_within, _pay, _last_rows, _ends)

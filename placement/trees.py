@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.annealing import _next
-from placement.compiled import Kernel
+from placement.compiled import Kernel, refill
 from placement.fabric import Ints
 
 SWAP, TURN, LEAN, SHUFFLE, GRAFT = range(5)
@@ -79,13 +79,13 @@ def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
 
 
 def copied(to: Plan, plan: Plan) -> None:
-    to.zone[:] = plan.zone
-    to.first[:] = plan.first
-    to.second[:] = plan.second
-    to.above[:] = plan.above
-    to.axis[:] = plan.axis
-    to.lean[:] = plan.lean
-    to.held[:] = plan.held
+    refill(to.zone, plan.zone)
+    refill(to.first, plan.first)
+    refill(to.second, plan.second)
+    refill(to.above, plan.above)
+    refill(to.axis, plan.axis)
+    refill(to.lean, plan.lean)
+    refill(to.held, plan.held)
 
 
 def below(plan: Plan, node: int, path: Ints) -> int:
