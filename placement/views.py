@@ -18,9 +18,11 @@ from placement.fabric import Ints
 from placement.layout import counts
 from placement.master import Pattern
 from placement.zigzag import Ends
-from placement.zones import CLOSING, MOST_AGAIN, ROUNDS_EACH
+from placement.zones import ROUNDS_EACH
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
+MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
+CLOSING = 0.75
 RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
 FEW_OPEN = 4  # cases of a proof, which are gone through, if half as many are left each time
 
@@ -87,7 +89,8 @@ class Views:
         for turn in range(1 + MOST_AGAIN):
             closing = []
             before = [cost - proof.bound if proof.bound else 0 for proof in going]
-            more = ahead([partial(proof.prove, cost, rounds // len(going)) for proof in going])
+            share = rounds // len(going)
+            more = ahead([partial(each.prove, cost, share, len(going) == 1) for each in going])
             for proof, was_open, known in zip(going, before, more, strict=True):
                 if known >= cost:
                     return proof
@@ -95,6 +98,8 @@ class Views:
                 if has_few or cost - proof.bound < CLOSING * was_open:
                     closing.append(proof)
             going = closing
+            if not going:
+                break
         return max(self._proofs, key=lambda proof: proof.bound)
 
 
@@ -113,9 +118,11 @@ class _Proof:
         """Of one more layout."""
         self.prover.pool.add(self._patterns(layout))
 
-    def prove(self, cost: int, rounds: int) -> int:
-        """The bound after so many rounds more against a layout of this cost."""
-        proved = self.prover.prove(ceil(cost / self.view.grid.unit), rounds)
+    def prove(self, cost: int, rounds: int, is_alone: bool = True) -> int:
+        """The bound after so many rounds more against a layout of this cost. `is_alone`: as of a
+        `Prover`."""
+        incumbent = ceil(cost / self.view.grid.unit)
+        proved = self.prover.prove(incumbent, rounds, is_alone=is_alone)
         self.bound = max(self.bound, self.view.in_bytes(proved))
         return self.bound
 

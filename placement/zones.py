@@ -208,14 +208,15 @@ def _proved(
         is_stuck = is_far and proof.prover.made > MANY_NODES
         before = best.cost - bound
         bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
-        is_closing = proof.prover.mirrored > 0 and best.cost - bound <= CLOSING * before
+        is_closing = best.cost - bound <= CLOSING * before
         if bound < WIDE * best.cost:
             best = _longer(grid, capacities, best, limits.trees, bound)
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
         if is_counted(grid):
             best = _covered(grid, capacities, proof.prover, best, bound)
-        if (WIDE if is_closing else CLOSE) * best.cost <= bound < best.cost:
+        near = WIDE if proof.prover.mirrored else CLOSE
+        if is_closing and near * best.cost <= bound < best.cost:
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
 
