@@ -20,7 +20,7 @@ FEW = 100  # blocks, up to which each of them gets more: they are cheap to try a
 PER_BLOCK_OF_FEW = 400
 MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
-PASSES = (6, 24)  # of pieces put anew: at least, at most
+PASSES = (6, 24)  # of pieces put anew: at least, which are one turn of sizes and heats, at most
 SLOW, WIDE = (4, 4, 4), 0.95  # passes so many times as long; where less of the cost is proved
 HEATS = (1.7, 1.0)  # of annealing, in turns: some graphs want to be hotter
 PROMISING = 1.05  # times the best cost
@@ -49,10 +49,12 @@ def refined(
         return found
 
     offer(polished(flat, capacities, best, each, seed, target))
-    least, most = PASSES
+    moved, (least, most) = cost, PASSES
     quick = (1,) * max(least, min(most, proposals // (3 * each)))
     for k, times in enumerate(quick + SLOW if proposals else ()):
         if cost <= target or (times > 1 and WIDE * cost <= target):
+            break
+        if k == least and cost == moved:  # as a rule what is better is met in the first turn
             break
         largest, heat = LARGEST[k % len(LARGEST)], HEATS[k % len(HEATS)]
         at = multilevel(flat, capacities, times * per_block, largest, f"{k} {seed}", target, heat)
