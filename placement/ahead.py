@@ -24,13 +24,14 @@ def _second_core() -> ThreadPoolExecutor | None:
     return ThreadPoolExecutor(1, "muster-ahead") if (cores or 1) > 1 else None
 
 
-def ahead(calls: Sequence[Callable[[], R]]) -> Iterator[R]:
-    """The results, in order. Calls share nothing that one of them changes.
+def ahead(calls: Sequence[Callable[[], R]], *, are_long: bool = True) -> Iterator[R]:
+    """The results, in order. Calls share nothing that one of them changes. `are_long`: whether
+    they take longer than to ask a second core.
 
     Who closes the iterator early lets go of the calls that have not been begun. An error of a call
     is raised, if not always in its turn.
     """
-    second = _second_core() if len(calls) > 1 else None
+    second = _second_core() if are_long and len(calls) > 1 else None
     if second is None:
         yield from (call() for call in calls)
         return

@@ -66,7 +66,7 @@ def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGri
     least = by_sizes(grids[0], capacities)  # the same in every order
     best, lowest = grids[0], int(MUCH)
     searches = [partial(_search, grid, capacities, FEW_TREES, least) for grid in grids]
-    for grid, found in zip(grids, ahead(searches), strict=False):
+    for grid, found in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
         if found.cost < lowest:
             best, lowest = grid, found.cost
         if lowest <= least:
@@ -170,7 +170,8 @@ def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _P
     the grid's own on a tie."""
     ways = forms(grid)
     proofs: list[_Proof] = []
-    for proof in ahead([partial(_tried, form, capacities, best, len(ways)) for form in ways]):
+    calls = [partial(_tried, form, capacities, best, len(ways)) for form in ways]
+    for proof in ahead(calls, are_long=grid.size > SMALL):
         proofs.append(proof)
         if proof.bound >= best.cost:
             break
