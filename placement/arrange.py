@@ -104,11 +104,11 @@ def _turned(ring: Ring, order: Ints, turns: Turns) -> int:
     for k in range(width):
         if cost[k] < cost[last]:
             last = k
-    least = cost[last]
+    paid: int = cost[last]
     for row in range(ring.rows - 1, -1, -1):
         turns.turns[row] = last
         last = turns.ways[row * width + last]
-    return least
+    return paid
 
 
 turned = Kernel(_turned, _bordered, _compared)
