@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from placement.abreast import Abreast
-from placement.arrange import arranged
 from placement.blockgraph import block_graph
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
@@ -51,7 +50,6 @@ def warm_up() -> None:
     flat = flat_graph(pieces)
     polished(flat, room, layout.ravel(), 1, "warm", 0)
     transferred(grid, room, layout, 1, 0, 0)
-    arranged(np.ones((2, 2), dtype=np.int64), 1)
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.arrange import arranged
+from placement.arrange import _Ring, arranged
 
 
 @st.composite
@@ -45,3 +45,29 @@ def test_rows_are_turned_until_runs_lie_below_one_another() -> None:
     assert apart == [9, 9]
     borders = [np.flatnonzero(row != np.roll(row, 1)) for row in layout]
     assert all(np.all(at % 3 == 0) for at in borders)
+
+
+@given(counts(), st.sampled_from([1, 2, 3, 4, 6, 12]), st.sampled_from([0, 2, 20]), st.data())
+def test_rows_are_turned_as_if_each_turn_was_tried(
+    slots: np.ndarray, period: int, parted: int, data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(slots))))
+    ring = _Ring(slots, 3, period, parted)
+    rows = ring.rows(order)
+
+    def borders(row: np.ndarray) -> int:
+        at = np.flatnonzero(row != np.roll(row, 1))
+        return parted * int(np.count_nonzero(at % period))
+
+    tried = [[np.roll(row, turn) for turn in range(12)] for row in rows]
+    least = [borders(row) for row in tried[0]]
+    for above, below in pairwise(tried):
+        cut = [[3 * int(np.count_nonzero(a != b)) for a in above] for b in below]
+        least = [
+            min(map(sum, zip(least, apart, strict=True))) + borders(row)
+            for apart, row in zip(cut, below, strict=True)
+        ]
+    assert ring.least(order) == min(least)
+    turned = [ways[turn] for ways, turn in zip(tried, ring.turns(order), strict=True)]
+    cuts = sum(3 * int(np.count_nonzero(a != b)) for a, b in pairwise(turned))
+    assert cuts + sum(map(borders, turned)) == min(least)

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from placement import compiled
 from placement.abreast import Abreast, is_small
-from placement.arrange import arranged
 from placement.blockgraph import block_graph
 from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
-from placement.layout import counts, layout_cost
+from placement.layout import layout_cost
 from placement.pieces import PieceGraph, pieces_of_grid
 from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
@@ -77,8 +76,6 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     flat = flat_graph(pieces)
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: polished(flat, room, start, 200, str(seed), 0).tolist())
-    held = counts(start.reshape(grid.rows, -1), zones)
-    both(lambda: arranged(held, 3, 2, 5).tolist())
     both(lambda: transferred(grid, room, start.reshape(grid.rows, -1), 400, 0, seed).tolist())
     both(lambda: multilevel(flat, room, 20, 4, str(seed), 0).tolist())
     graph = block_graph(gang, GPUS)
