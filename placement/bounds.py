@@ -193,9 +193,11 @@ class Prover:
         self.incumbent = min(self.incumbent, done.incumbent)
 
     def _again(self) -> int:
-        """The root with a better incumbent."""
+        """The root with a better incumbent. It was not settled in a long time before, and is
+        not in another one."""
         if self.root_prices is None:
             return 0
+        self._is_patient = False
         self._tables.fill(self.root_prices)
         root = self._exploration(self._tables, self._root(), 0, is_root=True)
         root.settle()

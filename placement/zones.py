@@ -17,7 +17,6 @@ from placement.ahead import ahead
 from placement.bands import band_trees
 from placement.bounds import Prover
 from placement.cover import covering_slots, laid_out
-from placement.exact import exact_counts
 from placement.fabric import Ints
 from placement.forms import Form, by_sizes, forms
 from placement.grid import BlockGrid
@@ -195,9 +194,6 @@ def _proved(
     bound = proof.prove(best.cost, part)
     best = _by_program(proof, capacities, best)
     if bound < best.cost:
-        found = exact_counts(grid, capacities)
-        if found is not None:
-            return _of_counts(grid, found[0], best), found[1]
         if is_counted(grid):
             best = _covered(grid, capacities, proof.prover, best, bound)
         else:

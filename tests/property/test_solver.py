@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from placement import branching
 from placement.bands import band_trees
 from placement.bounds import Prover
-from placement.cover import laid_out
 from placement.cut import cut_by_axis, egress
-from placement.exact import exact_counts
 from placement.grid import BlockGrid, block_grid, joint_cost, shared
 from placement.groups import parting_of
 from placement.layout import counts, layout_cost
@@ -30,7 +28,6 @@ from placement.sizes import SizeBound
 from placement.slicing import slice_grid
 from placement.steps import MUCH
 from placement.swaps import added_cut
-from placement.traffic import Pattern
 from placement.zones import solve_zones
 from tests.build import flat, request
 from tests.property.grids import requests
@@ -306,25 +303,6 @@ def test_a_split_on_all_touches_closes_the_proof(monkeypatch: pytest.MonkeyPatch
     families = tuple(family for family in branching.FAMILIES if family != branching._all_touches)
     monkeypatch.setattr(branching, "FAMILIES", families)
     assert Prover(grid, capacities, []).prove(step.cost, 100) < step.cost
-
-
-@settings(max_examples=60)
-@given(req=requests(most=8), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
-def test_a_small_program_counts_what_is_least(req: Request, capacities: list[int]) -> None:
-    """Equal to the optimum where the order of slots costs nothing, never above it."""
-    grid = block_grid(req, 2)
-    assert grid is not None
-    found = exact_counts(grid, capacities) if sum(capacities) >= grid.size else None
-    if found is None:
-        return
-    slots, cost = found
-    optimum = cheapest(grid, capacities)
-    assert cost <= optimum
-    layout = laid_out(grid, slots)
-    assert np.array_equal(counts(layout, len(capacities)), slots)
-    assert np.all(slots.sum(axis=1) <= capacities)
-    if grid.slice_axes[0].pattern is Pattern.HIERARCHICAL and not grid.row_wrap:
-        assert cost == optimum == layout_cost(grid, layout)
 
 
 @settings(max_examples=60)
