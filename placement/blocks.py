@@ -7,11 +7,12 @@ their own, and moves and exchanges of single blocks polish what that comes to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 
 import numpy as np
 
+from placement.ahead import ahead
 from placement.bands import band_trees
 from placement.blockgraph import block_graph
 from placement.cut import cut_by_axis
@@ -26,7 +27,7 @@ from placement.slicing import best_of_trees, slice_grid
 from placement.sweep import Sweeper
 from placement.traffic import axis_traffic
 from placement.trees import Tree, comb
-from placement.zones import PROPOSALS, best_grid
+from placement.zones import PROPOSALS, SMALL, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.03, 0.01)  # of two searches over sweeps: neither finds all
@@ -126,16 +127,16 @@ class Blocks:
         assert graph is not None
         zones, axes = [Tree(zone=z) for z in self._largest_first()], len(self.orders)
         starts = [comb(zones, axis, lean) for axis in range(axes) for lean in (1, 2)]
-        sweeper, room = Sweeper(graph, self.orders), self.capacities
+        room = self.capacities
         tries = max(1, trees // A_SWEEP * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
         seed, target = f"{graph.blocks}:{sorted(room)}", self._target(bound)
-        layouts = [
-            best_of_trees(
-                sweeper.layout, graph.cost, starts, room, tries, target, seed, axes, slack
-            )
-            for slack in slacks
-        ]
-        return min(layouts, key=graph.cost)
+
+        def searched(slack: float) -> Ints:
+            build = Sweeper(graph, self.orders).layout
+            return best_of_trees(build, graph.cost, starts, room, tries, target, seed, axes, slack)
+
+        searches = [partial(searched, slack) for slack in slacks]
+        return min(ahead(searches, are_long=graph.blocks > SMALL), key=graph.cost)
 
     def _together(self, trees: int) -> list[Ints]:
         """The fewest neighbouring hosts that form a grid, placed together; nothing where zones
