@@ -56,9 +56,10 @@ def _walk(axes: Sequence[Ints], band: Sequence[int]) -> Ints:
         axes[0],
         *reversed([axis % h for axis, h in zip(wide, band, strict=True)]),
     ]
-    keys = []
-    turns = np.zeros_like(axes[0])
-    for level in levels:
-        keys.append(np.where(turns % 2 == 0, level, -level))
+    # A number with a digit per level, each of which runs back where those before add up to odd.
+    place = turns = levels[0]
+    for level in levels[1:]:
+        last = int(level.max())
+        place = place * (last + 1) + np.where(turns & 1, last - level, level)
         turns = turns + level
-    return np.asarray(np.lexsort(tuple(reversed(keys))))
+    return place.argsort(kind="stable")
