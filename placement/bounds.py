@@ -42,7 +42,7 @@ from placement.ahead import ahead
 from placement.grid import BlockGrid
 from placement.groups import Parting
 from placement.master import WHOLE_GANG, Counter, Pattern, Pool, Range, rectangles
-from placement.nodes import ROUNDS, Case, Exploration, Node, Tables
+from placement.nodes import ROUNDS, WORK, Case, Exploration, Node, Tables
 from placement.pricing import Prices
 from placement.rounding import fewest
 from placement.zigzag import Ends
@@ -193,14 +193,14 @@ class Prover:
         self.incumbent = min(self.incumbent, done.incumbent)
 
     def _again(self) -> int:
-        """The root with a better incumbent. It was not settled in a long time before, and is
-        not in another one."""
+        """The root with a better incumbent. It was not settled in a long time before, and if it is
+        now, it takes little."""
         if self.root_prices is None:
             return 0
         self._is_patient = False
         self._tables.fill(self.root_prices)
         root = self._exploration(self._tables, self._root(), 0, is_root=True)
-        root.settle()
+        root.settle(WORK / 2)
         self._learn_settled(root)
         return root.proved
 

@@ -16,8 +16,6 @@ from placement.fabric import Ints
 from placement.master import EVERY_ROW, Counter, Pattern, Range
 from placement.milp import INFINITY, IntegerProgram
 
-WORK = 0.06  # deterministic time of the first try: some 0.15 s
-
 
 def least_cover(
     patterns: Ints,
@@ -25,14 +23,15 @@ def least_cover(
     width: int,
     ranges: Mapping[Counter, Range],
     below: int,
+    work: float,
     more: float,
 ) -> tuple[int | None, list[Pattern]]:
     """The least sum of costs under `below` of patterns that cover each row `width` times, and
     those patterns; `below` and none if there is no such sum. None for the sum if that stays
     open, with the best patterns met.
 
-    `ranges` count the zones. `more`: deterministic time of CP-SAT after a first try. Shapes:
-    (patterns, rows), (patterns,).
+    `ranges` count the zones. `work`, `more`: deterministic time of CP-SAT in a first try, and
+    after it. Shapes: (patterns, rows), (patterns,).
     """
     if not len(patterns):
         return below, []
@@ -58,7 +57,7 @@ def least_cover(
         elif not counter.rise:
             row(low, high, counted)
     row(-INFINITY, below - 1, cost, paid)
-    solution = program.solve(WORK, more)
+    solution = program.solve(work, more)
     if solution is None:
         return below if program.is_impossible else None, []
     used = np.repeat(np.arange(len(patterns)), [solution.values[x] for x in copies])

@@ -31,7 +31,8 @@ LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and 
 CLASSES = 8  # capacity classes that get a pattern each round
 MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
 FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
-MORE = 0.2  # deterministic time for the first one that takes longer: half a second
+WORK = 0.06  # deterministic time in which it is tried: some 0.15 s
+MORE = 0.2  # for the first one that takes longer: half a second
 ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
 MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
 HALVINGS = 5  # of the gap, until so few are left
@@ -156,7 +157,7 @@ class Exploration:
             self.children = [node]
         return self
 
-    def settle(self) -> bool:
+    def settle(self, work: float = WORK) -> bool:
         """By an integer program over the few patterns that can be part of anything better than the
         incumbent; whether that is all there is to know of the node.
 
@@ -177,9 +178,9 @@ class Exploration:
                 low, high = (low, half) if fewer is None else (half, high)
                 patterns = patterns if fewer is None else fewer
             below = (low + tables.priced + 1) // tables.scale - grid.offset
-        return patterns is not None and self._least_of(patterns, below)
+        return patterns is not None and self._least_of(patterns, below, work)
 
-    def _least_of(self, patterns: Ints, below: int) -> bool:
+    def _least_of(self, patterns: Ints, below: int, work: float) -> bool:
         """The same with these patterns, which are all for what costs less than `below`."""
         case, grid = self._case, self._case.grid
         cost = grid.step[patterns].sum(axis=1) + grid.between(patterns)
@@ -187,7 +188,8 @@ class Exploration:
         is_all = below == self.incumbent
         more = MORE if is_all and self.is_patient else 0.0
         ranges = {**self._node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
-        least, cover = least_cover(patterns, cost, grid.width, ranges, below + grid.offset, more)
+        most = below + grid.offset
+        least, cover = least_cover(patterns, cost, grid.width, ranges, most, work, more)
         self.cover = cover or self.cover
         if least is None:
             self.is_patient = self.is_patient and not is_all
