@@ -74,7 +74,7 @@ def targets(run: Run) -> str:
     for name, seconds in run.refusals.items():
         rows.append([f"proved {name}, p99", "50 ms", millis(quantile(seconds, 0.99))])
     rows.append(["peak memory", "1 GB", f"{run.peak_bytes / 2**20:.0f} MiB"])
-    rows += [*_growth_target(run), *_spread_target(run), *_peer_targets(run)]
+    rows += [*_twin_target(run), *_growth_target(run), *_spread_target(run), *_peer_targets(run)]
     return table(("measure", "target", "measured"), rows)
 
 
@@ -83,8 +83,21 @@ def _growth_target(run: Run) -> list[list[object]]:
         return []
     few, many = min(run.scaling), max(run.scaling)
     growth = quantile(run.scaling[many], 0.5) / quantile(run.scaling[few], 0.5)
-    what = f"growth of time from {few} to {many} zones"
+    what = f"growth of time from {few} to {many} zones, gangs growing with them"
     return [[what, f"{many / few:.0f}x", f"{growth:.1f}x"]]
+
+
+def _twin_target(run: Run) -> list[list[object]]:
+    """Jobs on the large fabric, beside those on one with a quarter of its zones."""
+    small, large = (
+        [r.seconds for r in run.rows if r.family.startswith(fabric)]
+        for fabric in ("roce-24k", "roce-98k")
+    )
+    if not small or not large:
+        return []
+    median, p99 = (quantile(large, q) / quantile(small, q) for q in (0.5, 0.99))
+    what = "growth of time from RoCE-24K to RoCE-98K, median / p99"
+    return [[what, "4x", f"{median:.1f}x / {p99:.1f}x"]]
 
 
 def _spread_target(run: Run) -> list[list[object]]:
