@@ -220,7 +220,7 @@ class Slicer:
         part_grid.run(self._steps(plan), plan, cells, 0, layout.ravel())
         return layout
 
-    def searched(self, plan: Plan, tries: int, target: int) -> Layout:
+    def searched(self, plan: Plan, tries: int, target: int, slack: float) -> Layout:
         """The best layout met among so many neighbours, from this tree on, which is changed."""
         grid, layout = self._grid, self.layout(plan)
         if len(plan.zone) == 1:
@@ -253,7 +253,7 @@ class Slicer:
             grid.row_wrap,
             axes_of(grid),
             tries,
-            SLACK,
+            slack,
             target,
             _word(self.seed),
         )
@@ -293,6 +293,7 @@ def slice_grid(
     tries: int,
     target: int,
     region: Region | None = None,
+    slack: float = SLACK,
 ) -> tuple[int, Layout]:
     """The best layout met, and its doubled cut; `tries` trees, stops at `target`."""
     if region is None:
@@ -300,7 +301,7 @@ def slice_grid(
     slicer = Slicer(grid, capacities, region)
     plans = [plan_of(start, capacities) for start in starts]
     costs = [layout_cost(grid, slicer.layout(plan)) for plan in plans]
-    layout = slicer.searched(plans[int(np.argmin(costs))], tries, target)
+    layout = slicer.searched(plans[int(np.argmin(costs))], tries, target, slack)
     return layout_cost(grid, layout), layout
 
 

@@ -41,7 +41,7 @@ def warm_up() -> None:
     room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
     (grid, *_) = block_grids(gang, GPUS)
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    layout = Slicer(grid, room, everything).searched(plan_of(tree, room), 1, 0)
+    layout = Slicer(grid, room, everything).searched(plan_of(tree, room), 1, 0, 0.0)
     layout_cost(grid, layout)
     pieces = pieces_of_grid(grid, everything)
     segmenter = Segmenter(pieces, room)

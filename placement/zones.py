@@ -26,7 +26,7 @@ from placement.parted import Parted
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
 from placement.request import Limits
-from placement.slicing import slice_grid
+from placement.slicing import SLACK, slice_grid
 from placement.steps import MUCH
 from placement.transfers import counts_cost, is_counted, transferred
 
@@ -39,6 +39,7 @@ MOST_RUNS = 12  # of these, two at a time
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
+SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
 MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fewer
 FEW_TREES = 200  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
@@ -222,7 +223,7 @@ def _longer(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
     """A better layout out of many times as many trees, or else moves, if there is one."""
-    found = _searched_well(grid, capacities, MORE_TREES * trees, bound)
+    found = _searched_well(grid, capacities, MORE_TREES * trees, bound, SLACK)
     if found.cost >= best.cost:
         found = _refined(grid, capacities, best, MORE_MOVES * trees, bound)
     return _better(best, found)
@@ -244,9 +245,10 @@ def _to_the_end(
 def _searched(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
-    """The best of a search and, where counts tell the cut, of annealing them: two runs from the
+    """The best of two searches and, where counts tell the cut, of annealing them: two runs from the
     first layout, and two more from the best so far as long as something better is found."""
-    calls = [partial(_searched_well, grid, capacities, trees, bound)]
+    search = partial(_searched_well, grid, capacities, trees, bound)
+    calls = [partial(search, slack) for slack in SLACKS]
     for run in range(0, MOST_RUNS if is_counted(grid) else 1, 2):
         if is_counted(grid):
             anneal = partial(_annealed, grid, capacities, best, trees, bound)
@@ -318,18 +320,22 @@ def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> Zon
     return best if slots is None else _of_counts(grid, slots, best)
 
 
-def _searched_well(grid: BlockGrid, room: Sequence[int], trees: int, target: int) -> ZoneStep:
+def _searched_well(
+    grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float
+) -> ZoneStep:
     """More trees the more zones there are to be exchanged, and fewer the more blocks there are to
     be parted each time."""
     zones = sum(c > 0 for c in room)
     tries = (
         trees * max(MANY_ZONES, zones) // MANY_ZONES * MANY_BLOCKS // max(MANY_BLOCKS, grid.size)
     )
-    return _search(grid, room, tries, target)
+    return _search(grid, room, tries, target, slack)
 
 
-def _search(grid: BlockGrid, room: Sequence[int], tries: int, target: int) -> ZoneStep:
-    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target)
+def _search(
+    grid: BlockGrid, room: Sequence[int], tries: int, target: int, slack: float = SLACK
+) -> ZoneStep:
+    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target, slack=slack)
     return ZoneStep(layout, cost, target)
 
 
