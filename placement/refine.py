@@ -54,7 +54,7 @@ def refined(
     for k, times in enumerate(quick + SLOW if proposals else ()):
         if cost <= target or (times > 1 and WIDE * cost <= target):
             break
-        if k == least and cost == moved:  # as a rule what is better is met in the first turn
+        if k == 2 * least and cost == moved:  # what is better is met in two turns as a rule
             break
         largest, heat = LARGEST[k % len(LARGEST)], HEATS[k % len(HEATS)]
         at = multilevel(flat, capacities, times * per_block, largest, f"{k} {seed}", target, heat)
