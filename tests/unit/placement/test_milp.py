@@ -61,7 +61,7 @@ def test_a_cover_of_costs_too_large_stays_open() -> None:
     ranges = {Counter(0): (0, 2), Counter(1): (0, 2), Counter(0, least=2): (0, 1)}
     for scale, is_known in ((1, True), (MOST_SUM // 4, False)):
         cost = np.array([3, 2, 2]) * scale + [scale > 1, 0, 0]
-        least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, 1.0)
+        least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, work=0.06, more=1.0)
         assert (least == 4 * scale) is is_known
         assert not is_known or sorted(cover) == [(0, 2), (2, 0)]
 
