@@ -83,7 +83,7 @@ bench-restart: $(READY) ## how fast a gang of 16,384 GPUs that lost hosts goes o
 bench-metrics: $(READY) ## submits on a server with metrics beside one without: what they cost
 	$(BIN)/python -m tests.bench.bench_metrics
 
-bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 15 minutes on two cores
+bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
 
