@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import ceil, gcd
 from operator import mul
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,16 @@ def _going_on(algorithm: int) -> pywraplp.MPSolverParameters:
 # and the dual would begin again. With other bounds its prices do, and the dual needs fewer.
 MORE_COLUMNS = _going_on(pywraplp.MPSolverParameters.PRIMAL)
 OTHER_BOUNDS = _going_on(pywraplp.MPSolverParameters.DUAL)
+
+
+_one_at_a_time = Lock()
+
+
+def _solved(solver: pywraplp.Solver, parameters: pywraplp.MPSolverParameters) -> int:
+    """CLP's answer. While it solves it catches Ctrl-C, and afterwards it puts back what caught it
+    before: two at once would put back each other's, and nobody would hear of it any more."""
+    with _one_at_a_time:
+        return int(solver.Solve(parameters))
 
 
 class LpSolution:
@@ -208,14 +219,14 @@ class ColumnLp:
     def cost(self) -> float | None:
         """The least cost after a change of bounds; None when the solver gives up."""
         self._begin()
-        if self._solver.Solve(OTHER_BOUNDS) != pywraplp.Solver.OPTIMAL:
+        if _solved(self._solver, OTHER_BOUNDS) != pywraplp.Solver.OPTIMAL:
             return None
         return float(self._objective.Value())
 
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
         self._begin()
-        if self._solver.Solve(MORE_COLUMNS) != pywraplp.Solver.OPTIMAL:
+        if _solved(self._solver, MORE_COLUMNS) != pywraplp.Solver.OPTIMAL:
             return None
         duals = tuple([row.dual_value() for row in self._rows])
         return LpSolution(self._objective.Value(), duals, partial(self._values, self._changes))
@@ -303,7 +314,7 @@ class IntegerProgram:
             self._solver.Objective().SetCoefficient(variable, cost // unit)
         parameters = (
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
-            f" cp_model_presolve:{str(is_presolved).lower()}"
+            f" cp_model_presolve:{str(is_presolved).lower()} catch_sigint_signal:false"
         )
         if not is_presolved and len(self._variables) <= FEW:
             parameters += " cut_level:0"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -105,3 +108,26 @@ def test_columns_are_not_read_once_the_program_is_another_one() -> None:
     again = program.solve()
     assert again is not None
     assert again.columns.tolist() == [0, 1]
+
+
+def test_ctrl_c_is_heard_after_programs_were_solved_side_by_side() -> None:
+    """Each of them catches it while it is solved, and puts back what it found."""
+
+    def solve_some() -> None:
+        program = ColumnLp([1.0] * 40)
+        program.add_columns(np.ones(40), np.eye(40, dtype=np.int64))
+        for k in range(200):
+            program.add_columns(np.array([0.99 - k / 1000]), np.ones((1, 40), dtype=np.int64))
+            assert program.solve() is not None
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(solve_some) for _ in range(2)]:
+            done.result()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_is_heard_after_an_integer_program() -> None:
+    assert knapsack(1, 11).solve(1.0) is not None
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
