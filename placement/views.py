@@ -21,6 +21,7 @@ from placement.zigzag import Ends
 from placement.zones import ROUNDS_EACH
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
+# Less patient than over zones, for a round on these tables takes longer.
 MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.75
 RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
