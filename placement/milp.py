@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import ceil, gcd
 from operator import mul
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from ortools.graph.python import linear_sum_assignment
 from ortools.linear_solver import pywraplp
 
 from placement.fabric import Ints
+from placement.interrupts import Kept
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
@@ -43,16 +43,21 @@ def _going_on(algorithm: int) -> pywraplp.MPSolverParameters:
 # and the dual would begin again. With other bounds its prices do, and the dual needs fewer.
 MORE_COLUMNS = _going_on(pywraplp.MPSolverParameters.PRIMAL)
 OTHER_BOUNDS = _going_on(pywraplp.MPSolverParameters.DUAL)
+# A program that was stopped may take no more steps as it is.
+FROM_SCRATCH = pywraplp.MPSolverParameters()
+FROM_SCRATCH.SetIntegerParam(FROM_SCRATCH.INCREMENTALITY, FROM_SCRATCH.INCREMENTALITY_OFF)
 
 
-_one_at_a_time = Lock()
+_ctrl_c = Kept()
 
 
 def _solved(solver: pywraplp.Solver, parameters: pywraplp.MPSolverParameters) -> int:
-    """CLP's answer. While it solves it catches Ctrl-C, and afterwards it puts back what caught it
-    before: two at once would put back each other's, and nobody would hear of it any more."""
-    with _one_at_a_time:
-        return int(solver.Solve(parameters))
+    """CLP's answer. Where it was stopped half way, say by Ctrl-C, it begins again."""
+    with _ctrl_c:
+        status = int(solver.Solve(parameters))
+        if status == pywraplp.Solver.FEASIBLE:
+            status = int(solver.Solve(FROM_SCRATCH))
+        return status
 
 
 class LpSolution:

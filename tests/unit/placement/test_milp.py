@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -110,21 +111,42 @@ def test_columns_are_not_read_once_the_program_is_another_one() -> None:
     assert again.columns.tolist() == [0, 1]
 
 
+def solve_some() -> None:
+    program = ColumnLp([1.0] * 40)
+    program.add_columns(np.ones(40), np.eye(40, dtype=np.int64))
+    for k in range(200):
+        program.add_columns(np.array([0.99 - k / 1000]), np.ones((1, 40), dtype=np.int64))
+        assert program.solve() is not None
+
+
 def test_ctrl_c_is_heard_after_programs_were_solved_side_by_side() -> None:
     """Each of them catches it while it is solved, and puts back what it found."""
-
-    def solve_some() -> None:
-        program = ColumnLp([1.0] * 40)
-        program.add_columns(np.ones(40), np.eye(40, dtype=np.int64))
-        for k in range(200):
-            program.add_columns(np.array([0.99 - k / 1000]), np.ones((1, 40), dtype=np.int64))
-            assert program.solve() is not None
-
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(solve_some) for _ in range(2)]:
             done.result()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_programs_are_solved_whatever_ctrl_c_stops() -> None:
+    heard = 0
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard += 1
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            busy = [pool.submit(solve_some) for _ in range(6)]
+            while not all(each.done() for each in busy):
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.001)
+            for each in busy:
+                each.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard
 
 
 def test_ctrl_c_is_heard_after_an_integer_program() -> None:
