@@ -63,13 +63,15 @@ class Prover:
         is_exact: bool = True,
         ends: Sequence[Ends] = (),
         parting: Parting | None = None,
+        enough: float = inf,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
         many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
         nodes are settled by integer programs where these are small. `ends`: what zones of one
-        row pay together. `parting`: what tells zones that part a group."""
-        self.grid, self.is_exact = grid, is_exact
+        row pay together. `parting`: what tells zones that part a group. `enough`: a bound of the
+        root that need not be raised, below the incumbent."""
+        self.grid, self.is_exact, self._enough = grid, is_exact, enough
         self._case = case = Case(grid, capacities, lot, odd, ends, parting)
         self.states, self.mirrored = case.states, case.mirrored
         self._tables = Tables(case)
@@ -165,6 +167,7 @@ class Prover:
             known,
             self.incumbent,
             is_root=is_root,
+            enough=self._enough if is_root else inf,
             is_patient=self._is_patient,
         )
 

@@ -91,17 +91,39 @@ def _least_bound(grid: BlockGrid, makes: Sequence[tuple[int, ...]], cost: int, k
 
 
 def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
-    """A doubled cut that no layout of the grid on these domains beats. `cost`: of a good
-    layout, doubled."""
+    """A doubled cut that no layout of the grid on these domains beats, as far as `cost`, that of
+    a good layout."""
     if not is_priceable(grid, max(room)):
         return 0
-    # Without a cut to reach, the first prices per slot are high and the first patterns
-    # large, which suits small domains.
-    reach = int(MUCH) if max(room) <= SMALL else cost + 1
-    return _proved(grid, tuple(sorted((n for n in room if n), reverse=True)), reach)
+    room = tuple(sorted((n for n in room if n), reverse=True))
+    if room[0] > SMALL:
+        return _proved(grid, room, cost + 1)
+    return min(cost, _in_small(grid, room).proved(cost))
 
 
 @lru_cache(maxsize=32)
 def _proved(grid: BlockGrid, room: tuple[int, ...], reach: int) -> int:
     """Remembered: the search asks first, the certificate again."""
     return Prover(grid, room, []).prove(reach, ONE_NODE, is_last=True)
+
+
+class _InSmall:
+    """The same in small domains. Without a cut to reach, the first prices per slot are high and the
+    first patterns large, which suits there. It also goes the same way whatever the cut, if not as
+    far: so what is known for one cut holds for a better one."""
+
+    def __init__(self, grid: BlockGrid, room: tuple[int, ...]) -> None:
+        self._grid, self._room = grid, room
+        self._asked = self._bound = 0
+
+    def proved(self, cost: int) -> int:
+        if self._asked <= self._bound < cost:
+            prover = Prover(self._grid, self._room, [], enough=cost)
+            self._asked, self._bound = cost, prover.prove(int(MUCH), ONE_NODE, is_last=True)
+        return self._bound
+
+
+@lru_cache(maxsize=32)
+def _in_small(grid: BlockGrid, room: tuple[int, ...]) -> _InSmall:
+    """Remembered: as above, and the cut falls from one time to the next."""
+    return _InSmall(grid, room)

@@ -124,11 +124,13 @@ class Exploration:
         incumbent: int,
         *,
         is_root: bool,
+        enough: float,
         is_patient: bool,
     ) -> None:
-        """`pool`: where patterns are looked for that pay here. `known`: a bound of the node."""
+        """`pool`: where patterns are looked for that pay here. `known`: a bound of the node.
+        `enough`: one at which it is closed, if that is less than the incumbent."""
         self._case, self._tables, self._pool, self._node = case, tables, pool, node
-        self._is_root, self.is_patient = is_root, is_patient
+        self._is_root, self._enough, self.is_patient = is_root, enough, is_patient
         self.cuts = dict(cuts)
         self.proved, self.incumbent = known, incumbent
         self.children: list[Node] = []
@@ -223,7 +225,7 @@ class Exploration:
             self.rounds += LEAST_WORK + case.states / STATES_A_ROUND
             value, found = self._price(master, solution)
             self.proved = max(self.proved, attainable(case.grid, value))
-            if self.proved >= self.incumbent:
+            if self.proved >= min(self.incumbent, self._enough):
                 return None
             # What is violated is read off the solution before there are more columns.
             is_over = self.proved >= self._ceiling(solution)
