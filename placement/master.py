@@ -178,7 +178,12 @@ class Pool:
         self._seen: dict[Pattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self._cost: Floats = np.empty(0)
-        self._held = Held(self._array)
+        self._keep()
+
+    def _keep(self) -> None:
+        """What is asked for again and again of the same patterns: what they hold, and count."""
+        self._held, self._slots = Held(self._array), self._array.astype(np.float64)
+        self._counted: dict[Counter, Floats] = {}
 
     def __contains__(self, pattern: Pattern) -> bool:
         return pattern in self._seen
@@ -192,19 +197,29 @@ class Pool:
         cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
-        self._held = Held(self._array)
+        self._keep()
 
     def cheapest(
         self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
     ) -> list[Pattern]:
         """At most `most` patterns of reduced cost under `below`, the cheapest first."""
-        reduced = self._cost - self._array @ np.array(slot_price)
-        for counter, dual in price.items():
-            if dual:
-                reduced -= dual * self._held.counted(counter)
-        order = np.argsort(reduced, kind="stable")[:most]
-        chosen = self._array[order[reduced[order] < below]]
-        return [tuple(pattern) for pattern in chosen.tolist()]
+        paid = {counter: dual for counter, dual in price.items() if dual}
+        terms = np.array(
+            [self._cost - self._slots @ np.array(slot_price), *map(self._counts, paid)]
+        )
+        terms[1:] *= np.array([*paid.values()])[:, None]
+        # Taken off one after the other: sums in another order would be rounded otherwise.
+        reduced = np.subtract.reduce(terms)
+        under = np.flatnonzero(reduced < below)
+        order = under[np.argsort(reduced[under], kind="stable")[:most]]
+        return [tuple(pattern) for pattern in self._array[order].tolist()]
+
+    def _counts(self, counter: Counter) -> Floats:
+        """What each pattern counts."""
+        known = self._counted.get(counter)
+        if known is None:
+            known = self._counted[counter] = self._held.counted(counter).astype(np.float64)
+        return known
 
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Iterator[Pattern]:
