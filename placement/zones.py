@@ -20,7 +20,7 @@ from placement.cover import covering_slots, laid_out
 from placement.fabric import Ints
 from placement.forms import Form, by_sizes, forms
 from placement.grid import BlockGrid
-from placement.groups import groups_of, parting_of
+from placement.groups import Groups, groups_of, parting_of
 from placement.layout import Layout, layout_cost, patterns_of
 from placement.parted import Parted
 from placement.pieces import pieces_of_grid
@@ -44,8 +44,7 @@ MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fe
 FEW_TREES = 200  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
-WIDE = 0.95  # the same: where less is proved, layouts can be better as a rule
-MORE_TREES, MORE_MOVES = 5, 4  # times as many are tried there
+WIDE = 0.95  # the same: where less is proved, twice as much work
 MOST_AGAIN = 6  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.85
 
@@ -117,13 +116,19 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     """The same whichever hosts of a zone and whichever zones of one size are used."""
     bound = sized = by_sizes(grid, capacities) if limits.rounds else 0
     is_small = grid.size <= SMALL and limits.rounds > 0
-    best = _search(grid, capacities, limits.trees // (25 if is_small else 4), bound)
+    # Of a small gang a proof takes no longer than one of its groups.
+    groups = _fitting(grid, capacities) if limits.rounds and not is_small else None
+    parted: Parted | None = None
+    cases = [(grid, capacities)]
+    if groups is not None:
+        cases.append((groups.whole, groups.room(capacities)))
+    trees = limits.trees // (25 if is_small else 4)
+    searches = ahead([partial(_search, *case, trees, bound) for case in cases])
+    best = next(searches)
     if best.cost <= bound or not limits.rounds:
         return best
-    # Of a small gang a proof takes no longer than one of its groups.
-    groups, parted = None if is_small else groups_of(grid), None
-    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
-        whole = _search(groups.whole, groups.room(capacities), limits.trees // 4, bound)
+    if groups is not None:
+        whole = next(searches)
         best = _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
         parted = Parted(groups, capacities, whole.layout)
         if parted.prove(whole.cost, floor(NEARLY * whole.cost), 1) >= NEARLY * whole.cost:
@@ -144,6 +149,14 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best, proved = _proved(proof, capacities, best, limits)
         bound = max(bound, proved)
     return ZoneStep(best.layout, best.cost, bound)
+
+
+def _fitting(grid: BlockGrid, capacities: Sequence[int]) -> Groups | None:
+    """Its groups, if zones hold all of them unparted."""
+    groups = groups_of(grid)
+    if groups is None or sum(groups.room(capacities)) < groups.whole.size:
+        return None
+    return groups
 
 
 def _of_groups(
@@ -208,7 +221,6 @@ def _proved(
         bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
         is_closing = best.cost - bound <= CLOSING * before
         if bound < WIDE * best.cost:
-            best = _longer(grid, capacities, best, limits.trees, bound)
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
         best = _by_program(proof, capacities, best)
         if is_counted(grid):
@@ -217,16 +229,6 @@ def _proved(
         if is_closing and near * best.cost <= bound < best.cost:
             best, bound = _to_the_end(proof, capacities, best, limits.rounds)
     return best, bound
-
-
-def _longer(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
-) -> ZoneStep:
-    """A better layout out of many times as many trees, or else moves, if there is one."""
-    found = _searched_well(grid, capacities, MORE_TREES * trees, bound, SLACK)
-    if found.cost >= best.cost:
-        found = _refined(grid, capacities, best, MORE_MOVES * trees, bound)
-    return _better(best, found)
 
 
 def _to_the_end(
