@@ -22,10 +22,11 @@ from ortools.linear_solver import pywraplp
 
 from placement.fabric import Ints
 from placement.interrupts import Kept
+from placement.messages import program
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
-FEW_ENTRIES = 10_000  # of linear programs, set one by one: some 10 ms
+NOTHING: Floats = np.empty(0)
 FEW = 64  # variables, among which a search is done before cuts are found
 MOST_SUM = 1 << 52  # of a row's terms, for CP-SAT to take it as it is
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
@@ -82,67 +83,6 @@ class _Row(NamedTuple):
     price: float
 
 
-class _Messages:
-    """Programs as messages, which are read at once. To import what writes them takes as long as
-    to set the entries of a few programs one by one, which is all that most processes need."""
-
-    def __init__(self) -> None:
-        self._entries = 0
-
-    def module(self, entries: int) -> Any:
-        """None while no more than a few programs of so many entries have been asked for."""
-        self._entries += entries
-        return self._imported if self._entries > FEW_ENTRIES else None
-
-    @cached_property
-    def _imported(self) -> Any:
-        from ortools.linear_solver import linear_solver_pb2
-
-        return linear_solver_pb2
-
-    def write_all(self) -> None:
-        self._entries = FEW_ENTRIES
-        assert self._imported
-
-
-_messages = _Messages()
-
-
-def load_from_now_on() -> None:
-    """For a process that has many programs to come."""
-    _messages.write_all()
-
-
-def _load(
-    solver: pywraplp.Solver, rows: Sequence[_Row], costs: Floats, entries: Ints
-) -> tuple[list[Any], list[Any]] | None:
-    """The same program as set one by one, and its rows and columns; None where it should be.
-
-    Shape of `entries`: (columns, rows).
-    """
-    messages = _messages.module(int(np.count_nonzero(entries)))
-    if messages is None:
-        return None
-    model, infinity = messages.MPModelProto(), INFINITY
-    for row in rows:
-        for _ in range(2):
-            model.variable.add(
-                lower_bound=0.0, upper_bound=infinity, objective_coefficient=row.price
-            )
-    for cost in costs.tolist():
-        model.variable.add(lower_bound=0.0, upper_bound=infinity, objective_coefficient=cost)
-    for k, (row, values) in enumerate(zip(rows, entries.T, strict=True)):
-        at = np.flatnonzero(values)
-        model.constraint.add(
-            lower_bound=row.low,
-            upper_bound=row.high,
-            var_index=[2 * k, 2 * k + 1, *(2 * len(rows) + at).tolist()],
-            coefficient=[row.unit, -row.unit, *values[at].tolist()],
-        )
-    solver.LoadModelFromProto(model)
-    return solver.constraints(), solver.variables()[2 * len(rows) :]
-
-
 class ColumnLp:
     """min cost x, low <= A x <= high, x >= 0, growing by columns and by rows.
 
@@ -157,7 +97,7 @@ class ColumnLp:
         self._objective.SetMinimization()
         self._columns: list[Any] = []
         self._rows: list[Any] = []
-        self._first: list[_Row] | None = []  # rows, until there are columns
+        self._first: list[_Row] | None = []  # rows, until they are in the program
         self._changes = 0
         for low in least:
             self.add_row(low, low if is_equal else INFINITY, [])
@@ -166,11 +106,8 @@ class ColumnLp:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
         self._changes += 1
         if self._first is not None:
-            loaded = _load(self._solver, self._first, costs, entries)
-            if loaded is not None:
-                self._first, (self._rows, self._columns) = None, loaded
-                return
-        self._begin()
+            self._begin(costs, entries)
+            return
         set_cost, new_column = self._objective.SetCoefficient, self._solver.NumVar
         set_entry = [row.SetCoefficient for row in self._rows]
         for cost, values in zip(costs.tolist(), entries.tolist(), strict=True):
@@ -200,11 +137,24 @@ class ColumnLp:
             if value:
                 row.SetCoefficient(column, value)
 
-    def _begin(self) -> None:
-        """The rows that came before any column, one by one."""
-        for row in self._first or ():
-            self._new_row(row)
-        self._first = None
+    def _begin(self, costs: Floats = NOTHING, entries: Ints | None = None) -> None:
+        """The rows that came before any column, and the first columns, all at once."""
+        if self._first is None:
+            return
+        rows, self._first = self._first, None
+        artificial = 2 * len(rows)
+        factors = np.zeros((len(rows), artificial + len(costs)))
+        number, unit = np.arange(len(rows)), np.array([row.unit for row in rows])
+        factors[number, 2 * number], factors[number, 2 * number + 1] = unit, -unit
+        if entries is not None:
+            factors[:, artificial:] = entries.T
+        prices = np.repeat([row.price for row in rows], 2)
+        bounds = [(row.low, row.high) for row in rows]
+        self._solver.LoadModelFromProto(program(np.append(prices, costs), bounds, factors))
+        self._rows, self._columns = (
+            self._solver.constraints(),
+            self._solver.variables()[artificial:],
+        )
 
     def set_bounds(self, row: int, low: float, high: float) -> None:
         """Other bounds of a row."""

@@ -13,7 +13,6 @@ from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
-from placement.milp import load_from_now_on
 from placement.parallelism import Parallelism
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
@@ -36,7 +35,6 @@ def warm_up() -> None:
     """Load or make the machine code, and run each loop once. Cost: half a second where the
     code is kept from before, else half a minute or more."""
     compile_from_now_on()
-    load_from_now_on()
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
     room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
     (grid, *_) = block_grids(gang, GPUS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 import numpy as np
 import pytest
+from ortools.linear_solver.linear_solver_pb2 import MPModelProto
 
-from placement import milp
 from placement.columns import least_cover
 from placement.master import Counter
+from placement.messages import program
 from placement.milp import MOST_SUM, ColumnLp, IntegerProgram
 
 
@@ -71,31 +73,22 @@ def test_a_cover_of_costs_too_large_stays_open() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_linear_program_is_the_same_set_at_once_or_one_by_one(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_says_what_it_was_made_of(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    rows, columns = int(rng.integers(2, 20)), int(rng.integers(3, 60))
-    entries = rng.integers(0, 5, (columns + 4, rows)) * (rng.random((columns + 4, rows)) < 0.5)
-    costs = rng.random(columns + 4)
-
-    def solved(few: int) -> list[object]:
-        monkeypatch.setattr(milp, "FEW_ENTRIES", few)
-        monkeypatch.setattr(milp, "_messages", milp._Messages())
-        program = ColumnLp([3.0] * (rows - 1), is_equal=seed % 2 > 0)
-        program.add_row(1.0, 4.0, [], 2.0, 5.0)
-        program.add_columns(costs[:columns], entries[:columns])
-        first = program.solve()
-        assert first is not None
-        found: list[object] = [first.cost, first.duals, first.columns.tolist()]
-        program.add_columns(costs[columns:], entries[columns:])
-        program.add_row(0.0, 2.0, [1.0] * (columns + 4))
-        program.set_bounds(0, 1.0, 2.0)
-        last = program.solve()
-        assert last is not None
-        return [*found, last.cost, last.duals, last.columns.tolist()]
-
-    assert solved(0) == solved(10**9)
+    rows, columns = int(rng.integers(0, 20)), int(rng.integers(0, 300))
+    entries = rng.integers(-2, 5, (rows, columns)) * (rng.random((rows, columns)) < 0.5) / 4
+    costs, most = rng.random(columns), rng.integers(1, 9, columns).astype(np.float64)
+    bounds = [(float(low), float(low) + 2 if k % 2 else inf) for k, low in enumerate(range(rows))]
+    message = program(costs, bounds, entries, most, is_whole=seed % 2 > 0)
+    read = MPModelProto.FromString(message.SerializeToString())
+    assert [(v.lower_bound, v.upper_bound, v.objective_coefficient) for v in read.variable] == [
+        (0.0, *each) for each in zip(most, costs, strict=True)
+    ]
+    assert {v.is_integer for v in read.variable} <= {seed % 2 > 0}
+    assert [(row.lower_bound, row.upper_bound) for row in read.constraint] == bounds
+    for row, factors in zip(read.constraint, entries, strict=True):
+        assert list(row.var_index) == np.flatnonzero(factors).tolist()
+        assert list(row.coefficient) == factors[factors != 0].tolist()
 
 
 def test_columns_are_not_read_once_the_program_is_another_one() -> None:
