@@ -21,7 +21,7 @@ from placement.inner import common_room
 from placement.layout import Layout
 from placement.pack import Packer, best_fit, sliced
 from placement.pieces import graph_of_pieces
-from placement.regions import GraphRegions, GridRegions, Regions
+from placement.regions import GraphRegions, GridRegions, Part, Regions
 from placement.request import Request
 from placement.slicing import Region
 from placement.tiny import MOST_BLOCKS, best_partition
@@ -57,10 +57,10 @@ SMALL_PART = Effort(orders=4, per_block=40, rounds=0)
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A region, the room of the children it was packed onto, roomiest first, how, and the
-    cut that nothing there beats."""
+    """A part, the room of the children it was packed onto, roomiest first, how, and the cut that
+    nothing there beats."""
 
-    region: bytes
+    part: Part
     room: list[int]
     at: list[int] = field(default_factory=list)
     least: int = 0
@@ -123,31 +123,49 @@ class Descent:
         if max(room) == 1:  # every block is alone, wherever it is
             layout[region] = np.arange(np.count_nonzero(region))
             return layout
-        graph = regions.graph(region)
-        if self._tries and graph.order <= MOST_BLOCKS:
-            at = best_partition(graph_of_pieces(graph), room).tolist()
+        part = regions.part(region)
+        if self._tries and part.graph.order <= MOST_BLOCKS:
+            at = best_partition(graph_of_pieces(part.graph), room).tolist()
             layout[region] = best_fit(at, room) or at
-            return layout
-        least = max(regions.least(region, room), company.least_cut(graph, room))
-        packer = Packer(graph, regions.walks(region), room, least)
-        packer.walk(FIRST_WALKS)
-        if self._tries and not packer.is_done:
-            self._search(packer, region, room, tier)
-        layout[region] = packer.packing()
+        else:
+            layout[region] = self._at_best(part, region, room, tier)
         return layout
 
-    def _search(self, packer: Packer, region: Region, room: list[int], tier: int) -> None:
-        """From cheap to dear, and beginning with how the same region was packed elsewhere."""
+    def _at_best(self, part: Part, region: Region, room: list[int], tier: int) -> list[int]:
+        """The child of each block of a part, which `region` is: as before where it was packed onto
+        as much room."""
+        mine = _Packed(part, sorted(room, reverse=True))
+        before = [other for other in self._packed_before if other.part is part]
+        for other in before:
+            if other.room == mine.room:
+                return best_fit(other.at, room) or other.at
+        least = max(self._regions.least(region, room), company.least_cut(part.graph, room))
+        packer = Packer(part, room, least)
+        packer.walk(FIRST_WALKS)
+        if self._tries and not packer.is_done:
+            self._search(packer, mine, before, region, room, tier)
+        at = packer.packing()
+        self._packed_before.append(replace(mine, at=at, least=packer.least))
+        return at
+
+    def _search(
+        self,
+        packer: Packer,
+        mine: _Packed,
+        before: Sequence[_Packed],
+        region: Region,
+        room: list[int],
+        tier: int,
+    ) -> None:
+        """From cheap to dear, and beginning with how the same part was packed elsewhere."""
         is_whole = bool(region.all())
-        mine = _Packed(region.tobytes(), sorted(room, reverse=True))
         is_small = self._grid.size <= SMALL
         effort, part = (SMALL_GANG, SMALL_PART) if is_small else (GANG, PART)
-        for other in self._packed_before:
-            if other.region == mine.region:
-                packer.try_parts(other.at)
-                if other.had_as_much_as(mine):
-                    packer.bound(other.least)
-                    effort = part
+        for other in before:
+            packer.try_parts(other.at)
+            if other.had_as_much_as(mine):
+                packer.bound(other.least)
+                effort = part
         if not is_whole:
             effort = part
         elif effort is not part and not packer.is_done:
@@ -159,7 +177,6 @@ class Descent:
         if has_shape and not packer.can_climb and not packer.is_done and len(room) <= FEW:
             packer.offer(sliced(self._grid, region, room, TREES))
         packer.anneal(effort.per_block, effort.rounds)
-        self._packed_before.append(replace(mine, at=packer.packing(), least=packer.least))
 
     def _prove(self, packer: Packer, room: list[int], tier: int) -> None:
         """What nothing beats in any domain comes first, for the certificate asks for it again.

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from placement.bands import band_trees
 from placement.cutting import Cutter
-from placement.fabric import Ints
-from placement.flat import FlatGraph, flat_graph
 from placement.grid import BlockGrid
-from placement.pieces import PieceGraph
 from placement.polish import multilevel, polished
+from placement.regions import Part
 from placement.slicing import Region, slice_grid
 
 LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
@@ -35,20 +32,14 @@ class Packer:
     `least`: a cut in the units of the graph that no packing beats.
     """
 
-    def __init__(
-        self, graph: PieceGraph, walks: Iterator[Ints], room: Sequence[int], least: int
-    ) -> None:
-        self._graph = graph
+    def __init__(self, part: Part, room: Sequence[int], least: int) -> None:
+        self._part, self._graph = part, part.graph
         self._all_room = room
-        self._room = _enough(room, graph.order)
-        self._seed = f"{graph.order} {sorted(self._room)}"
-        self._cutter = Cutter(graph, walks, self._room, least)
+        self._room = _enough(room, self._graph.order)
+        self._seed = f"{self._graph.order} {sorted(self._room)}"
+        self._cutter = Cutter(self._graph, part.walks(), self._room, least)
         self._offered: list[int] = []
         self._cost = self._cutter.cost + 1
-
-    @cached_property
-    def _flat(self) -> FlatGraph:
-        return flat_graph(self._graph)
 
     @property
     def cost(self) -> int:
@@ -105,7 +96,8 @@ class Packer:
             if self.is_done:
                 return
             largest, seed = LARGEST[k % len(LARGEST)], f"{k} {self._seed}"
-            at = multilevel(self._flat, self._room, per_block, largest, seed, self.least).tolist()
+            flat = self._part.flat
+            at = multilevel(flat, self._room, per_block, largest, seed, self.least).tolist()
             self.offer(at)
             if self._graph.cost(at) <= PROMISING * self.cost:
                 self._polish(at, per_block, str(k))
@@ -114,7 +106,7 @@ class Packer:
         if not self.is_done:
             proposals, seed = per_block * self._graph.order, f"{seed} {self._seed}"
             start = np.array(at, dtype=np.int64)
-            found = polished(self._flat, self._all_room, start, proposals, seed, self.least)
+            found = polished(self._part.flat, self._all_room, start, proposals, seed, self.least)
             self.offer(found.tolist())
 
 

@@ -136,7 +136,7 @@ def test_bounds_and_packings_enclose_the_optimum(
     if region.all():
         assert proved(grid, room, optimum + 2) <= optimum
     known = GridRegions(grid)
-    packer = Packer(known.graph(region), known.walks(region), room, 0)
+    packer = Packer(known.part(region), room, 0)
     packer.walk((2, 4))
     packer.climb(8)
     packer.anneal(20, 2)
