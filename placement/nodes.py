@@ -33,6 +33,7 @@ MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a no
 FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
 WORK = 0.06  # deterministic time in which it is tried: some 0.15 s
 MORE = 0.2  # for the first one that takes longer: half a second
+HANDY = 100  # columns of one that always has as long: it takes less than the nodes of a split
 ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
 MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
 HALVINGS = 5  # of the gap, until so few are left
@@ -188,7 +189,8 @@ class Exploration:
         cost = grid.step[patterns].sum(axis=1) + grid.between(patterns)
         self.rounds += len(patterns) * ROUNDS_A_COLUMN
         is_all = below == self.incumbent
-        more = MORE if is_all and self.is_patient else 0.0
+        is_worth_it = self.is_patient or len(patterns) <= HANDY
+        more = MORE if is_all and is_worth_it else 0.0
         ranges = {**self._node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
         most = below + grid.offset
         least, cover = least_cover(patterns, cost, grid.width, ranges, most, work, more)
