@@ -23,7 +23,7 @@ from placement.refine import refined
 from placement.request import Request
 from placement.runs import best_runs
 from placement.sequences import best_sequence
-from placement.slicing import best_of_trees, slice_grid
+from placement.slicing import slice_grid
 from placement.sweep import Sweeper
 from placement.traffic import axis_traffic
 from placement.trees import Tree, comb
@@ -131,11 +131,8 @@ class Blocks:
         tries = max(1, trees // A_SWEEP * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
         seed, target = f"{graph.blocks}:{sorted(room)}", self._target(bound)
 
-        def searched(slack: float) -> Ints:
-            build = Sweeper(graph, self.orders).layout
-            return best_of_trees(build, graph.cost, starts, room, tries, target, seed, axes, slack)
-
-        searches = [partial(searched, slack) for slack in slacks]
+        search = partial(Sweeper(graph, self.orders).searched, starts, room, tries, target, seed)
+        searches = [partial(search, slack) for slack in slacks]
         return min(ahead(searches, are_long=graph.blocks > SMALL), key=graph.cost)
 
     def _together(self, trees: int) -> list[Ints]:

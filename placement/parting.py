@@ -367,4 +367,5 @@ GRID_PARTS = (
 )
 part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
 grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)
-part_graph = Kernel(_part_graph, _curve, _cheapest, _swept)
+SWEEP_PARTS = (_curve, _cheapest, _swept)
+part_graph = Kernel(_part_graph, *SWEEP_PARTS)

@@ -7,8 +7,8 @@ straight; where they do not, it has one jog. Trees are improved by small changes
 better one kept; the sequence of changes comes from a seed, never from the clock.
 
 What lies outside the node that changed stays as it is, so only its blocks are parted anew, and only
-rows in which that moved something are added up again. `search` is the inner loop over a grid; over
-other graphs, and by other scores, `best_of_trees`.
+rows in which that moved something are added up again. `search` is the inner loop over a grid; by
+other scores, `best_of_trees`; over other graphs, `sweep.Sweeper`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from placement.parting import (
     _row_cost,
     part_grid,
 )
-from placement.trees import PARTS, Plan, Tree, _change, below, change, copied, plan_of
+from placement.trees import PARTS, Plan, Tree, _change, below, change, copied, copy_of, plan_of
 
 Region = npt.NDArray[np.bool_]
 SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
@@ -230,7 +230,7 @@ class Slicer:
         by_zone: Ints = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
         now = Search(
             plan=plan,
-            other=_copy(plan),
+            other=copy_of(plan),
             layout=flat,
             next=flat.copy(),
             best=flat.copy(),
@@ -255,7 +255,7 @@ class Slicer:
             tries,
             slack,
             target,
-            _word(self.seed),
+            random_word(self.seed),
         )
         return now.best.reshape(self._shape)
 
@@ -277,11 +277,7 @@ class Slicer:
         return 3 * len(self._by_row) * len(plan.zone).bit_length()
 
 
-def _copy(plan: Plan) -> Plan:
-    return Plan(*(part.copy() for part in plan))
-
-
-def _word(seed: str) -> int:
+def random_word(seed: str) -> int:
     """Where random words begin."""
     return random.Random(seed).randrange(1, 1 << 32)
 
@@ -321,9 +317,9 @@ def best_of_trees(
     layouts = [build(plan) for plan in plans]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))
-    now, other, cost = plans[first], _copy(plans[first]), costs[first]
+    now, other, cost = plans[first], copy_of(plans[first]), costs[first]
     best, best_cost = layouts[first], cost
-    path, word = np.zeros(len(now.zone), dtype=np.int64), _word(seed)
+    path, word = np.zeros(len(now.zone), dtype=np.int64), random_word(seed)
     for step in range(tries if len(path) > 1 else 0):
         if best_cost <= target:
             break

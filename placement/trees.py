@@ -78,6 +78,10 @@ def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
     return Plan(*np.array(rows, dtype=np.int64).T.copy())
 
 
+def copy_of(plan: Plan) -> Plan:
+    return Plan(*(part.copy() for part in plan))
+
+
 def copied(to: Plan, plan: Plan) -> None:
     refill(to.zone, plan.zone)
     refill(to.first, plan.first)

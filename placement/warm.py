@@ -61,7 +61,9 @@ def warm_up() -> None:
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
-    best_of_trees(Sweeper(graph, [order]).layout, graph.cost, [tree], room, 1, 0, "warm")
+    sweeper = Sweeper(graph, [order])
+    sweeper.searched([tree], room, 1, 0, "warm")
+    best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")
     Runs(graph, order, max(room)).layout([0, 1], room)
     annealed_runs(graph, order, room, 1, 0)
 

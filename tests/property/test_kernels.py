@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from placement import compiled
 from placement.abreast import Abreast, is_small
-from placement.blockgraph import block_graph
+from placement.blockgraph import BlockGraph, block_graph
 from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
@@ -81,9 +81,20 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     graph = block_graph(gang, GPUS)
     assert graph is not None
     orders = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
-    build, value = Sweeper(graph, orders).layout, graph.cost
-    both(lambda: best_of_trees(build, value, starts, room, 20, 0, str(seed)).tolist())
+    sweeper = Sweeper(graph, orders)
+    both(lambda: sweeper.searched(starts, room, 20, 0, str(seed)).tolist())
+    both(lambda: _by_trees(sweeper, graph, starts, room, seed))
+    searched = sweeper.searched(starts, room, 20, 0, str(seed))
+    assert searched.tolist() == _by_trees(sweeper, graph, starts, room, seed)
     both(lambda: Runs(graph, orders[1], max(room)).layout(range(zones), room).tolist())
+
+
+def _by_trees(
+    sweeper: Sweeper, graph: BlockGraph, starts: list[Tree], room: list[int], seed: int
+) -> object:
+    """The same search, built and counted from outside."""
+    found = best_of_trees(sweeper.layout, graph.cost, starts, room, 20, 0, str(seed))
+    return found.tolist()
 
 
 def _cut(pieces: PieceGraph, room: list[int]) -> list[object]:
