@@ -31,7 +31,8 @@ def covering_slots(
 ) -> Ints | None:
     """Slots of each row in each zone out of these patterns; None when CP-SAT finds no cover in its
     time. `known`: a cover to begin with. Shape: (zones, rows)."""
-    chosen = _chosen(grid, capacities, patterns, known)
+    is_cover = _is_cover(grid, capacities, patterns)
+    chosen = patterns if is_cover else _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
@@ -47,6 +48,15 @@ def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     if [axis.pattern for axis in grid.slice_axes] == [traffic.Pattern.RING]:
         layouts.append(arranged(slots, grid.row_weight))
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
+
+
+def _is_cover(grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]) -> bool:
+    """Whether they cover each row just once, and there is a zone for each of them."""
+    held = sorted(map(sum, patterns), reverse=True)
+    fits = len(held) <= len(capacities) and not any(
+        many > room for many, room in zip(held, sorted(capacities, reverse=True), strict=False)
+    )
+    return fits and all(sum(row) == grid.width for row in zip(*patterns, strict=True))
 
 
 def _chosen(
@@ -78,7 +88,7 @@ def _chosen(
 
 def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
     """What a row has too much comes off the zone that holds least of it."""
-    for s in range(grid.rows):
+    for s in np.flatnonzero(slots.sum(axis=0) > grid.width):
         excess = int(slots[:, s].sum()) - grid.width
         for zone in np.argsort(slots[:, s], kind="stable"):
             cut = min(excess, int(slots[zone, s]))
