@@ -22,7 +22,7 @@ from ortools.linear_solver import pywraplp
 
 from placement.fabric import Ints
 from placement.interrupts import Kept
-from placement.messages import program
+from placement.messages import Message, program
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
@@ -209,22 +209,20 @@ class IntegerProgram:
     """
 
     def __init__(self) -> None:
-        self._solver = pywraplp.Solver.CreateSolver("SAT")
-        self._solver.Objective().SetMinimization()
-        self._variables: list[Any] = []
-        self._most: list[int] = []
+        self._most: list[int] = []  # of each variable
         self._costs: list[int] = []
+        self._bounds: list[tuple[float, float]] = []  # of each row
+        self._factors: list[tuple[list[int], list[int]]] = []  # after their variables
+        self._hint: list[float] = []
         self._is_exact = True  # as far as rows go
         self._has_room = True  # in every row for some whole multiple of its factors
         self.is_impossible = False  # proved by the last solve
 
     def variable(self, most: int, cost: int) -> int:
         """Number of a new variable in [0, most]."""
-        variable = self._solver.IntVar(0, most, "")
-        self._variables.append(variable)
         self._most.append(most)
         self._costs.append(cost)
-        return len(self._variables) - 1
+        return len(self._most) - 1
 
     def row(self, low: float, high: float, entries: Sequence[tuple[int, int]]) -> None:
         """low <= sum of (variable, factor) <= high."""
@@ -233,15 +231,14 @@ class IntegerProgram:
         if low > high:
             self._has_room = False
             return
-        constraint = self._solver.Constraint(low, high)
-        for variable, factor in entries:
-            constraint.SetCoefficient(self._variables[variable], factor // unit)
+        self._bounds.append((low, high))
+        self._factors.append(([x for x, _ in entries], [factor // unit for _, factor in entries]))
         sums = sum(abs(factor) * self._most[variable] for variable, factor in entries) // unit
         self._is_exact = self._is_exact and sums < MOST_SUM
 
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
-        self._solver.SetHint(self._variables, [float(value) for value in values])
+        self._hint = [float(value) for value in values]
 
     def solve(self, work: float, more: float = 0.0) -> IntegerSolution | None:
         """None when nothing was found in the deterministic time `work`, and `more` after it.
@@ -264,25 +261,35 @@ class IntegerProgram:
         return found
 
     def _tried(self, work: float, *, is_presolved: bool) -> IntegerSolution | None:
-        unit = gcd(*self._costs) or 1
-        for variable, cost in zip(self._variables, self._costs, strict=True):
-            self._solver.Objective().SetCoefficient(variable, cost // unit)
+        solver, unit = pywraplp.Solver.CreateSolver("SAT"), gcd(*self._costs) or 1
+        solver.LoadModelFromProto(self._message(unit))
+        variables = solver.variables()
+        if self._hint:
+            solver.SetHint(variables, self._hint)
         parameters = (
             f"num_workers:1 random_seed:7 max_deterministic_time:{work}"
             f" cp_model_presolve:{str(is_presolved).lower()} catch_sigint_signal:false"
         )
-        if not is_presolved and len(self._variables) <= FEW:
+        if not is_presolved and len(variables) <= FEW:
             parameters += " cut_level:0"
-        self._solver.SetSolverSpecificParametersAsString(parameters)
-        status = self._solver.Solve()
+        solver.SetSolverSpecificParametersAsString(parameters)
+        status = solver.Solve()
         self.is_impossible = self._is_exact and status == pywraplp.Solver.INFEASIBLE
         if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
             return None
-        values = tuple(round(v.solution_value()) for v in self._variables)
+        values = tuple(round(v.solution_value()) for v in variables)
         cost = sum(map(mul, self._costs, values))
         sums = sum(map(mul, map(abs, self._costs), self._most)) // unit
         is_exact = self._is_exact and sums < MOST_SUM
         return IntegerSolution(cost, values, is_exact and status == pywraplp.Solver.OPTIMAL)
+
+    def _message(self, unit: int) -> Message:
+        """The program, with costs in units."""
+        entries = np.zeros((len(self._bounds), len(self._most)))
+        for row, (variables, factors) in zip(entries, self._factors, strict=True):
+            row[variables] = factors
+        costs = np.array([cost // unit for cost in self._costs], dtype=np.float64)
+        return program(costs, self._bounds, entries, self._most, is_whole=True)
 
 
 def _up(bound: float, unit: int) -> float:
