@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +97,74 @@ class Held:
 Range = tuple[int, int]
 
 
+class Counted(NamedTuple):
+    """What counters count, in their order, as tables.
+
+    `by_row`, `by_every`, `by_size`, `by_link`: numbers of those that count slots of a row, of every
+    row, hosts of the whole gang, links; `rows`, `link_rows`: of which row; `in_row`, `in_every`,
+    `in_all`: what they count of 0, 1, .. slots or hosts. Of each counter `places`, its row, -1 for
+    all of them, or the second one of a link; `last`, what it counts of the most; `paid`, its own
+    price, 0 for none; `low` and `high`.
+    """
+
+    by_row: Ints
+    by_every: Ints
+    by_size: Ints
+    by_link: Ints
+    rows: Ints
+    link_rows: Ints
+    in_row: Ints
+    in_every: Ints
+    in_all: Ints
+    places: Ints
+    last: Ints
+    paid: Ints
+    low: Ints
+    high: Ints
+
+    def of(self, patterns: Ints) -> Ints:
+        """What each counts. Shapes: (patterns, rows) to (counters, patterns)."""
+        found: Ints = np.empty((len(self.last), len(patterns)), dtype=np.int64)
+        found[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
+        found[self.by_every] = self.in_every[:, patterns].sum(axis=2)
+        found[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
+        some = patterns.T > 0
+        found[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
+        return found
+
+
+def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first: int) -> Counted:
+    """Tables for up to `width` slots and `largest` hosts. `first`: number of the first counter."""
+    every = list(ranges)
+    kind = np.array([_kind(counter) for counter in every], dtype=np.int64)
+    by_row, by_every, by_size, by_link = (np.flatnonzero(kind == wanted) for wanted in range(4))
+    row = np.array([c.row for c in every], dtype=np.int64)
+    last = np.ones(len(every), dtype=np.int64)
+
+    def table(which: Ints, length: int) -> Ints:
+        counted = [every[k].values(length) for k in which]
+        values: Ints = np.array(counted, dtype=np.int64).reshape(-1, length)
+        last[which] = values[:, -1]
+        return values
+
+    return Counted(
+        *(first + by_row, first + by_every, first + by_size, first + by_link),
+        *(row[by_row], row[by_link]),
+        *(table(by_row, width + 1), table(by_every, width + 1), table(by_size, largest + 1)),
+        np.array([max(c.row, WHOLE_GANG) + c.is_link for c in every], dtype=np.int64),
+        last,
+        np.array([c.price if c.turn else 0 for c in every], dtype=np.int64),
+        *np.array(list(ranges.values()), dtype=np.int64).reshape(-1, 2).T,
+    )
+
+
+def _kind(counter: Counter) -> int:
+    """0 of a row, 1 of every row, 2 of the whole gang, 3 a link."""
+    if counter.is_link:
+        return 3
+    return {EVERY_ROW: 1, WHOLE_GANG: 2}.get(counter.row, 0)
+
+
 class Master:
     """The LP of one node: covering rows, then one row for each counter."""
 
@@ -104,21 +173,28 @@ class Master:
         grid: BlockGrid,
         ranges: Mapping[Counter, Range],
         norm: float,
+        largest: int,
         *,
         is_equal: bool = False,
     ) -> None:
-        """`is_equal`: rows are covered once, and prices of slots have either sign."""
+        """Patterns have up to `largest` hosts, and cost so many times `norm`. `is_equal`: rows are
+        covered once, and prices of slots have either sign."""
         self.grid, self.is_equal = grid, is_equal
         self.ranges: dict[Counter, Range] = {}
-        self._norm = norm
+        self._norm, self._largest = norm, largest
         self._patterns: dict[Pattern, None] = {}
+        self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
+        self.counted = _counted_by({}, grid.width, largest, 0)
         self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
         self.open(ranges)
 
     def open(self, ranges: Mapping[Counter, Range]) -> None:
         """Give each counter a row."""
         self.ranges |= ranges
-        held = Held(np.array([*self._patterns], dtype=np.int64).reshape(-1, self.grid.rows))
+        first = len(self.counted.last)
+        more = _counted_by(ranges, self.grid.width, self._largest, first)
+        self.counted = Counted(*map(np.concatenate, zip(self.counted, more, strict=True)))
+        held = Held(self._array)
         for counter, bounds in ranges.items():
             counted = held.counted(counter).tolist()
             whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
@@ -133,8 +209,9 @@ class Master:
             return []
         self._patterns.update(dict.fromkeys(fresh))
         held = np.array(fresh, dtype=np.int64)
+        self._array = np.concatenate([self._array, held])
         cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
-        by_row = np.array([*held.T, *map(Held(held).counted, self.ranges)])
+        by_row = np.concatenate([held.T, self.counted.of(held)])
         self._lp.add_columns(cost / self._norm, by_row.T)
         return fresh
 
@@ -164,8 +241,7 @@ class Master:
         """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
         share = solution.columns
         used = np.flatnonzero(share > 1e-7)
-        columns = list(self._patterns)
-        return np.array([columns[i] for i in used], dtype=np.int64), share[used]
+        return self._array[used], share[used]
 
 
 class Pool:

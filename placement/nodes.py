@@ -146,7 +146,8 @@ class Exploration:
         """Itself, explored. After so many rounds, `most`, it is not split. `is_exact`: whether it
         may be settled by an integer program."""
         node, case = self._node, self._case
-        master = Master(case.grid, {**node.ranges, **self.cuts}, case.norm, is_equal=node.is_equal)
+        ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
+        master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
         master.add(self._pool.cheapest(node.slot_price, node.price, SMALL, np.inf))
         solution = self._generated(master)
         if solution is None:
