@@ -9,7 +9,7 @@ import numpy as np
 
 from placement.grid import BlockGrid, shared
 from placement.rounding import attainable
-from placement.sizes import MOST_ENTRIES, SizeBound
+from placement.sizes import MOST_ENTRIES, size_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Form:
 
     def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
         everything = np.ones((self.grid.rows, self.grid.width), dtype=np.bool_)
-        return self.whole(SizeBound(self.charged).least_cut(everything, capacities, entries))
+        return self.whole(size_bound(self.charged).least_cut(everything, capacities, entries))
 
     def whole(self, doubled: int) -> int:
         """A bound on what is charged as one on the cut, in units of `grid`."""

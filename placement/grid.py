@@ -73,7 +73,7 @@ class BlockGrid:
 
         Shape: (rows - 1, width + 1).
         """
-        return _joint_costs(self.slopes, self.width)
+        return joint_costs(self.slopes, self.width)
 
     def between(self, held: Ints) -> Ints:
         """What patterns pay between rows. Shapes: (patterns, rows) to (patterns,)."""
@@ -96,7 +96,8 @@ class BlockGrid:
 
 
 @lru_cache(maxsize=64)
-def _joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
+def joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
+    """`joint_cost` of each pair of rows, most of which are alike. Shape: (pairs, width + 1)."""
     known = {slopes: joint_cost(slopes, width) for slopes in set(every)}
     costs = [known[slopes] for slopes in every]
     return np.array(costs, dtype=np.int64).reshape(-1, width + 1)

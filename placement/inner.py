@@ -17,7 +17,7 @@ from placement.bounds import Prover
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.request import TierBound, TierCut
-from placement.sizes import SizeBound, is_priceable
+from placement.sizes import is_priceable, size_bound
 from placement.steps import MUCH
 
 SMALL = 64  # hosts of a small domain
@@ -74,13 +74,13 @@ def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int,
 
 def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
     everywhere = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    least = SizeBound(grid).least_cut(everywhere, room)
+    least = size_bound(grid).least_cut(everywhere, room)
     return least if least >= cost else max(least, proved(grid, room, cost))
 
 
 def _least_bound(grid: BlockGrid, makes: Sequence[tuple[int, ...]], cost: int, known: int) -> int:
     """What holds for each of `makes`. `known`: what does already."""
-    sizes, everywhere = SizeBound(grid), np.ones((grid.rows, grid.width), dtype=np.bool_)
+    sizes, everywhere = size_bound(grid), np.ones((grid.rows, grid.width), dtype=np.bool_)
     by_sizes = [sizes.least_cut(everywhere, make) for make in makes]
     least = cost
     for by_size, make in sorted(zip(by_sizes, makes, strict=True)):

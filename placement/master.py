@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -266,10 +267,17 @@ class Pool:
 
     def add(self, patterns: Iterable[Pattern]) -> None:
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
-        if not fresh:
-            return
+        if fresh:
+            self._add(fresh, np.array(fresh, dtype=np.int64))
+
+    def add_many(self, array: Ints) -> None:
+        """The same of rows that differ."""
+        patterns = list(map(tuple, array.tolist()))
+        is_fresh = [p not in self._seen for p in patterns]
+        self._add(list(compress(patterns, is_fresh)), array[is_fresh])
+
+    def _add(self, fresh: list[Pattern], array: Ints) -> None:
         self._seen.update(dict.fromkeys(fresh))
-        array = np.array(fresh, dtype=np.int64)
         cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
@@ -298,19 +306,21 @@ class Pool:
         return known
 
 
-def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Iterator[Pattern]:
-    """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots."""
+def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Ints:
+    """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots.
+
+    Capacities descend. Shape: (patterns, rows); no pattern twice.
+    """
     # After each row, the last of which is before the first one as well.
     may_end = np.vstack([grid.joint < MUCH, np.ones(grid.width + 1, dtype=np.bool_)])
     first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
     is_inside = first + more < grid.rows
     first, height = first[is_inside], 1 + more[is_inside]
     row, last = np.arange(grid.rows), first + height - 1
-    seen = np.zeros((grid.rows + 1, grid.width + 1), dtype=np.bool_)
-    for capacity in capacities:
-        width = np.minimum(grid.width, capacity // height)
-        is_new = (width > 0) & ~seen[height, width] & (height * width % lot == 0)
-        is_new &= may_end[first - 1, width] & may_end[last, width]
-        seen[height, width] = True
-        bands = (row >= first[is_new, None]) & (row <= last[is_new, None])
-        yield from map(tuple, (bands * width[is_new, None]).tolist())
+    width = np.minimum(grid.width, np.array(capacities)[:, None] // height)
+    is_new = (width > 0) & (height * width % lot == 0)
+    is_new[1:] &= width[1:] != width[:-1]
+    is_new &= may_end[first - 1, width] & may_end[last, width]
+    _, band = np.nonzero(is_new)
+    bands = (row >= first[band, None]) & (row <= last[band, None])
+    return np.asarray(bands * width[is_new][:, None])

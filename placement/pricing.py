@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric import Ints
-from placement.grid import BlockGrid, Slopes, joint_cost
+from placement.grid import BlockGrid, Slopes, joint_costs
 from placement.transforms import INFINITE, Between, Ends, Tables, price_rows, retrace, within
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
@@ -61,15 +61,13 @@ class Pricer:
         self._rows, self._width = rows, width
         slots, used = min(width, capacity) + 1, capacity + 1
         floor = np.array(list(floors) or [0] * (rows - 1), dtype=np.int64)
-        joint = [joint_cost(each, slots - 1) for each in slopes]
+        joint = joint_costs(tuple(slopes), slots - 1)
         cut_short = [_cut_short(each, slots - 1) for each in slopes]
         begin = np.cumsum([0, *map(len, cut_short)])
         pairs = np.array([p for each in cut_short for p in each], dtype=np.int64).reshape(-1, 2)
         weight, reach = pairs.T.copy()
         no_links = np.zeros(rows, dtype=np.int64)
-        self._between = Between(
-            begin, weight, reach, floor, width, no_links, np.array(joint, dtype=np.int64).ravel()
-        )
+        self._between = Between(begin, weight, reach, floor, width, no_links, joint.ravel())
         kept = rows if has_patterns else min(2, rows)
         tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
         self._tables = [tables[s % kept] for s in range(rows)]

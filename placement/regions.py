@@ -21,7 +21,7 @@ from placement.inner import proved
 from placement.parts import PartBound
 from placement.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
 from placement.request import Request
-from placement.sizes import SizeBound
+from placement.sizes import size_bound
 from placement.slicing import Region
 from placement.traffic import Pattern, axis_traffic
 from placement.walks import box_walks
@@ -73,7 +73,7 @@ class GridRegions:
 
     def __init__(self, grid: BlockGrid) -> None:
         self._grid = grid
-        self._sizes = SizeBound(grid)
+        self._sizes = size_bound(grid)
         self._coordinates = _dearest_first(grid)
         self._parts: dict[bytes, Part] = {}
 

@@ -14,6 +14,7 @@ may begin at that one, whose slots are known, and so is then what the last one p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -46,7 +47,8 @@ class SizeBound:
 
     def __init__(self, grid: BlockGrid, lot: int = 1, closing: Slopes = ()) -> None:
         self._grid, self._lot = grid, lot
-        self._costs: dict[tuple[int, bool], Ints] = {}
+        self._costs: Ints = np.empty(0, dtype=np.int64)  # of parts, as far as they were asked for
+        self._ring_costs: dict[int, Ints] = {}
         self._ring = (*grid.slopes, closing) if closing else ()
         self._bare = np.flatnonzero(grid.step < grid.step.max())
         self._walks = len(self._bare) * _period(self._ring)
@@ -76,13 +78,14 @@ class SizeBound:
 
     def part_costs(self, most: int, entries: int = MOST_ENTRIES) -> Ints:
         """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
-        is_ring = 0 < self._walks * _entries(self._grid, most) <= entries
-        if (most, is_ring) not in self._costs:
-            grid = self._grid
+        grid = self._grid
+        is_ring = 0 < self._walks * _entries(grid, most) <= entries
+        if is_ring and most not in self._ring_costs:
+            self._ring_costs[most] = self._around(np.tile(grid.step, (grid.rows, 1)), most)
+        if not is_ring and len(self._costs) <= most:
             cost = np.tile(grid.step, (grid.rows, 1))
-            found = self._around(cost, most) if is_ring else self._priced(grid.slopes, cost, most)
-            self._costs[most, is_ring] = found
-        return self._costs[most, is_ring]
+            self._costs = self._priced(grid.slopes, cost, most)
+        return self._ring_costs[most] if is_ring else self._costs[: most + 1]
 
     def _around(self, cost: Ints, most: int) -> Ints:
         """The same where rows close into a ring; one walk for each kind of bare row."""
@@ -102,7 +105,7 @@ class SizeBound:
         """Of nearly alike rows, a part of any size pays no more than this: so a difference that is
         dearer may as well be possible, which takes less time to tell."""
         grid = self._grid
-        one = max((int(joint_cost(each, 1)[1]) for each in slopes), default=0)
+        one = max((int(joint_cost(each, 1)[1]) for each in set(slopes)), default=0)
         paid = sum(cost.max(axis=1).tolist()) + sum(grid.floors) + one
         ends = [_endless(each, grid.width) for each in slopes]
         eased = [end if far > paid else each for each, (end, far) in zip(slopes, ends, strict=True)]
@@ -111,6 +114,12 @@ class SizeBound:
         )
         pricer.price(cost, np.zeros(most + 1, dtype=np.int64))
         return pricer.by_used
+
+
+@lru_cache(maxsize=16)
+def size_bound(grid: BlockGrid) -> SizeBound:
+    """Remembered: every step of a placement asks what parts of the same grid cost."""
+    return SizeBound(grid)
 
 
 def _endless(slopes: Slopes, width: int) -> tuple[Slopes, int]:
