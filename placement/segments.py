@@ -13,6 +13,7 @@ in a row saves k - 1 domains. So what a set of segments saves is the sum of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,22 +24,52 @@ from placement.pieces import PieceGraph
 NEVER = -(1 << 60)
 
 
-def _joined(low: Ints, high: Ints, weight: Ints, blocks: int, table: Ints) -> None:
-    """Line n, place i: weight of the pairs inside the n blocks from position i of the walk on.
+class Pairs(NamedTuple):
+    """Whom it saves `weight` to keep together, `tail` and `head`. Groups of which it saves to keep
+    those together that come after each other on a walk: vertex v is in group[begin[v]] to
+    group[begin[v + 1]], and `saved` by group."""
 
-    `low`, `high`: positions of the two ends of each pair. `table`: zeros, a line of blocks + 1
-    for each length; segments past the end are never looked at.
+    tail: Ints
+    head: Ints
+    weight: Ints
+    begin: Ints
+    group: Ints
+    saved: Ints
+
+
+def _joined(pairs: Pairs, walks: Ints, blocks: int, at: Ints, last: Ints, tables: Ints) -> None:
+    """Of each walk, line n, place i: weight of the pairs inside the n blocks from position i on.
+
+    `walks`: one after the other. `tables`: zeros, of each walk a line of blocks + 1 for each
+    length; segments past the end are never looked at. `at`, `last`: room for the position of each
+    vertex, and of the last one met of each group.
     """
-    line = blocks + 1
-    lengths = len(table) // line
-    for k in range(len(low)):
-        length = high[k] - low[k] + 1
-        if length < lengths:
-            table[length * line + low[k]] += weight[k]
-    for length in range(2, lengths):
-        now, last, before = length * line, (length - 1) * line, (length - 2) * line
-        for i in range(line - length):
-            table[now + i] += table[last + i] + table[last + i + 1] - table[before + i + 1]
+    line, many = blocks + 1, len(walks) // blocks
+    size = len(tables) // many
+    lengths = size // line
+    for w in range(many):
+        walk, table = walks[w * blocks : (w + 1) * blocks], tables[w * size : (w + 1) * size]
+        for i in range(blocks):
+            at[walk[i]] = i
+        for k in range(len(pairs.tail)):
+            a, b = at[pairs.tail[k]], at[pairs.head[k]]
+            low, length = min(a, b), abs(a - b) + 1
+            if length < lengths:
+                table[length * line + low] += pairs.weight[k]
+        for g in range(len(last)):
+            last[g] = -1
+        for i in range(blocks):
+            for k in range(pairs.begin[walk[i]], pairs.begin[walk[i] + 1]):
+                g = pairs.group[k]
+                length = i - last[g] + 1
+                if last[g] >= 0 and length < lengths:
+                    table[length * line + last[g]] += pairs.saved[g]
+                last[g] = i
+        for length in range(2, lengths):
+            now, shorter, before = length * line, (length - 1) * line, (length - 2) * line
+            for i in range(line - length):
+                inside = table[shorter + i] + table[shorter + i + 1] - table[before + i + 1]
+                table[now + i] += inside
 
 
 def _most_saved(table: Ints, blocks: int, room: Ints, values: Ints) -> None:
@@ -110,16 +141,21 @@ class Segmenter:
                 pairs += [
                     (a, b, 2 * group.weight) for i, a in enumerate(members) for b in members[:i]
                 ]
-        self._tail, self._head, self._weight = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
-        self._line, self._line_weight = _padded(graph)
-        sizes = np.count_nonzero(self._line >= 0, axis=1)
-        self._total = int(self._weight.sum() + (self._line_weight * (sizes - 1)).sum())
+        tail, head, weight = np.array(pairs, dtype=np.int64).reshape(-1, 3).T.copy()
+        begin, number, saved, most = _in_line(graph)
+        self._pairs = Pairs(tail, head, weight, begin, number, saved)
+        self._total = int(weight.sum()) + most
 
     def add(self, walks: Sequence[Ints]) -> range:
         """The numbers of these walks."""
         first = len(self._walks)
         self._walks += walks
-        self._tables += [self._saved(walk) for walk in walks]
+        pairs, blocks, many = self._pairs, self._blocks, len(walks)
+        tables = np.zeros((many, (self._longest + 1) * (blocks + 1)), dtype=np.int64)
+        at, last = np.empty(blocks, dtype=np.int64), np.empty(len(pairs.saved), dtype=np.int64)
+        steps = tables.size + many * len(pairs.tail)
+        joined.run(steps, pairs, np.concatenate(walks), blocks, at, last, tables.ravel())
+        self._tables += list(tables)
         return range(first, len(self._walks))
 
     def costs(self, walks: Sequence[int], domains: Sequence[int]) -> Ints:
@@ -153,37 +189,15 @@ class Segmenter:
         steps = held * (1 + min(self._blocks, held - self._blocks))
         most_saved.run(steps, self._tables[walk], self._blocks, room, values)
 
-    def _saved(self, walk: Ints) -> Ints:
-        """What segments of this walk save, as `joined` has it."""
-        pairs = self._pairs(walk)
-        table = np.zeros((self._longest + 1) * (self._blocks + 1), dtype=np.int64)
-        joined.run(len(table) + len(pairs[0]), *pairs, self._blocks, table)
-        return table
 
-    def _pairs(self, walk: Ints) -> tuple[Ints, Ints, Ints]:
-        """Positions of the two ends on the walk, and what keeping them together saves."""
-        at = np.empty(self._blocks + 1, dtype=np.int64)
-        at[walk] = np.arange(self._blocks)
-        at[-1] = self._blocks  # of nobody: the padding of short groups
-        a, b = at[self._tail], at[self._head]
-        where = np.sort(at[self._line], axis=1)
-        there = where[:, 1:] < self._blocks
-        weight = np.broadcast_to(self._line_weight[:, None], there.shape)[there]
-        return (
-            np.concatenate([np.minimum(a, b), where[:, :-1][there]]),
-            np.concatenate([np.maximum(a, b), where[:, 1:][there]]),
-            np.concatenate([self._weight, weight]),
-        )
-
-
-def _padded(graph: PieceGraph) -> tuple[Ints, Ints]:
-    """Members of the hierarchical groups, -1 where one has fewer, and their weights."""
+def _in_line(graph: PieceGraph) -> tuple[Ints, Ints, Ints, int]:
+    """Hierarchical groups by vertex, what each of them saves, and what all do that are whole."""
     groups = [group for group in graph.groups if not group.is_clique]
-    most = max((len(group.members) for group in groups), default=1)
-    line = np.full((len(groups), most), -1, dtype=np.int64)
-    for row, group in zip(line, groups, strict=True):
-        row[: len(group.members)] = [vertex for vertex, _ in group.members]
-    return line, np.array([group.weight for group in groups], dtype=np.int64)
+    members = [(vertex, g) for g, group in enumerate(groups) for vertex, _ in group.members]
+    vertex, number = np.array(sorted(members), dtype=np.int64).reshape(-1, 2).T.copy()
+    saved = np.array([group.weight for group in groups], dtype=np.int64)
+    most = sum(group.weight * (len(group.members) - 1) for group in groups)
+    return np.searchsorted(vertex, np.arange(graph.order + 1)), number, saved, most
 
 
 class Filler:
