@@ -74,6 +74,7 @@ class FlatGraph:
         saved = np.concatenate([self.weight[once], self.group_weight[group] * each])
         return _summed(low, high, saved, self.order)
 
+    @cached_property
     def board(self) -> Board:
         """The same by vertex, for annealing."""
         by_vertex = np.argsort(self.member, kind="stable")
@@ -123,6 +124,8 @@ class FlatGraph:
         """Vertices with equal labels merged; labels are 0, 1, .. without holes."""
         label = np.asarray(labels, dtype=np.int64)
         count = int(label.max()) + 1
+        if count == self.order and (label == np.arange(count)).all():
+            return self
         sizes = np.zeros(count, dtype=np.int64)
         np.add.at(sizes, label, self.sizes)
         tail, head = label[self.tail], label[self.head]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from placement.annealing import DRAWS, Standing, anneal
 from placement.fabric import Ints
 from placement.flat import FlatGraph
 
+MANY = 4  # graphs whose levels are kept
 STAGES = 40  # temperatures per anneal, falling geometrically
 HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 
@@ -68,8 +70,10 @@ def multilevel(
     return at
 
 
+@lru_cache(maxsize=MANY)
 def _levels(graph: FlatGraph, largest: int) -> list[Ints]:
-    """The piece of each block, level by level; single blocks first."""
+    """The piece of each block, level by level; single blocks first. Parts that look alike have one
+    graph."""
     levels = [np.arange(graph.order)]
     limit = 1
     while True:
@@ -164,7 +168,7 @@ def _annealed(
     last = min(first, COLD * int(weights[0]))
     ratio = last / first
     falling = [round(first * ratio ** (stage / (STAGES - 1)), 3) for stage in range(STAGES)]
-    board, now = graph.board(), _standing(graph, capacities, start)
+    board, now = graph.board, _standing(graph, capacities, start)
     movable = np.flatnonzero(np.diff(board.near_begin))
     open_ = np.flatnonzero(np.array(capacities))
     each, word = proposals // STAGES + 1, rng.randrange(1, 1 << 32)
