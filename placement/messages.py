@@ -1,4 +1,4 @@
-"""Programs as messages that OR-Tools reads at once (`MPModelProto`).
+"""Integer programs as messages that OR-Tools reads at once (`MPModelProto`).
 
 To set a program entry by entry takes a call for each, and the library that writes messages takes
 one for each column and row. Here numpy lays out what is as good: columns are records of one
@@ -47,17 +47,15 @@ class Message:
 
 def program(
     costs: Floats,
+    most: Sequence[float],
     bounds: Sequence[tuple[float, float]],
     entries: Floats,
-    most: Sequence[float] | float = np.inf,
-    *,
-    is_whole: bool = False,
 ) -> Message:
-    """Columns from 0 to `most`, and rows within `bounds`. Shape of `entries`: (rows, columns)."""
+    """Whole columns from 0 to `most`, rows within `bounds`. Shape of `entries`: (rows, columns)."""
     columns = np.zeros(len(costs), COLUMN)
     columns["begin"], columns["length"] = 0x1A, COLUMN.itemsize - 2
     columns["1"], columns["2"], columns["3"], columns["4"] = 0x09, 0x11, 0x19, 0x20
-    columns["high"], columns["cost"], columns["is_whole"] = most, costs, is_whole
+    columns["high"], columns["cost"], columns["is_whole"] = most, costs, True
     return Message(b"".join([columns.tobytes(), *_rows(bounds, entries)]))
 
 

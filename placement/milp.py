@@ -1,84 +1,50 @@
 """The linear and integer programs that placement needs, on OR-Tools.
 
-The only module that imports ortools. pywraplp is used for both, because the CP-SAT
-model builder pulls in pandas (0.4 to 0.9 s of start-up) and this does not. Linear
-programs go to CLP: GLOP stops "abnormal" on degenerate masters. Callers take prices from
-those, never bounds; what CP-SAT proves, over whole numbers, is a proof.
+Integer programs go to CP-SAT by pywraplp, because its model builder pulls in pandas (0.4
+to 0.9 s of start-up) and this does not. Linear programs go to CLP (`clp`): GLOP stops
+"abnormal" on degenerate masters. Callers take prices from those, never bounds; what CP-SAT
+proves, over whole numbers, is a proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from math import ceil, gcd
 from operator import mul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from ortools.graph.python import linear_sum_assignment
 from ortools.linear_solver import pywraplp
 
+from placement.clp import MORE_COLUMNS, OTHER_BOUNDS, Program
 from placement.fabric import Ints
-from placement.interrupts import Kept
 from placement.messages import Message, program
 
 Floats = npt.NDArray[np.float64]
 INFINITY = pywraplp.Solver.infinity()
-NOTHING: Floats = np.empty(0)
 FEW = 64  # variables, among which a search is done before cuts are found
 MOST_SUM = 1 << 52  # of a row's terms, for CP-SAT to take it as it is
 ARTIFICIAL = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 
 
-def _going_on(algorithm: int) -> pywraplp.MPSolverParameters:
-    """Go on from the last basis."""
-    parameters = pywraplp.MPSolverParameters()
-    parameters.SetIntegerParam(parameters.PRESOLVE, parameters.PRESOLVE_OFF)
-    parameters.SetIntegerParam(parameters.LP_ALGORITHM, algorithm)
-    return parameters
-
-
-# With more columns a basis stays feasible: the primal simplex needs a few steps where presolve
-# and the dual would begin again. With other bounds its prices do, and the dual needs fewer.
-MORE_COLUMNS = _going_on(pywraplp.MPSolverParameters.PRIMAL)
-OTHER_BOUNDS = _going_on(pywraplp.MPSolverParameters.DUAL)
-# A program that was stopped may take no more steps as it is.
-FROM_SCRATCH = pywraplp.MPSolverParameters()
-FROM_SCRATCH.SetIntegerParam(FROM_SCRATCH.INCREMENTALITY, FROM_SCRATCH.INCREMENTALITY_OFF)
-
-
-_ctrl_c = Kept()
-
-
-def _solved(solver: pywraplp.Solver, parameters: pywraplp.MPSolverParameters) -> int:
-    """CLP's answer. Where it was stopped half way, say by Ctrl-C, it begins again."""
-    with _ctrl_c:
-        status = int(solver.Solve(parameters))
-        if status == pywraplp.Solver.FEASIBLE:
-            status = int(solver.Solve(FROM_SCRATCH))
-        return status
-
-
-class LpSolution:
+class LpSolution(NamedTuple):
     """The cost, the dual of each row, and the value of each column."""
 
-    def __init__(self, cost: float, duals: tuple[float, ...], read: Callable[[], Floats]) -> None:
-        self.cost, self.duals, self._read = cost, duals, read
-
-    @cached_property
-    def columns(self) -> Floats:
-        """Asked for while the program is as it was solved, or before: most are never asked for,
-        and reading hundreds of them takes as long as to solve a small program."""
-        return self._read()
+    cost: float
+    duals: tuple[float, ...]
+    columns: Floats
 
 
 class _Row(NamedTuple):
-    """Bounds, and what its two artificial columns add and take away, at their price."""
+    """Bounds, its entry in each column, and what its two artificial columns add and take away, at
+    their price."""
 
     low: float
     high: float
+    entries: Sequence[float]
     unit: float
     price: float
 
@@ -92,31 +58,18 @@ class ColumnLp:
 
     def __init__(self, least: Sequence[float], *, is_equal: bool = False) -> None:
         """Rows of at least so much, or of just so much; more come with `add_row`."""
-        self._solver = pywraplp.Solver.CreateSolver("CLP")
-        self._objective = self._solver.Objective()
-        self._objective.SetMinimization()
-        self._columns: list[Any] = []
-        self._rows: list[Any] = []
-        self._first: list[_Row] | None = []  # rows, until they are in the program
-        self._changes = 0
+        self._program = Program()
+        self._columns: Ints = np.empty(0, dtype=np.int64)  # without artificial ones
+        self._new: list[_Row] = []  # that the program does not have yet
         for low in least:
             self.add_row(low, low if is_equal else INFINITY, [])
 
     def add_columns(self, costs: Floats, entries: Ints) -> None:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
-        self._changes += 1
-        if self._first is not None:
-            self._begin(costs, entries)
-            return
-        set_cost, new_column = self._objective.SetCoefficient, self._solver.NumVar
-        set_entry = [row.SetCoefficient for row in self._rows]
-        for cost, values in zip(costs.tolist(), entries.tolist(), strict=True):
-            column = new_column(0.0, INFINITY, "")
-            set_cost(column, cost)
-            for setter, value in zip(set_entry, values, strict=True):
-                if value:
-                    setter(column, value)
-            self._columns.append(column)
+        self._add_rows()
+        before = self._program.columns
+        self._program.add_columns(costs, entries)
+        self._columns = np.append(self._columns, np.arange(before, self._program.columns))
 
     def add_row(
         self,
@@ -128,68 +81,44 @@ class ColumnLp:
     ) -> None:
         """One row with its entry in each column. `unit`: what an artificial column adds, at
         its `price`."""
-        self._changes += 1
-        if self._first is not None:
-            self._first.append(_Row(low, high, unit, price))
-            return
-        row = self._new_row(_Row(low, high, unit, price))
-        for column, value in zip(self._columns, entries, strict=True):
-            if value:
-                row.SetCoefficient(column, value)
+        self._new.append(_Row(low, high, entries, unit, price))
 
-    def _begin(self, costs: Floats = NOTHING, entries: Ints | None = None) -> None:
-        """The rows that came before any column, and the first columns, all at once."""
-        if self._first is None:
+    def _add_rows(self) -> None:
+        """Those that are new, all at once."""
+        rows, self._new = self._new, []
+        if not rows:
             return
-        rows, self._first = self._first, None
-        artificial = 2 * len(rows)
-        factors = np.zeros((len(rows), artificial + len(costs)))
-        number, unit = np.arange(len(rows)), np.array([row.unit for row in rows])
-        factors[number, 2 * number], factors[number, 2 * number + 1] = unit, -unit
-        if entries is not None:
-            factors[:, artificial:] = entries.T
-        prices = np.repeat([row.price for row in rows], 2)
-        bounds = [(row.low, row.high) for row in rows]
-        self._solver.LoadModelFromProto(program(np.append(prices, costs), bounds, factors))
-        self._rows, self._columns = (
-            self._solver.constraints(),
-            self._solver.variables()[artificial:],
-        )
+        program = self._program
+        artificial = program.columns + 2 * np.arange(len(rows))
+        prices = np.repeat(np.array([row.price for row in rows], dtype=np.float64), 2)
+        program.add_columns(prices, np.zeros((len(prices), program.rows)))
+        entries = np.zeros((len(rows), program.columns))
+        entries[:, self._columns] = [row.entries for row in rows]
+        unit = np.array([row.unit for row in rows])
+        number = np.arange(len(rows))
+        entries[number, artificial], entries[number, artificial + 1] = unit, -unit
+        low, high = np.array([(row.low, row.high) for row in rows], dtype=np.float64).T.copy()
+        program.add_rows(low, high, entries)
 
     def set_bounds(self, row: int, low: float, high: float) -> None:
         """Other bounds of a row."""
-        self._begin()
-        self._changes += 1
-        self._rows[row].SetBounds(low, high)
-
-    def _new_row(self, new: _Row) -> Any:
-        row = self._solver.Constraint(new.low, new.high)
-        for amount in (new.unit, -new.unit):
-            artificial = self._solver.NumVar(0.0, INFINITY, "")
-            self._objective.SetCoefficient(artificial, new.price)
-            row.SetCoefficient(artificial, amount)
-        self._rows.append(row)
-        return row
+        self._add_rows()
+        self._program.set_bounds(row, low, high)
 
     def cost(self) -> float | None:
         """The least cost after a change of bounds; None when the solver gives up."""
-        self._begin()
-        if _solved(self._solver, OTHER_BOUNDS) != pywraplp.Solver.OPTIMAL:
-            return None
-        return float(self._objective.Value())
+        self._add_rows()
+        return self._program.cost if self._program.solve(OTHER_BOUNDS) else None
 
     def solve(self) -> LpSolution | None:
         """None when the solver gives up; then neither values nor prices can be read."""
-        self._begin()
-        if _solved(self._solver, MORE_COLUMNS) != pywraplp.Solver.OPTIMAL:
+        self._add_rows()
+        program = self._program
+        if not program.solve(MORE_COLUMNS):
             return None
-        duals = tuple([row.dual_value() for row in self._rows])
-        return LpSolution(self._objective.Value(), duals, partial(self._values, self._changes))
-
-    def _values(self, changes: int) -> Floats:
-        """Of the columns, after so many changes."""
-        assert changes == self._changes, "the program is another one by now"
-        return np.array([column.solution_value() for column in self._columns])
+        return LpSolution(
+            program.cost, tuple(program.duals.tolist()), program.values[self._columns]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +218,7 @@ class IntegerProgram:
         for row, (variables, factors) in zip(entries, self._factors, strict=True):
             row[variables] = factors
         costs = np.array([cost // unit for cost in self._costs], dtype=np.float64)
-        return program(costs, self._bounds, entries, self._most, is_whole=True)
+        return program(costs, self._most, self._bounds, entries)
 
 
 def _up(bound: float, unit: int) -> float:

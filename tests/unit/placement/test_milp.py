@@ -14,7 +14,7 @@ from ortools.linear_solver.linear_solver_pb2 import MPModelProto
 from placement.columns import least_cover
 from placement.master import Counter
 from placement.messages import program
-from placement.milp import MOST_SUM, ColumnLp, IntegerProgram
+from placement.milp import INFINITY, MOST_SUM, ColumnLp, IntegerProgram
 
 
 def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
@@ -79,29 +79,39 @@ def test_a_message_says_what_it_was_made_of(seed: int) -> None:
     entries = rng.integers(-2, 5, (rows, columns)) * (rng.random((rows, columns)) < 0.5) / 4
     costs, most = rng.random(columns), rng.integers(1, 9, columns).astype(np.float64)
     bounds = [(float(low), float(low) + 2 if k % 2 else inf) for k, low in enumerate(range(rows))]
-    message = program(costs, bounds, entries, most, is_whole=seed % 2 > 0)
+    message = program(costs, most.tolist(), bounds, entries)
     read = MPModelProto.FromString(message.SerializeToString())
     assert [(v.lower_bound, v.upper_bound, v.objective_coefficient) for v in read.variable] == [
         (0.0, *each) for each in zip(most, costs, strict=True)
     ]
-    assert {v.is_integer for v in read.variable} <= {seed % 2 > 0}
+    assert all(v.is_integer for v in read.variable)
     assert [(row.lower_bound, row.upper_bound) for row in read.constraint] == bounds
     for row, factors in zip(read.constraint, entries, strict=True):
         assert list(row.var_index) == np.flatnonzero(factors).tolist()
         assert list(row.coefficient) == factors[factors != 0].tolist()
 
 
-def test_columns_are_not_read_once_the_program_is_another_one() -> None:
-    program = ColumnLp([1.0])
-    program.add_columns(np.array([2.0]), np.array([[1]]))
-    solution = program.solve()
-    assert solution is not None
-    program.add_columns(np.array([1.0]), np.array([[1]]))
-    with pytest.raises(AssertionError):
-        solution.columns  # noqa: B018
-    again = program.solve()
-    assert again is not None
-    assert again.columns.tolist() == [0, 1]
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_that_grows_costs_what_one_made_at_once_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(2, 20)), int(rng.integers(3, 60))
+    entries = rng.integers(0, 5, (columns, rows)) * (rng.random((columns, rows)) < 0.5)
+    costs, more = rng.random(columns), [1.0] * columns
+    whole, grown = ColumnLp([3.0] * rows), ColumnLp([3.0] * rows)
+    whole.add_row(0.0, 9.0, [], 2.0, 5.0)
+    whole.add_columns(costs, np.hstack([entries, np.ones((columns, 1), dtype=np.int64)]))
+    for part in (slice(0, 2), slice(2, columns)):
+        grown.add_columns(costs[part], entries[part])
+        assert grown.solve() is not None
+    grown.add_row(0.0, 9.0, more, 2.0, 5.0)
+    for low, high in ((2.0, INFINITY), (3.0, INFINITY), (1.0, 2.0)):
+        whole.set_bounds(0, low, high)
+        grown.set_bounds(0, low, high)
+        found, other = whole.solve(), grown.solve()
+        assert found is not None
+        assert other is not None
+        assert found.cost == pytest.approx(other.cost)
+        assert grown.cost() == pytest.approx(found.cost)
 
 
 def solve_some() -> None:
