@@ -16,6 +16,7 @@ from placement.fabric import Ints
 from placement.traffic import Pattern
 
 MUCH = np.int64(1) << 60  # no such set of slots
+UNPARTED, PARTED_A, PARTED_B = range(3)
 FINE = 16  # layers of at most so many cells are told apart by the cell
 
 
@@ -148,22 +149,34 @@ def _in_lines(a: BlockAxis, b: BlockAxis) -> tuple[BlockAxis, BlockAxis]:
 
 @lru_cache(maxsize=256)
 def _planes(a: BlockAxis, b: BlockAxis, parted: BlockAxis | None) -> Ints:
-    line = _line(a)
     across = int(_line(b)[1]) if b.size > 1 else 0
     is_touch = b.pattern is Pattern.HIERARCHICAL
     least = np.full(a.size * b.size + 1, MUCH)
-    many = np.arange(b.size)[:, None]
-    for low in range(a.size + 1):
-        for high in range(low, a.size + 1):
-            rest = np.arange(low, high + 1)[None, :]
-            cells = many * high + (b.size - 1 - many) * low + rest
-            cost = many * line[high] + (b.size - 1 - many) * line[low] + line[rest]
-            cost = cost + across * (high if is_touch else high - low)
-            if parted is a and low in (0, a.size) and high in (0, a.size):
-                # Where n is whole lines and one is parted, so is another.
-                two = 2 * int(line[1:-1].min()) if a.size > 1 < b.size else MUCH
-                cost = cost + np.where(cells % a.size == 0, two, 0)
-            if parted is b and high == low:
-                continue
-            np.minimum.at(least, cells, cost)
+    kind = UNPARTED if parted is None else PARTED_A if parted is a else PARTED_B
+    laid.run(a.size * a.size * len(least) // 4, _line(a), b.size, across, is_touch, kind, least)
     return least
+
+
+def _laid(line: Ints, lines: int, across: int, is_touch: bool, kind: int, least: Ints) -> None:
+    """The lesser of `least` and what so many `lines` cost, all but one of which hold the least or
+    the most cells."""
+    size = len(line) - 1
+    two = MUCH  # lines that are parted rather than whole
+    for m in range(1, size if lines > 1 else 0):
+        two = min(two, 2 * line[m])
+    for low in range(size + 1):
+        for high in range(low + (kind == PARTED_B), size + 1):
+            extra = across * (high if is_touch else high - low)
+            is_whole = kind == PARTED_A and low % size == 0 and high % size == 0
+            for many in range(lines):
+                held = many * high + (lines - 1 - many) * low
+                paid = many * line[high] + (lines - 1 - many) * line[low] + extra
+                for rest in range(low, high + 1):
+                    cost = paid + line[rest]
+                    if is_whole and (held + rest) % size == 0:
+                        # Where n is whole lines and one is parted, so is another.
+                        cost += two
+                    least[held + rest] = min(least[held + rest], cost)
+
+
+laid = Kernel(_laid)

@@ -13,6 +13,7 @@ from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
+from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
@@ -24,7 +25,9 @@ from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.sizes import least_sum
 from placement.slicing import Slicer, best_of_trees
+from placement.steps import BlockAxis, parted_plane
 from placement.sweep import Sweeper
+from placement.traffic import Pattern
 from placement.transfers import transferred
 from placement.trees import Tree, plan_of
 
@@ -32,8 +35,8 @@ GPUS = 2  # of the hosts of a small gang
 
 
 def warm_up() -> None:
-    """Load or make the machine code, and run each loop once. Cost: half a second where the
-    code is kept from before, else half a minute or more."""
+    """Load or make the machine code, and run each loop once, and an integer program. Cost: half a
+    second where the code is kept from before, else half a minute or more."""
     compile_from_now_on()
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
     room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
@@ -66,6 +69,11 @@ def warm_up() -> None:
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")
     Runs(graph, order, max(room)).layout([0, 1], room)
     annealed_runs(graph, order, room, 1, 0)
+    axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
+    parted_plane(axis, axis)
+    program = IntegerProgram()
+    program.row(2, 4, [(program.variable(2, 1), 1), (program.variable(2, 1), 1)])
+    program.solve(1)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ from placement.runs import Runs
 from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.slicing import best_of_trees, slice_grid
+from placement.steps import BlockAxis, _planes
 from placement.sweep import Sweeper
+from placement.traffic import Pattern
 from placement.transfers import transferred
 from placement.trees import Tree, comb
 from placement.warm import warm_up
@@ -39,6 +41,9 @@ from tests.build import request
 
 GPUS = 2
 COLLECTIVES = st.sampled_from(list(Collective))
+
+
+PATTERNS = st.sampled_from((Pattern.RING, Pattern.HIERARCHICAL, Pattern.ALL_TO_ALL))
 
 
 def both(work: Callable[[], object]) -> None:
@@ -129,6 +134,18 @@ def test_prices_are_the_same_bytes(seed: int) -> None:
         return work()
 
     both(again)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    patterns=st.tuples(PATTERNS, PATTERNS),
+)
+def test_planes_are_the_same_bytes(
+    sizes: tuple[int, int], patterns: tuple[Pattern, Pattern]
+) -> None:
+    a, b = (BlockAxis("dp", n, 1, kind, 3) for n, kind in zip(sizes, patterns, strict=True))
+    both(lambda: [_planes.__wrapped__(a, b, parted).tolist() for parted in (None, a, b)])
 
 
 @settings(max_examples=20, deadline=None)
