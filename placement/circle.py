@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.steps import MUCH
 
@@ -37,9 +38,11 @@ def least_cuts(
         return None
     begun = begun or [0] * blocks
     cost = _started(edges, cells[:reach], most, begun)
-    for block in range(reach, blocks):
-        back = [edges.get((block - d, block), 0) for d in range(reach, 0, -1)]
-        cost = _extended(cost, np.array(back), cells[block], begun[block])
+    other, paid = np.empty_like(cost), np.empty(1 << reach, dtype=np.int64)
+    back = [edges.get((b - d, b), 0) for b in range(reach, blocks) for d in range(reach, 0, -1)]
+    more, links, behind = (np.array(each) for each in (cells[reach:], back, begun[reach:]))
+    extended.run(blocks * cost.size, cost.ravel(), other.ravel(), links, more, behind, paid)
+    cost = other if (blocks - reach) % 2 else cost
     ends = _closed(edges, blocks, reach)
     least = (cost + ends[:, :, None]).min(axis=(0, 1))
     return np.where(least < MUCH // 2, least, MUCH)
@@ -64,20 +67,41 @@ def _started(edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int]
     return cost
 
 
-def _extended(cost: Ints, back: Ints, cells: int, begun: int) -> Ints:
-    """With one more block. `back`: weights to the last blocks, the furthest first; `begun`:
-    where the block before is out and this one is in."""
-    bits = _bits(len(back))
-    half = len(bits) // 2
-    fresh = np.full_like(cost, MUCH)
-    for is_in, into in ((0, fresh[:, :half]), (1, fresh[:, half:, cells:])):
-        paid = (back * (bits != is_in)).sum(axis=1) + begun * (is_in - bits[:, -1])
-        length = into.shape[2]
-        # The furthest block leaves the mask: two old masks lead to each new one.
-        out = cost[:, 0::2, :length] + paid[0::2, None]
-        within = cost[:, 1::2, :length] + paid[1::2, None]
-        np.minimum(out, within, out=into)
-    return fresh
+def _extended(cost: Ints, other: Ints, back: Ints, cells: Ints, begun: Ints, paid: Ints) -> None:
+    """With more blocks, by turns in either array. `back`: weights to the last blocks before each,
+    the furthest first; `begun`: where the block before is out and this one is in. `paid`: room,
+    for each mask."""
+    reach = len(back) // len(cells)
+    for block in range(len(cells)):
+        near = back[block * reach : (block + 1) * reach]
+        for is_in in range(2):
+            for mask in range(len(paid)):
+                paid[mask] = begun[block] * (is_in - (mask >> reach - 1))
+                for k in range(reach):
+                    paid[mask] += near[k] * ((mask >> k & 1) != is_in)
+            if block % 2:
+                _with(other, cost, paid, is_in, cells[block])
+            else:
+                _with(cost, other, paid, is_in, cells[block])
+
+
+def _with(cost: Ints, fresh: Ints, paid: Ints, is_in: int, cells: int) -> None:
+    """With one more block, in or out. The furthest one leaves the mask: two old masks lead to each
+    new one."""
+    masks, held = len(paid), cells * is_in
+    length = len(cost) // (masks * masks)
+    for first in range(masks):
+        for mask in range(masks // 2):
+            out = (first * masks + 2 * mask) * length
+            to = (first * masks + mask + is_in * masks // 2) * length
+            for n in range(min(held, length)):
+                fresh[to + n] = MUCH
+            for n in range(length - held):
+                without, within = cost[out + n] + paid[2 * mask], cost[out + length + n]
+                fresh[to + held + n] = min(without, within + paid[2 * mask + 1])
+
+
+extended = Kernel(_extended, _with)
 
 
 def _closed(edges: Edges, blocks: int, reach: int) -> Ints:

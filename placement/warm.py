@@ -9,6 +9,7 @@ import numpy as np
 
 from placement.abreast import Abreast
 from placement.blockgraph import block_graph
+from placement.circle import least_cuts
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
 from placement.grid import block_grids
@@ -71,6 +72,7 @@ def warm_up() -> None:
     annealed_runs(graph, order, room, 1, 0)
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
     parted_plane(axis, axis)
+    least_cuts({(0, 1): 1}, [1, 1, 1], 2)
     program = IntegerProgram()
     program.row(2, 4, [(program.variable(2, 1), 1), (program.variable(2, 1), 1)])
     program.solve(1)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from placement import compiled
 from placement.abreast import Abreast, is_small
 from placement.blockgraph import BlockGraph, block_graph
+from placement.circle import least_cuts
 from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
@@ -146,6 +147,19 @@ def test_planes_are_the_same_bytes(
 ) -> None:
     a, b = (BlockAxis("dp", n, 1, kind, 3) for n, kind in zip(sizes, patterns, strict=True))
     both(lambda: [_planes.__wrapped__(a, b, parted).tolist() for parted in (None, a, b)])
+
+
+@settings(max_examples=20, deadline=None)
+@given(weights=st.lists(st.integers(0, 9), min_size=7, max_size=7), cells=st.integers(1, 3))
+def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> None:
+    edges = {(k, k + d): weight for k, weight in enumerate(weights) for d in (1, 2)}
+    begun = [0, *weights, 1]
+
+    def work() -> object:
+        found = [least_cuts(edges, [1, cells, 2] * 3, most, begun) for most in (1, 9)]
+        return [None if each is None else each.tolist() for each in found]
+
+    both(work)
 
 
 @settings(max_examples=20, deadline=None)
