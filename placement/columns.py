@@ -14,7 +14,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.master import EVERY_ROW, Counter, Pattern, Range
-from placement.milp import INFINITY, IntegerProgram
+from placement.milp import FEW, INFINITY, IntegerProgram
 
 
 def least_cover(
@@ -54,7 +54,7 @@ def least_cover(
             row(low, INFINITY, counted, [(off, 1)])
             row(-INFINITY, high, counted, [(off, -1)])
             paid.append((off, counter.price))
-        elif not counter.rise:
+        elif not counter.rise and not (_is_said(counter, patterns, low, width) and high >= zones):
             row(low, high, counted)
     row(-INFINITY, below - 1, cost, paid)
     solution = program.solve(work, more)
@@ -63,3 +63,11 @@ def least_cover(
     used = np.repeat(np.arange(len(patterns)), [solution.values[x] for x in copies])
     cover = [tuple(patterns[i].tolist()) for i in used]
     return solution.cost if solution.is_optimal else None, cover
+
+
+def _is_said(counter: Counter, patterns: Ints, low: int, width: int) -> bool:
+    """Whether covered rows say as much: of how many zones hold some of one, where the patterns are
+    few. Among many of them the search goes by other ways without, no shorter ones."""
+    is_plain = counter.row >= 0 and not (counter.is_link or counter.lot) and counter.least == 1
+    few = is_plain and len(patterns) <= FEW
+    return few and low * int(patterns[:, counter.row].max()) <= width
