@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from placement.fabric import Fabric, Ints
+from placement.fabric import Fabric, Ints, above, sizes_of
 from placement.pack import ranked
 
 MOST_COMPARED = 64  # domains that are looked into
@@ -33,7 +33,7 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         if not len(candidates):
             continue
         if room > gang:
-            roomy = candidates[counts[0][_above(fabric, depth)[0][candidates]] >= room]
+            roomy = candidates[counts[0][above(fabric, depth)[0][candidates]] >= room]
             candidates = roomy if len(roomy) else candidates
         if depth + 1 == len(counts):
             chosen = [_first(fabric, counts, depth, candidates)]
@@ -64,15 +64,15 @@ def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
 def _first(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> int:
     """The one that `_ordered` puts first, without a sort: what would be broken and the room in the
     outermost domain leave few, and those are told apart tier by tier."""
-    sizes, weight = _sizes(fabric), 1 + fabric.host_count
+    sizes, weight = [sizes_of(tier) for tier in fabric.tiers], 1 + fabric.host_count
     key = counts[0] + (weight << depth) * (counts[0] == sizes[0])
     for k in range(1, depth + 1):
-        key = key.take(_above(fabric, k)[k - 1])
+        key = key.take(above(fabric, k)[k - 1])
         key += (weight << depth - k) * (counts[k] == sizes[k])
     candidates = _least(candidates, key.take(candidates))
     for k in range(1, depth + 1):
         if len(candidates) > 1:
-            domain = _above(fabric, depth)[k].take(candidates)
+            domain = above(fabric, depth)[k].take(candidates)
             candidates = _least(candidates, counts[k].take(domain))
     return int(candidates[0])
 
@@ -86,10 +86,10 @@ def _least(candidates: Ints, key: Ints) -> Ints:
 def _ordered(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> list[int]:
     """The first of these domains of tier `depth`, sorted by what would be broken, then by what
     is free around them."""
-    above, sizes = _above(fabric, depth), _sizes(fabric)
+    domains, sizes = above(fabric, depth), [sizes_of(tier) for tier in fabric.tiers]
     whole = [counts[k] == sizes[k] for k in range(depth + 1)]
     keys = [
-        key[above[k]] for key_of in (whole, counts) for k, key in enumerate(key_of[: depth + 1])
+        key[domains[k]] for key_of in (whole, counts) for k, key in enumerate(key_of[: depth + 1])
     ]
     order = np.lexsort([candidates, *(key[candidates] for key in reversed(keys))])
     found: list[int] = candidates[order[:MOST_COMPARED]].tolist()
@@ -97,27 +97,9 @@ def _ordered(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Int
 
 
 @lru_cache(maxsize=64)
-def _above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
-    """For each tier down to `depth`, the domain there of each domain of tier `depth`."""
-    inner = fabric.tiers[depth]
-    above = []
-    for tier in fabric.tiers[: depth + 1]:
-        domain = np.zeros(len(inner.domains), dtype=np.int64)
-        domain[inner.domain_by_host] = tier.domain_by_host
-        above.append(domain)
-    return tuple(above)
-
-
-@lru_cache(maxsize=16)
-def _sizes(fabric: Fabric) -> tuple[Ints, ...]:
-    """Hosts of each domain, tier by tier."""
-    return tuple(np.bincount(tier.domain_by_host) for tier in fabric.tiers)
-
-
-@lru_cache(maxsize=64)
 def _firsts(fabric: Fabric, depth: int) -> Ints:
     """Of each domain of the tier above `depth`, its first domain of tier `depth`."""
-    parents = _above(fabric, depth)[depth - 1]
+    parents = above(fabric, depth)[depth - 1]
     return np.flatnonzero(np.diff(parents, prepend=-1))
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -69,6 +69,14 @@ class Tier:
     domains: tuple[str, ...]
     domain_by_host: Ints
     uplink_bytes_per_s: npt.NDArray[np.float64]
+
+
+@lru_cache(maxsize=64)
+def sizes_of(tier: Tier) -> Ints:
+    """Hosts of each domain, not to be written to."""
+    sizes = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
+    sizes.flags.writeable = False
+    return sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +140,20 @@ class Fabric:
     def zone_of(self, host: int) -> int:
         """Number of the outermost domain of `host`."""
         return int(self.tiers[0].domain_by_host[host]) if self.tiers else 0
+
+
+@lru_cache(maxsize=64)
+def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
+    """For each tier down to `depth`, the domain there of each domain of tier `depth`; not to be
+    written to."""
+    inner = fabric.tiers[depth]
+    found = []
+    for tier in fabric.tiers[: depth + 1]:
+        domain = np.zeros(len(inner.domains), dtype=np.int64)
+        domain[inner.domain_by_host] = tier.domain_by_host
+        domain.flags.writeable = False
+        found.append(domain)
+    return tuple(found)
 
 
 def preset(name: str) -> Fabric:

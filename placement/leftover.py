@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement.fabric import Fabric, Ints, Tier
+from placement.fabric import Fabric, Ints, Tier, above, sizes_of
 from placement.hostset import Mask
 from placement.milp import assign
 
@@ -36,7 +36,7 @@ def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTie
     found = []
     for tier in fabric.tiers:
         count = _count(tier, left)
-        found.append(FreeTier(tier.name, int((count == _size(tier)).sum()), int(count.max())))
+        found.append(FreeTier(tier.name, int((count == sizes_of(tier)).sum()), int(count.max())))
     return tuple(found)
 
 
@@ -46,7 +46,7 @@ def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
     broken, scattered = [], []
     for tier in fabric.tiers:
         before, after = _count(tier, free), _count(tier, left)
-        broken.append(int(((before == _size(tier)) & (after < before)).sum()))
+        broken.append(int(((before == sizes_of(tier)) & (after < before)).sum()))
         scattered.append(-int((after**2).sum()))
     return (*broken, *scattered)
 
@@ -105,16 +105,22 @@ def broken_below(fabric: Fabric, free: Ints, used: Ints) -> Ints | None:
     """
     if len(fabric.tiers) < 2 or len(used) > MOST_DOMAINS:
         return None
-    outer, tier = fabric.tiers[0].domain_by_host, fabric.tiers[-1]
-    count, size = _count(tier, free), _size(tier)
-    above = np.zeros(len(size), dtype=np.int64)
-    above[tier.domain_by_host] = outer
+    tier, outer = fabric.tiers[-1], above(fabric, len(fabric.tiers) - 1)[0]
+    count, size = _count(tier, free), sizes_of(tier)
+    is_whole = count == size
+    broken: Ints = np.zeros(len(used), dtype=np.int64)
+    np.add.at(broken, outer[~is_whole], count[~is_whole])
+    # Whole ones by outermost domain, large ones first, and what those before them hold together.
+    whole = np.flatnonzero(is_whole)
+    whole = whole[np.lexsort((-size[whole], outer[whole]))]
+    held, at = np.cumsum(size[whole]) - size[whole], outer[whole]
+    first = np.searchsorted(at, np.arange(len(used)))
+    held -= held[first[at]]
+    room = np.bincount(at, weights=size[whole], minlength=len(used))
     found = np.zeros((len(used), len(used)), dtype=np.int64)
-    for domain in range(len(used)):
-        inside = above == domain
-        whole = np.sort(size[inside & (count == size)])[::-1]
-        missing = used - count[inside & (count < size)].sum()
-        found[:, domain] = np.searchsorted(np.cumsum(whole), missing) + (missing > 0)
+    for part in np.flatnonzero(used):
+        missing = used[part] - broken
+        found[part] = np.bincount(at[held < missing[at]], minlength=len(used)) + (missing > room)
     return found
 
 
@@ -125,13 +131,12 @@ def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, .
     """
     if len(fabric.tiers) < 2:
         return hosts
-    tier, above = fabric.tiers[-1], fabric.tiers[-2]
+    tier = fabric.tiers[-1]
     gang = np.asarray(hosts, dtype=np.int64)
     domain = tier.domain_by_host[gang]
     used = np.bincount(domain, minlength=len(tier.domains))
-    parent = np.zeros(len(used), dtype=np.int64)
-    parent[tier.domain_by_host] = above.domain_by_host
-    to = kindest(used, _count(tier, free), _size(tier), np.zeros_like(used), parent)
+    parent = above(fabric, len(fabric.tiers) - 1)[-2]
+    to = kindest(used, _count(tier, free), sizes_of(tier), np.zeros_like(used), parent)
     moved = np.flatnonzero(to[domain] != domain)
     new = to[domain[moved]]
     for number in np.unique(new):
@@ -149,11 +154,11 @@ def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
     """
     if len(fabric.tiers) < 2:
         return free
-    tier, above = fabric.tiers[-1], fabric.tiers[-2]
-    domain, parent = tier.domain_by_host[free], above.domain_by_host[free]
-    count, size = _count(tier, free), _size(tier)
+    tier, outer = fabric.tiers[-1], fabric.tiers[-2]
+    domain, parent = tier.domain_by_host[free], outer.domain_by_host[free]
+    count, size = _count(tier, free), sizes_of(tier)
     is_kept = np.ones(len(free), dtype=np.bool_)
-    needed = _count(above, np.asarray(hosts, dtype=np.int64))
+    needed = _count(outer, np.asarray(hosts, dtype=np.int64))
     for number in np.flatnonzero(needed):
         inside = np.unique(domain[parent == number])
         keep = _fewest_whole(count[inside], count[inside] == size[inside], int(needed[number]))
@@ -189,7 +194,3 @@ def _without(fabric: Fabric, free: Ints, taken: Sequence[int]) -> Ints:
 
 def _count(tier: Tier, hosts: Ints) -> Ints:
     return np.asarray(np.bincount(tier.domain_by_host[hosts], minlength=len(tier.domains)))
-
-
-def _size(tier: Tier) -> Ints:
-    return np.asarray(np.bincount(tier.domain_by_host, minlength=len(tier.domains)))

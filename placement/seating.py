@@ -15,7 +15,7 @@ import numpy as np
 from placement.bands import band_trees
 from placement.cut import cut
 from placement.descend import Descent
-from placement.fabric import Fabric, Ints
+from placement.fabric import Fabric, Ints, sizes_of
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
 from placement.leftover import broken_below, harm, kindest, rehoused, sparing
@@ -128,7 +128,7 @@ class Seating:
     def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
         tier = self._fabric.tiers[0]
         zones = len(tier.domains)
-        size = np.bincount(tier.domain_by_host, minlength=zones)
+        size = sizes_of(tier)
         free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
         used = np.bincount(layout.ravel(), minlength=zones)
         kept = np.minimum(kept, free - used) * (used > 0)
@@ -141,7 +141,7 @@ class Seating:
         if not self._grid.weights:
             return None
         tier = self._fabric.tiers[0]
-        size = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
+        size = sizes_of(tier)
         room = np.bincount(tier.domain_by_host[self._free], minlength=len(tier.domains))
         missing = self._grid.size - int(room[room < size].sum())
         for zone in np.lexsort((np.arange(len(size)), -size)):
