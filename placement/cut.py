@@ -85,12 +85,11 @@ def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
     """Bytes of one axis that cross domains."""
     w, n = traffic.edge_bytes, traffic.size
     match traffic.pattern:
-        case Pattern.RING:
-            return w * int(np.count_nonzero(groups != np.roll(groups, -1, axis=1)))
-        case Pattern.CHAIN:
+        case Pattern.RING | Pattern.CHAIN:
+            last = w if traffic.pattern is Pattern.RING else traffic.wrap_bytes
             wraps = int(np.count_nonzero(groups[:, -1] != groups[:, 0]))
             steps = int(np.count_nonzero(groups[:, 1:] != groups[:, :-1]))
-            return w * steps + traffic.wrap_bytes * wraps
+            return w * steps + last * wraps
         case Pattern.HIERARCHICAL:
             extra = len(_parts(groups)[1]) - len(groups)
             return -(-w * extra * n // (n - 1))  # whole bytes, never fewer than cross

@@ -14,7 +14,7 @@ from math import ceil
 import numpy as np
 
 from placement.bounds import Prover
-from placement.fabric import Fabric, Ints
+from placement.fabric import Fabric, Ints, above
 from placement.grid import BlockGrid
 from placement.request import TierBound, TierCut
 from placement.sizes import is_priceable, size_bound
@@ -63,13 +63,14 @@ def _is_connected(grid: BlockGrid) -> bool:
 def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int, ...]]:
     """Free hosts by child, largest first and of equal length, of every domain outside
     `depth` that could take the gang; each set of capacities once."""
-    outer = fabric.tiers[depth - 1].domain_by_host[free]
-    child = fabric.tiers[depth].domain_by_host[free]
-    fitting = np.flatnonzero(np.bincount(outer) >= gang)
-    rooms = [np.sort(np.unique(child[outer == d], return_counts=True)[1])[::-1] for d in fitting]
-    longest = max(len(room) for room in rooms)
-    padded = (np.pad(room, (0, longest - len(room))) for room in rooms)
-    return list(dict.fromkeys(tuple(room.tolist()) for room in padded))
+    tier, outer = fabric.tiers[depth], above(fabric, depth)[depth - 1]
+    count = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains))
+    used = np.flatnonzero(count)
+    count, outer = count[used], outer[used]
+    fitting = np.flatnonzero(np.bincount(outer, weights=count) >= gang)
+    rooms = [np.sort(count[outer == d])[::-1].tolist() for d in fitting]
+    longest = max(map(len, rooms))
+    return list(dict.fromkeys((*room, *[0] * (longest - len(room))) for room in rooms))
 
 
 def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
