@@ -26,7 +26,7 @@ from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.sizes import least_sum
 from placement.slicing import Slicer, best_of_trees
-from placement.steps import BlockAxis, parted_plane
+from placement.steps import BlockAxis, min_plus, parted_plane
 from placement.sweep import Sweeper
 from placement.traffic import Pattern
 from placement.transfers import transferred
@@ -61,6 +61,7 @@ def warm_up() -> None:
     Abreast(grid, 1, [2, 2, 2], prices).least(1)
     line = np.ones(4, dtype=np.int64)
     least_sum(2, [2], line)
+    min_plus(line, line)
     least_round(Steps(line[:2], line, line[:2], line[:2], line[:2], line[:2]), 1, 1)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
