@@ -144,7 +144,7 @@ class Prover:
 
     @property
     def _is_open(self) -> bool:
-        return bool(self.heap) and self.heap[0][0] < self.incumbent
+        return bool(self.heap) and self.heap[0][0] < min([self.incumbent, *self._leaves])
 
     def _begun(self, most: int) -> list[Exploration]:
         """The next node, or as many as `most` where nodes are long."""
