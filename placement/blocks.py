@@ -18,6 +18,7 @@ from placement.blockgraph import block_graph
 from placement.cut import cut_by_axis
 from placement.fabric import Ints
 from placement.grid import block_grids
+from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
 from placement.refine import refined
 from placement.request import Request
@@ -54,6 +55,11 @@ class Blocks:
     @cached_property
     def orders(self) -> list[Ints]:
         return orders(self.request, self.gpus)
+
+    @cached_property
+    def parts(self) -> PartBound:
+        assert self.graph is not None
+        return PartBound(self.graph, self.orders)
 
     def cost(self, layout: Ints) -> int:
         return 2 * sum(b for _, b in cut_by_axis(self.request, self.gpus, layout))

@@ -10,17 +10,18 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from ortools.linear_solver import pywraplp  # noqa: F401  # which loads the library
+from ortools.linear_solver import pywraplp  # which loads the library
 
 from placement.fabric import Ints
 from placement.interrupts import Kept
 
 Floats = npt.NDArray[np.float64]
-LIBRARY: Final = "libClp.so.1"
+LIBRARIES: Final = Path(pywraplp.__file__).parents[1] / ".libs"
 DUAL, PRIMAL = 0, 1  # of ClpSolve::SolveType
 PRESOLVE_OFF: Final = 1
 # With more columns a basis stays feasible: the primal simplex needs a few steps where presolve
@@ -34,6 +35,11 @@ TIMES: Final = 5  # that a program is begun again: Ctrl-C stops one that another
 _ctrl_c = Kept()
 
 
+def _library() -> str:
+    """Whatever it is called on this system."""
+    return next((str(path) for path in sorted(LIBRARIES.glob("libClp.*"))), "libClp.so.1")
+
+
 def _declared(library: Any) -> Any:
     """Functions that take or return more than whole numbers."""
     for name in ("Clp_newModel", "ClpSolve_new", "Clp_getRowPrice", "Clp_getColSolution"):
@@ -43,7 +49,7 @@ def _declared(library: Any) -> Any:
 
 
 # Short calls keep Python's lock: to get it back from another thread may take far longer.
-_clp, _long = _declared(ctypes.PyDLL(LIBRARY)), ctypes.CDLL(LIBRARY)
+_clp, _long = _declared(ctypes.PyDLL(_library())), ctypes.CDLL(_library())
 
 
 class Program:

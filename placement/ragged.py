@@ -3,7 +3,7 @@
 With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight
 line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
 
-Where a replica is a few hosts, `circle` knows what a part of any size cuts at least. Beyond
+Where the graph is narrow, `frontier` knows what a part of any size cuts at least. Beyond
 that the bound forgets that the ranks of a host stay together. *Cells*, the most neighbouring
 ranks that do form a grid, are placed one by one: what no layout of cells beats, no layout
 of blocks does. A zone holds whole hosts, so its cells come in lots.
@@ -17,13 +17,12 @@ from math import ceil
 
 import numpy as np
 
-from placement.blockgraph import BlockGraph
 from placement.blocks import Blocks
 from placement.cells import Cells, cell_views, strands
 from placement.curves import by_curves
 from placement.fabric import Ints
 from placement.grid import BlockGrid
-from placement.parts import PartBound
+from placement.parts import QUICK
 from placement.request import Limits, Request
 from placement.rounding import attainable
 from placement.sizes import SizeBound, least_sum
@@ -38,6 +37,7 @@ MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
+MOST_PARTS = 2_000_000_000  # steps along an order, by then: some 0.4 s
 
 
 def solve_ragged(
@@ -49,7 +49,7 @@ def solve_ragged(
     if job.graph is not None and job.graph.blocks <= MOST_BLOCKS:
         layout = best_partition(job.graph, capacities)
         return grid, ZoneStep(layout[None, :], job.cost(layout), job.cost(layout))
-    bound = _by_parts(job.graph, capacities) if job.graph is not None and limits.rounds else 0
+    bound = _by_parts(job, QUICK) if limits.rounds else 0
     shares = _shares(grid.size)
     first: Ints | None = None
     if bound and grid.size <= SMALL:
@@ -92,6 +92,8 @@ def _step(
     cost = job.cost(layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
+        best = replace(best, bound=max(best.bound, _by_parts(job, MOST_PARTS)))
+    if best.bound < cost:
         best = replace(best, bound=max(best.bound, _by_large_sizes(job, views.all, cost)))
     if best.bound < cost:
         best, strips = _by_rings(job, views, best)
@@ -194,6 +196,8 @@ def _by_strands(job: Blocks) -> int:
     return 2 * ceil(grid.to_bytes(least))
 
 
-def _by_parts(graph: BlockGraph, capacities: Sequence[int]) -> int:
-    """As `_by_sizes`, from what parts of every size cut at least, where that is known."""
-    return 2 * -(-PartBound(graph).least_cut(capacities) // (2 * graph.scale))
+def _by_parts(job: Blocks, steps: int) -> int:
+    """As `_by_sizes`, from what parts of every size cut at least, if that takes no more steps."""
+    if job.graph is None:
+        return 0
+    return 2 * -(-job.parts.least_cut(job.capacities, steps) // (2 * job.graph.scale))

@@ -18,7 +18,7 @@ from placement.fabric import Ints
 from placement.layout import counts
 from placement.master import Pattern
 from placement.zigzag import Ends
-from placement.zones import ROUNDS_EACH
+from placement.zones import ROUNDS_EACH, WIDE
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 # Less patient than over zones, for a round on these tables takes longer.
@@ -95,7 +95,7 @@ class Views:
             for proof, was_open, known in zip(going, before, more, strict=True):
                 if known >= cost:
                     return proof
-                has_few = len(proof.prover.heap) <= FEW_OPEN >> turn
+                has_few = len(proof.prover.heap) <= FEW_OPEN >> turn and known >= WIDE * cost
                 if has_few or cost - proof.bound < CLOSING * was_open:
                     closing.append(proof)
             going = closing

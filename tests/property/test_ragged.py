@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.blockgraph import block_graph
-from placement.blocks import orders
+from placement.blocks import Blocks, orders
 from placement.bounds import Prover
 from placement.cells import Cells, cell_views
 from placement.cut import cut_by_axis
 from placement.grid import block_axes, joint_cost
 from placement.layout import counts
+from placement.parts import QUICK
 from placement.pricing import pattern_cost
 from placement.ragged import _by_parts, _by_sizes, solve_ragged
 from placement.request import Collective, Limits, Request
@@ -96,9 +97,7 @@ def test_no_view_of_the_cells_proves_too_much(
     for rounds in (2, 20):
         bound, _ = views.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
-    graph = block_graph(asked, gpus)
-    assert graph is not None
-    assert _by_parts(graph, capacities) <= 2 * least
+    assert _by_parts(Blocks(asked, gpus, capacities), QUICK) <= 2 * least
 
 
 def rings() -> list[Cells]:
