@@ -12,6 +12,7 @@ from placement.blockgraph import block_graph
 from placement.circle import least_cuts
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
+from placement.frontier import least_parts
 from placement.grid import block_grids
 from placement.layout import layout_cost
 from placement.milp import IntegerProgram
@@ -66,6 +67,7 @@ def warm_up() -> None:
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
+    least_parts(graph, [order], 1, 1_000)
     sweeper = Sweeper(graph, [order])
     sweeper.searched([tree], room, 1, 0, "warm")
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")

@@ -75,7 +75,10 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
                 if not is_forced:
                     raise StoreError(f"{links.name} holds a store already; --force replaces it")
                 _keep(connection)
-            return _replace(connection, file)
+            last = _replace(connection, file)
+        # Closing frees them as well, but somewhat later: a server that starts now would be refused.
+        connection.execute("SELECT pg_advisory_unlock_all()")
+        return last
 
 
 def _keep(connection: Connection) -> None:
