@@ -26,7 +26,8 @@ class PartBound:
         """`orders`: of the blocks, in which the graph may be narrow, beside their own."""
         self._graph = graph
         self._orders = [np.arange(graph.blocks), *orders]
-        self._costs: dict[int, tuple[Ints, int] | None] = {}
+        # By size, and with how many steps they were looked for.
+        self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
 
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
         """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
@@ -42,9 +43,11 @@ class PartBound:
         much."""
         if self._graph.blocks <= MOST_IN_PARTS:
             most = self._graph.blocks
-        if self._costs.get(most) is None:
-            self._costs[most] = self._found(most, steps)
-        return self._costs[most]
+        tried, found = self._costs.get(most, (0, None))
+        if found is None and tried < steps:
+            found = self._found(most, steps)
+            self._costs[most] = steps, found
+        return found
 
     def _found(self, most: int, steps: int) -> tuple[Ints, int] | None:
         if self._graph.blocks <= MOST_IN_PARTS:
