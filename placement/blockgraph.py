@@ -49,6 +49,14 @@ class BlockGraph:
             total += int((self.group_weight * (touched - 1)).sum())
         return total
 
+    def paid_by_zone(self, layout: Ints) -> Ints:
+        """What the edges add up to that each zone cuts; groups aside. Shape: (zones,)."""
+        apart = layout[self.tail] != layout[self.head]
+        paid = np.zeros(int(layout.max()) + 1, dtype=np.int64)
+        for ends in (self.tail, self.head):
+            np.add.at(paid, layout[ends[apart]], self.weight[apart])
+        return paid
+
 
 def block_graph(request: Request, gpus_per_host: int) -> BlockGraph | None:
     """The graph of a request; None when it has too many edges."""

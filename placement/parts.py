@@ -12,9 +12,11 @@ import numpy as np
 
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
-from placement.frontier import least_parts
+from placement.passage import least_parts
+from placement.rounding import fewest
 from placement.sizes import least_sum
 from placement.tiny import MOST_IN_PARTS, least_of_parts
+from placement.turns import least_around
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
 
@@ -37,6 +39,15 @@ class PartBound:
             return 0
         cost, offset = found
         return max(0, least_sum(self._graph.blocks, capacities, cost) - offset)
+
+    def least_around(self, capacities: Sequence[int], layout: Ints, known: int, steps: int) -> int:
+        """As `least_cut`, round the ring that the graph may be narrow along, of parts that pay no
+        more than the dearest one of a `layout`; 0 if that tells no more than is `known`."""
+        dearest = int(self._graph.paid_by_zone(layout).max())
+        most = min(self._graph.blocks, max(capacities))
+        each = known // fewest(capacities, self._graph.blocks)
+        cost = least_around(self._graph, self._orders, most, dearest, each, steps)
+        return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)
 
     def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
         """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too

@@ -3,10 +3,10 @@
 With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight
 line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
 
-Where the graph is narrow, `frontier` knows what a part of any size cuts at least. Beyond
-that the bound forgets that the ranks of a host stay together. *Cells*, the most neighbouring
-ranks that do form a grid, are placed one by one: what no layout of cells beats, no layout
-of blocks does. A zone holds whole hosts, so its cells come in lots.
+Where the graph is narrow, `passage` knows what a part of any size cuts at least, and `turns` where
+it is narrow all round a ring. Beyond that the bound forgets that the ranks of a host stay together.
+*Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of
+cells beats, no layout of blocks does. A zone holds whole hosts, so its cells come in lots.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from math import ceil
 
 import numpy as np
 
+from placement.blockgraph import BlockGraph
 from placement.blocks import Blocks
 from placement.cells import Cells, cell_views, strands
 from placement.curves import by_curves
@@ -30,13 +31,14 @@ from placement.steps import MUCH
 from placement.strips import strip_layouts
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.views import Views
-from placement.zones import SMALL, WIDE, ZoneStep
+from placement.zones import ROUNDS_EACH, SMALL, WIDE, ZoneStep
 
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
+MOST_AROUND = 1_000_000_000  # sizes and states, round a ring: a second on two cores
 MOST_PARTS = 2_000_000_000  # steps along an order, by then: some 0.4 s
 
 
@@ -100,7 +102,10 @@ def _step(
         layout = job.best([layout, *strips])
     if not is_small:
         layout = job.moved(layout, limits.trees, best.bound)
-    best = _proved(job, limits.rounds, views, best, layout)
+    best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
+    if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
+        best = _around(job, views, best)
+        best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
         if job.cost(layout) < best.cost:
@@ -125,6 +130,18 @@ def _layout(job: Blocks, trees: int, bound: int, known: Sequence[Ints] = ()) -> 
     pass of single moves, which is cheaper than a proof."""
     best = job.searched(known or job.known(trees, bound), trees, bound)
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
+
+
+def _around(job: Blocks, views: Views, best: ZoneStep) -> ZoneStep:
+    """What parts cost round a ring; no view is pursued that is far behind it."""
+    if job.graph is None:
+        return best
+    steps = MOST_AROUND if best.bound < WIDE * best.cost else MOST_AROUND // 4
+    known = best.bound * job.graph.scale
+    least = job.parts.least_around(job.capacities, best.layout[0], known, steps)
+    bound = min(best.cost, _in_bytes(job.graph, least))
+    views.leave(bound)
+    return replace(best, bound=max(best.bound, bound))
 
 
 def _proved(job: Blocks, rounds: int, views: Views, best: ZoneStep, layout: Ints) -> ZoneStep:
@@ -200,4 +217,9 @@ def _by_parts(job: Blocks, steps: int) -> int:
     """As `_by_sizes`, from what parts of every size cut at least, if that takes no more steps."""
     if job.graph is None:
         return 0
-    return 2 * -(-job.parts.least_cut(job.capacities, steps) // (2 * job.graph.scale))
+    return _in_bytes(job.graph, job.parts.least_cut(job.capacities, steps))
+
+
+def _in_bytes(graph: BlockGraph, doubled: int) -> int:
+    """A doubled bound in the graph's units in doubled whole bytes."""
+    return 2 * -(-doubled // (2 * graph.scale))

@@ -38,6 +38,7 @@ class Views:
         self.ahead: int | None = None
         self._capacities = capacities
         self._proofs: list[_Proof] = []
+        self._is_begun = False
 
     def prove(self, layout: Ints, cost: int, rounds: int, bound: int) -> tuple[int, Ints | None]:
         """A doubled cut in bytes that no layout beats, at least `bound`, from about so many rounds
@@ -55,10 +56,15 @@ class Views:
         is_better = prover.cover and view.lot == 1 and bound < cost
         return bound, _laid_out(view, self._capacities, prover.cover) if is_better else None
 
+    def leave(self, bound: int) -> None:
+        """Views that are far behind what is known otherwise."""
+        self._proofs = [proof for proof in self._proofs if proof.bound >= RIVAL * bound]
+
     def _begun(self, layout: Ints, cost: int, rounds: int) -> int:
         """What the proofs have come to, after so many rounds on each of several views at first: the
         best of them and the next one, if that is near, are kept, unless something else is ahead."""
-        if not self._proofs:
+        if not self._is_begun:
+            self._is_begun = True
             room = self._capacities
             small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
             tried = rounds if len(small) > 1 or self.ahead else 0

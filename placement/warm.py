@@ -12,11 +12,11 @@ from placement.blockgraph import block_graph
 from placement.circle import least_cuts
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
-from placement.frontier import least_parts
 from placement.grid import block_grids
 from placement.layout import layout_cost
 from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
+from placement.passage import least_parts
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
 from placement.pricing import Pricer, Prices
@@ -32,6 +32,7 @@ from placement.sweep import Sweeper
 from placement.traffic import Pattern
 from placement.transfers import transferred
 from placement.trees import Tree, plan_of
+from placement.turns import least_around
 
 GPUS = 2  # of the hosts of a small gang
 
@@ -68,6 +69,7 @@ def warm_up() -> None:
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
     least_parts(graph, [order], 1, 1_000)
+    least_around(graph, [order], 1, 1, -1, 10_000)
     sweeper = Sweeper(graph, [order])
     sweeper.searched([tree], room, 1, 0, "warm")
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from placement.blockgraph import BlockGraph, block_graph
 from placement.blocks import orders
-from placement.frontier import least_parts
+from placement.frontier import Walk
+from placement.passage import least_parts
 from placement.ragged import solve_ragged
 from placement.request import Collective, Limits, Request
 from placement.tiny import least_of_parts
@@ -33,7 +34,9 @@ def test_parts_are_told_along_any_order(req: Request, gpus: int, seed: int) -> N
     for each in ([shuffled], [np.arange(graph.blocks)], orders(req, gpus)):
         for most in (graph.blocks, graph.blocks // 2, 1):
             found = least_parts(graph, each, most, 10**9)
-            assert found is not None
+            if found is None:  # a handful of hosts may share a score of groups
+                assert not any(Walk(graph, order.tolist()).is_narrow for order in each)
+                continue
             assert found[1] == offset
             assert found[0].tolist() == exact[: most + 1].tolist()
 

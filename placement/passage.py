@@ -1,0 +1,347 @@
+"""The cheapest part of every size, block by block, of a graph that is narrow in some order.
+
+It is enough to know the cheapest part of each size for every state of the frontier (`frontier`),
+and both grow and shrink with it: 2^frontier x sizes numbers, gone through once for each block, each
+group of it, and each that leaves the frontier. Where no more than a budget is of interest, states
+from which a part cannot come to its end within it are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.blockgraph import BlockGraph
+from placement.compiled import Kernel
+from placement.fabric import Ints
+from placement.frontier import ENTER, LEAVE, Steps, Walk
+from placement.steps import MUCH
+
+MOST_ENTRIES = 1 << 23  # of the table: 64 MB
+MOST_KEPT = 1 << 22  # of what is to go: 32 MB
+A_STATE = 16  # sizes that take as long as to look at a state
+
+
+class Table(NamedTuple):
+    """The cheapest parts so far. Shapes: of each state, which row of `cost` is its own, and from
+    which size to which that counts (none where low > high) (states,); cost (rows x sizes,);
+    `alive`, the states that have a row, and a second such list (rows,); rows that are
+    `spare` (rows,); `tally`: of those alive, of spare rows, of work so far (3,)."""
+
+    row: Ints
+    low: Ints
+    high: Ints
+    cost: Ints
+    alive: Ints
+    coming: Ints
+    spare: Ints
+    tally: Ints
+
+
+class Passage:
+    """Along the steps of a walk, from the empty state; by how many blocks are in, or out.
+
+    `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the
+    size, and one that is out.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        sizes: int,
+        rows: int,
+        budget: int = int(MUCH),
+        counts: tuple[int, int] = (1, 0),
+        begin: int = 0,
+    ) -> None:
+        self.steps = walk.steps()
+        self.states = 1 << walk.bits
+        self.budget = budget
+        self._sizes, self._counts = sizes, counts
+        rows = min(rows, self.states)
+        row, low, high = np.zeros((3, self.states), dtype=np.int64)
+        low += 1
+        cost = np.empty(rows * sizes, dtype=np.int64)
+        alive, coming = np.zeros((2, rows), dtype=np.int64)
+        spare, tally = np.arange(rows - 1, -1, -1), np.array([0, rows, 0])
+        self.table = Table(row, low, high, cost, alive, coming, spare, tally)
+        if begin < sizes:
+            self.put(0, begin, 0)
+
+    def put(self, state: int, size: int, cost: int) -> None:
+        """One more state, with parts of one size."""
+        table = self.table
+        alive, spare, _ = table.tally.tolist()
+        table.alive[alive], table.row[state] = state, table.spare[spare - 1]
+        table.low[state] = table.high[state] = size
+        table.cost[table.row[state] * self._sizes + size] = cost
+        table.tally[:2] = alive + 1, spare - 1
+
+    def drop(self, state: int) -> None:
+        """Go on without it."""
+        table = self.table
+        alive = int(table.tally[0])
+        kept = table.alive[:alive][table.alive[:alive] != state]
+        table.alive[: len(kept)] = kept
+        if len(kept) < alive:
+            table.spare[table.tally[1]] = table.row[state]
+            table.low[state], table.high[state] = 1, 0
+            table.tally[:2] += (-1, 1)
+
+    def go(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
+        """Through these steps; whether that took no more than so much work and rows.
+        `to_go`: as `Ahead.to_go` of these steps."""
+        known = np.zeros(0, dtype=np.int64) if to_go is None else to_go
+        inside, outside = self._counts
+        return _passed.run(
+            (last - first) * A_STATE,
+            self.table,
+            self.steps,
+            first,
+            last,
+            self._sizes,
+            self.states if len(known) else 0,
+            self.budget,
+            inside,
+            outside,
+            known,
+            most,
+        )
+
+    def least(self) -> Ints:
+        """By size, at the end."""
+        table, sizes = self.table, self._sizes
+        cost = np.full(sizes, MUCH)
+        low, high = int(table.low[0]), int(table.high[0])
+        if low <= high:
+            begin = int(table.row[0]) * sizes
+            cost[low : high + 1] = table.cost[begin + low : begin + high + 1]
+        return np.minimum(cost, MUCH)
+
+
+class Ahead:
+    """What parts pay at least from each state to the end of a walk, where no state may be left."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._steps, self.states = walk.steps(), 1 << walk.bits
+        steps = len(self._steps.what)
+        self._each = max(1, min(steps, MOST_KEPT // self.states))
+        at_end = np.full(self.states, MUCH)
+        at_end[0] = 0
+        # What is to go after each stretch of so many steps; what is inside of it, when needed.
+        self._after = {steps: at_end}
+        self._kept = (steps, at_end)
+        for first, last in reversed(self.stretches):
+            self._kept = (first, self.to_go(first, last))
+            self._after[first] = self._kept[1][: self.states].copy()
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """First and last steps, in which the walk is gone along."""
+        steps = len(self._steps.what)
+        return [(at, min(at + self._each, steps)) for at in range(0, steps, self._each)]
+
+    def to_go(self, first: int, last: int) -> Ints:
+        """Shape: ((last - first + 1) x states,)."""
+        if self._kept[0] == first:
+            return self._kept[1]
+        table = np.empty((last - first + 1) * self.states, dtype=np.int64)
+        table[-self.states :] = self._after[last]
+        _back.run(len(table), self._steps, first, last, self.states, table)
+        return table
+
+
+def least_parts(
+    graph: BlockGraph, orders: Sequence[Ints], most: int, steps: int
+) -> tuple[Ints, int] | None:
+    """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
+    pay too much together: as `tiny.least_of_parts`.
+
+    `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
+    more than so many `steps`. Shape: (most + 1,).
+    """
+    walks = [walk for order in orders if (walk := Walk(graph, order.tolist())).is_narrow]
+    if not walks:
+        return None
+    walk = min(walks, key=lambda walk: walk.bits)
+    # Without groups the rest of the gang pays the same.
+    half = most if len(graph.group) else min(most, graph.blocks // 2)
+    entries, along = (half + 1) << walk.bits, walk.done[-1][0]
+    if entries * along > steps or entries > MOST_ENTRIES:
+        return None
+    passage = Passage(walk, half + 1, 1 << walk.bits)
+    passage.go(0, along, int(MUCH))
+    size = np.arange(most + 1)
+    least = passage.least()[np.where(size > half, graph.blocks - size, size)]
+    return least, 2 * int(graph.group_weight.sum())
+
+
+def _through(
+    table: Table,
+    steps: Steps,
+    first: int,
+    last: int,
+    sizes: int,
+    states: int,
+    budget: int,
+    inside: int,
+    outside: int,
+    to_go: Ints,
+    most: int,
+) -> bool:
+    """`states`: 0 where nothing is known of what is to go. The lists hold each state that has a
+    row once; who `TOUCH`es or `LEAVE`s takes its row along, or joins who is there."""
+    alive, spare, work = table.tally[0], table.tally[1], table.tally[2]
+    cost = table.cost
+    for step in range(first, last):
+        what = steps.what[step]
+        mask = 1 << steps.bit[step]
+        group = 1 << steps.other[step]
+        after = (step + 1 - first) * states
+        coming = 0
+        for k in range(alive):
+            state = table.alive[k]
+            low, high = table.low[state], table.high[state]
+            here = table.row[state] * sizes
+            work += high - low + A_STATE
+            if what == ENTER:
+                paid_in = steps.tie[step]
+                paid_out = 0
+                for e in range(steps.begin[step], steps.begin[step + 1]):
+                    if state >> steps.at[e] & 1:
+                        paid_out += steps.paid[e]
+                    else:
+                        paid_in += steps.paid[e]
+                there = state | mask
+                room = budget - paid_in
+                if states:
+                    room -= to_go[after + there]
+                begin = low
+                end = min(high, sizes - 1 - inside)
+                while begin <= end and cost[here + begin] > room:
+                    begin += 1
+                while begin <= end and cost[here + end] > room:
+                    end -= 1
+                if begin <= end:
+                    if not spare:
+                        return False
+                    spare -= 1
+                    table.row[there] = table.spare[spare]
+                    into = table.row[there] * sizes + inside
+                    for n in range(begin, end + 1):
+                        cost[into + n] = cost[here + n] + paid_in
+                    table.low[there] = begin + inside
+                    table.high[there] = end + inside
+                    table.coming[coming] = there
+                    coming += 1
+                room = budget - paid_out
+                if states:
+                    room -= to_go[after + state]
+                begin = low
+                end = min(high, sizes - 1 - outside)
+                while begin <= end and cost[here + begin] > room:
+                    begin += 1
+                while begin <= end and cost[here + end] > room:
+                    end -= 1
+                if begin <= end:
+                    if outside:
+                        for back in range(end - begin + 1):
+                            n = end - back
+                            cost[here + n + outside] = cost[here + n] + paid_out
+                    else:
+                        for n in range(begin, end + 1):
+                            cost[here + n] += paid_out
+                    table.low[state] = begin + outside
+                    table.high[state] = end + outside
+                    table.coming[coming] = state
+                    coming += 1
+                else:
+                    table.low[state] = 1
+                    table.high[state] = 0
+                    table.spare[spare] = table.row[state]
+                    spare += 1
+                continue
+            there = state
+            paid = 0
+            if what == LEAVE:
+                there = state & ~mask
+            elif state & mask and not state & group:
+                there = state | group
+                paid = steps.weight[step]
+            if there == state:
+                table.coming[coming] = state
+                coming += 1
+                continue
+            table.low[state] = 1
+            table.high[state] = 0
+            for n in range(low, high + 1):
+                cost[here + n] += paid
+            begin, end = table.low[there], table.high[there]
+            if begin > end:
+                table.row[there] = table.row[state]
+                table.low[there] = low
+                table.high[there] = high
+                table.coming[coming] = there
+                coming += 1
+                continue
+            into = table.row[there] * sizes
+            for n in range(low, min(begin, high + 1)):
+                cost[into + n] = cost[here + n]
+            for n in range(max(end + 1, low), high + 1):
+                cost[into + n] = cost[here + n]
+            # Between two ranges that do not meet there is nothing.
+            for n in range(high + 1, begin):
+                cost[into + n] = MUCH
+            for n in range(end + 1, low):
+                cost[into + n] = MUCH
+            for n in range(max(low, begin), min(high, end) + 1):
+                if cost[here + n] < cost[into + n]:
+                    cost[into + n] = cost[here + n]
+            table.low[there] = min(low, begin)
+            table.high[there] = max(high, end)
+            table.spare[spare] = table.row[state]
+            spare += 1
+        for k in range(coming):
+            table.alive[k] = table.coming[k]
+        alive = coming
+        if work > most:
+            return False
+    table.tally[0] = alive
+    table.tally[1] = spare
+    table.tally[2] = work
+    return True
+
+
+def _backward(steps: Steps, first: int, last: int, states: int, to_go: Ints) -> None:
+    """`to_go`: after each step, of which the last is known."""
+    for step in range(last - 1, first - 1, -1):
+        mask = 1 << steps.bit[step]
+        group = 1 << steps.other[step]
+        here = (step - first) * states
+        after = here + states
+        for state in range(states):
+            if state & ~steps.used[step]:
+                continue
+            if steps.what[step] == ENTER:
+                paid_in = steps.tie[step]
+                paid_out = 0
+                for e in range(steps.begin[step], steps.begin[step + 1]):
+                    if state >> steps.at[e] & 1:
+                        paid_out += steps.paid[e]
+                    else:
+                        paid_in += steps.paid[e]
+                to_go[here + state] = min(
+                    to_go[after + (state | mask)] + paid_in, to_go[after + state] + paid_out
+                )
+            elif steps.what[step] == LEAVE:
+                to_go[here + state] = to_go[after + (state & ~mask)]
+            elif state & mask and not state & group:
+                to_go[here + state] = to_go[after + (state | group)] + steps.weight[step]
+            else:
+                to_go[here + state] = to_go[after + state]
+
+
+_passed = Kernel(_through)
+_back = Kernel(_backward)

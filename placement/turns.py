@@ -1,0 +1,181 @@
+"""What parts cost at least of a graph that is narrow all round a ring.
+
+Along a ring of replicas the frontier (`frontier`) holds two windows: the one that moves, and the
+first one, for the last blocks have edges to it. So a *gate* is chosen, the blocks before some
+place that have edges over it. A part for which they are *clean*, all in or all out, is found by
+going once round from there, along half as wide a frontier. One that has no clean gate among
+several is *mixed* at each, and costs at least what the cheapest walk past all of them does that
+is never clean. Where a turn of the ring carries the graph into itself and gates into each other,
+one of these stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.ahead import ahead
+from placement.blockgraph import BlockGraph
+from placement.fabric import Ints
+from placement.frontier import Walk
+from placement.passage import Ahead, Passage
+
+MOST_BITS = 15  # of a frontier between gates
+MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
+FEWEST_GATES, MOST_GATES = 4, 16  # what is mixed at fewer costs little; more take long
+
+
+class _Gate(NamedTuple):
+    """A place of an order, and the blocks before it that have edges over it."""
+
+    place: int
+    blocks: frozenset[int]
+
+
+def least_around(
+    graph: BlockGraph, orders: Sequence[Ints], most: int, budget: int, known: int, work: int
+) -> Ints | None:
+    """What a part of n = 0 .. most blocks pays at least, where that is no more than `budget`; of
+    dearer ones, no less than the budget or than what is mixed at all gates pays.
+
+    `orders`: of the blocks, of which the one is gone round in that is narrowest. None where the
+    graph has groups or is wide, where what is mixed pays no more than is `known` of parts anyway,
+    and if it takes more `work`. Shape: (most + 1,).
+    """
+    if len(graph.group) or not len(graph.weight):
+        return None
+    unit = max(1, int(np.gcd.reduce(graph.weight)))
+    fine = replace(graph, weight=graph.weight // unit)
+    rings = [_Ring(fine, order) for order in orders]
+    ring = min(rings, key=lambda ring: ring.walk.bits)
+    if ring.walk.bits > MOST_BITS:
+        return None
+    least = _least(ring, most, budget // unit, known // unit, work)
+    return None if least is None else least * unit
+
+
+class _Ring:
+    """A graph whose blocks are read in an order that closes. `walk`: once round, without the edges
+    over its beginning. `period`: after how many blocks the graph comes again."""
+
+    def __init__(self, graph: BlockGraph, order: Ints) -> None:
+        self.graph, self.order = graph, order
+        self._place = np.empty(graph.blocks, dtype=np.int64)
+        self._place[order] = np.arange(graph.blocks)
+        is_over = 2 * abs(self._place[graph.tail] - self._place[graph.head]) > graph.blocks
+        kept = {k: getattr(graph, k)[~is_over] for k in ("tail", "head", "weight")}
+        self.walk = Walk(replace(graph, **kept), order.tolist())
+
+    @cached_property
+    def period(self) -> int:
+        blocks = self.graph.blocks
+        turns = (by for by in range(1, blocks) if blocks % by == 0)
+        return next((by for by in turns if self._is_turned(by)), blocks)
+
+    def _turned(self, blocks: Ints, by: int) -> Ints:
+        return self.order[(self._place[blocks] + by) % self.graph.blocks]
+
+    def _is_turned(self, by: int) -> bool:
+        graph = self.graph
+        return np.array_equal(
+            _edges(graph, graph.tail, graph.head),
+            _edges(graph, self._turned(graph.tail, by), self._turned(graph.head, by)),
+        )
+
+    def gates(self, of_period: int) -> Iterator[tuple[_Gate, list[int]]]:
+        """So many in each period, but for the beginning: one of each kind, and the places of its
+        like."""
+        blocks, period = self.graph.blocks, self.period
+        for first in (k * period // of_period for k in range(of_period)):
+            places = range(first or period, blocks, period)
+            if not places:
+                continue
+            gate = self._gate(places[len(places) // 2])
+            members = np.array(sorted(gate.blocks), dtype=np.int64)
+            alike = [
+                place
+                for place in places
+                if self._gate(place).blocks
+                == set(self._turned(members, place - gate.place).tolist())
+            ]
+            yield gate, alike
+
+    def _gate(self, place: int) -> _Gate:
+        return _Gate(place, self.walk.done[place - 1][1])
+
+    def around(self, gate: _Gate) -> Walk:
+        return Walk(self.graph, np.roll(self.order, -gate.place).tolist(), gate.blocks)
+
+
+def _edges(graph: BlockGraph, tail: Ints, head: Ints) -> Ints:
+    """Sorted. Shape: (edges, 2), of which the first tells both ends."""
+    ends = np.minimum(tail, head) * graph.blocks + np.maximum(tail, head)
+    by_ends = np.argsort(ends)
+    return np.stack([ends[by_ends], graph.weight[by_ends]], axis=1)
+
+
+def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints | None:
+    copies = ring.graph.blocks // ring.period
+    each = max(1, MOST_GATES // copies)
+    gates = list(ring.gates(each))
+    mixed = _mixed(ring, gates, budget, work)
+    if mixed is None or mixed <= known:
+        return None
+    while mixed > budget and each > 1 and each * copies > FEWEST_GATES:
+        each //= 2
+        fewer = list(ring.gates(each))
+        paid = _mixed(ring, fewer, budget, work)
+        if paid is None or paid <= budget:
+            break
+        gates = fewer
+    least = np.full(most + 1, mixed, dtype=np.int64)
+    least[0] = 0
+    rounds = [partial(_round, ring, gate, most, mixed - 1, work // len(gates)) for gate, _ in gates]
+    for found in ahead(rounds):
+        if found is None:
+            return None
+        np.minimum(least, found, out=least)
+    return least
+
+
+def _mixed(
+    ring: _Ring, gates: Sequence[tuple[_Gate, list[int]]], budget: int, work: int
+) -> int | None:
+    """What a part pays at least that is clean at none of these; `budget` + 1 if it is more. None if
+    that takes more work."""
+    passage = Passage(ring.walk, 1, 1 << ring.walk.bits, budget, (0, 0))
+    at = 0
+    for place in sorted(place for _, alike in gates for place in alike):
+        until, _ = ring.walk.done[place - 1]
+        if not passage.go(at, until, work):
+            return None
+        for state in (0, int(passage.steps.used[until])):
+            passage.drop(state)
+        at = until
+    is_done = passage.go(at, len(passage.steps.what), work)
+    return min(int(passage.least()[0]), budget + 1) if is_done else None
+
+
+def _round(ring: _Ring, gate: _Gate, most: int, budget: int, work: int) -> Ints | None:
+    """What parts pay that have all blocks of a gate, or none; None if it takes more work."""
+    walk = ring.around(gate)
+    states, sizes, steps = 1 << walk.bits, most + 1, walk.done[-1][0]
+    work -= states * steps
+    if walk.bits > MOST_BITS or work < 0:
+        return None
+    ahead_of = Ahead(walk)
+    rows = MOST_NUMBERS // sizes
+    without = Passage(walk, sizes, rows, budget)
+    # Who has all of them is told by the rest of the gang.
+    rest = Passage(walk, sizes, rows, budget, (0, 1), len(gate.blocks))
+    for first, last in ahead_of.stretches:
+        to_go = ahead_of.to_go(first, last)
+        for passage in (without, rest):
+            # States grow in number and in sizes as one goes, so what is spent by now foretells it.
+            if not passage.go(first, last, work // 2 * last // steps, to_go):
+                return None
+    return np.minimum(without.least(), rest.least())

@@ -1,0 +1,97 @@
+"""The cheapest part of every size round a ring, against every part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from placement import turns
+from placement.blockgraph import BlockGraph, block_graph
+from placement.blocks import orders
+from placement.ragged import solve_ragged
+from placement.request import Limits, Request
+from placement.tiny import least_of_parts
+from placement.turns import least_around
+from tests.build import request
+from tests.property.grids import requests
+
+MUCH_WORK = 10**9
+
+
+def graph_of(req: Request, gpus: int) -> BlockGraph:
+    graph = block_graph(req, gpus)
+    assert graph is not None
+    return graph
+
+
+def exact(graph: BlockGraph) -> list[int]:
+    return least_of_parts(graph)[0].tolist()
+
+
+@given(
+    req=requests(),
+    gpus=st.sampled_from([2, 3, 4, 6]),
+    share=st.floats(0, 1.5),
+    gates=st.tuples(st.integers(1, 4), st.integers(1, 12)),
+    seed=st.none() | st.integers(0, 2**32 - 1),
+)
+def test_no_part_pays_less(
+    req: Request, gpus: int, share: float, gates: tuple[int, int], seed: int | None
+) -> None:
+    """Whatever the budget and the gates, and along whatever order the ring is gone round."""
+    ranks = req.parallelism.world_size
+    assume(ranks % gpus == 0 and 4 <= ranks // gpus <= 12)
+    graph = graph_of(req, gpus)
+    assume(not len(graph.group))
+    least = exact(graph)
+    budget = int(share * max(least))
+    along = orders(req, gpus)
+    if seed is not None:
+        along = [np.random.default_rng(seed).permutation(graph.blocks)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "FEWEST_GATES", gates[0])
+        patch.setattr(turns, "MOST_GATES", gates[1])
+        for most in (graph.blocks, graph.blocks // 2):
+            found = least_around(graph, along, most, budget, -1, MUCH_WORK)
+            if found is None:
+                continue
+            # What is mixed, or beyond the budget, is told by one number, the highest.
+            for paid, at_least in zip(least, found.tolist(), strict=False):
+                assert at_least <= paid
+                assert at_least == paid or at_least == max(found)
+
+
+@pytest.mark.parametrize("by", [3, 6, 9])
+def test_whoever_comes_first_round_the_ring(by: int) -> None:
+    """Twelve replicas of a host and a half: after every third host one ends together with it."""
+    gang = request(tp=4, cp=3, dp=12, traffic={"cp": 50, "dp": 7}, order="tp-cp-dp-pp-ep")
+    graph = graph_of(gang, 8)
+    along = np.arange(18)
+    found = least_around(graph, [along], 18, 10**6, -1, MUCH_WORK)
+    turned = least_around(graph, [np.roll(along, by)], 18, 10**6, -1, MUCH_WORK)
+    assert found is not None
+    assert turned is not None
+    assert found.tolist() == turned.tolist()
+    assert found[3] == found[9] < found[8] == found[10]
+
+
+def test_too_much_work_is_not_done() -> None:
+    graph = graph_of(request(tp=4, cp=3, dp=12, order="tp-cp-dp-pp-ep"), 8)
+    assert least_around(graph, [np.arange(18)], 18, 10**9, -1, 100) is None
+
+
+def test_groups_cut_by_hosts_are_proved_round_the_ring() -> None:
+    """Rings of five cells on hosts of two, in nine stages of four replicas: by cells alone half of
+    the cut is open."""
+    gang = request(
+        tp=4,
+        cp=5,
+        pp=9,
+        dp=4,
+        traffic={"tp": 7_255_350, "cp": 145_107, "pp": 119_327, "dp": 145_107},
+        order="tp-cp-pp-dp-ep",
+    )
+    _, step = solve_ragged(gang, 8, [57, 43, 37, 22], Limits())
+    assert step.bound == step.cost
