@@ -57,6 +57,24 @@ class BlockGraph:
             np.add.at(paid, layout[ends[apart]], self.weight[apart])
         return paid
 
+    def period(self, order: Ints) -> int:
+        """After how many blocks of an order that closes the graph comes again."""
+        place = np.empty(self.blocks, dtype=np.int64)
+        place[order] = np.arange(self.blocks)
+        as_it_is = self._edges(self.tail, self.head)
+        for by in range(1, self.blocks):
+            if self.blocks % by == 0:
+                turned = order[(place + by) % self.blocks]
+                if np.array_equal(as_it_is, self._edges(turned[self.tail], turned[self.head])):
+                    return by
+        return self.blocks
+
+    def _edges(self, tail: Ints, head: Ints) -> Ints:
+        """Sorted. Shape: (2, edges), of which the first row tells both ends."""
+        ends = np.minimum(tail, head) * self.blocks + np.maximum(tail, head)
+        by_ends = np.argsort(ends)
+        return np.stack([ends[by_ends], self.weight[by_ends]])
+
 
 def block_graph(request: Request, gpus_per_host: int) -> BlockGraph | None:
     """The graph of a request; None when it has too many edges."""

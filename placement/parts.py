@@ -1,7 +1,8 @@
 """What parts of a graph cut at least, by their size, and so what domains of given sizes do.
 
 Where the blocks are few, or the graph is narrow in some order, the cheapest part of each size is
-known exactly; parts that hold all blocks and respect the capacities cost at least the least sum.
+known exactly, and where a turn carries the graph into itself often nearly so; parts that hold all
+blocks and respect the capacities cost at least the least sum.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
+from placement.levels import least_by_levels
 from placement.passage import least_parts
 from placement.rounding import fewest
 from placement.sizes import least_sum
@@ -19,6 +21,7 @@ from placement.tiny import MOST_IN_PARTS, least_of_parts
 from placement.turns import least_around
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
+MOST_BY_LEVELS = 400_000_000  # steps: a quarter of a second
 
 
 class PartBound:
@@ -30,6 +33,7 @@ class PartBound:
         self._orders = [np.arange(graph.blocks), *orders]
         # By size, and with how many steps they were looked for.
         self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
+        self._by_levels: dict[int, Ints | None] = {}
 
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
         """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
@@ -46,8 +50,26 @@ class PartBound:
         dearest = int(self._graph.paid_by_zone(layout).max())
         most = min(self._graph.blocks, max(capacities))
         each = known // fewest(capacities, self._graph.blocks)
-        cost = least_around(self._graph, self._orders, most, dearest, each, steps)
-        return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)
+        around = least_around(self._graph, self._orders, most, dearest, each, steps)
+        return self._least_sum(capacities, around, self._level_costs(most))
+
+    def least_by_levels(self, capacities: Sequence[int]) -> int:
+        """As `least_cut`, of graphs that a turn carries into themselves."""
+        most = min(self._graph.blocks, max(capacities))
+        return self._least_sum(capacities, self._level_costs(most))
+
+    def _least_sum(self, capacities: Sequence[int], *costs: Ints | None) -> int:
+        """Of what parts pay at least by any of these; 0 without any."""
+        known = [cost for cost in costs if cost is not None]
+        if not known:
+            return 0
+        return least_sum(self._graph.blocks, capacities, np.maximum.reduce(known))
+
+    def _level_costs(self, most: int) -> Ints | None:
+        if most not in self._by_levels:
+            found = least_by_levels(self._graph, self._orders, most, MOST_BY_LEVELS)
+            self._by_levels[most] = found
+        return self._by_levels[most]
 
     def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
         """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too

@@ -4,7 +4,8 @@ With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no
 line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
 
 Where the graph is narrow, `passage` knows what a part of any size cuts at least, and `turns` where
-it is narrow all round a ring. Beyond that the bound forgets that the ranks of a host stay together.
+it is narrow all round a ring; where replicas are alike, `levels` forgets of a part all but how many
+blocks it holds of each kind. Beyond that the bound forgets that the ranks of a host stay together.
 *Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of
 cells beats, no layout of blocks does. A zone holds whole hosts, so its cells come in lots.
 """
@@ -102,6 +103,8 @@ def _step(
         layout = job.best([layout, *strips])
     if not is_small:
         layout = job.moved(layout, limits.trees, best.bound)
+        if best.bound < job.cost(layout):
+            best = replace(best, bound=max(best.bound, _by_levels(job)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
         best = _around(job, views, best)
@@ -218,6 +221,13 @@ def _by_parts(job: Blocks, steps: int) -> int:
     if job.graph is None:
         return 0
     return _in_bytes(job.graph, job.parts.least_cut(job.capacities, steps))
+
+
+def _by_levels(job: Blocks) -> int:
+    """As `_by_parts`, of gangs that a turn carries into themselves."""
+    return (
+        0 if job.graph is None else _in_bytes(job.graph, job.parts.least_by_levels(job.capacities))
+    )
 
 
 def _in_bytes(graph: BlockGraph, doubled: int) -> int:

@@ -72,19 +72,10 @@ class _Ring:
 
     @cached_property
     def period(self) -> int:
-        blocks = self.graph.blocks
-        turns = (by for by in range(1, blocks) if blocks % by == 0)
-        return next((by for by in turns if self._is_turned(by)), blocks)
+        return self.graph.period(self.order)
 
     def _turned(self, blocks: Ints, by: int) -> Ints:
         return self.order[(self._place[blocks] + by) % self.graph.blocks]
-
-    def _is_turned(self, by: int) -> bool:
-        graph = self.graph
-        return np.array_equal(
-            _edges(graph, graph.tail, graph.head),
-            _edges(graph, self._turned(graph.tail, by), self._turned(graph.head, by)),
-        )
 
     def gates(self, of_period: int) -> Iterator[tuple[_Gate, list[int]]]:
         """So many in each period, but for the beginning: one of each kind, and the places of its
@@ -109,13 +100,6 @@ class _Ring:
 
     def around(self, gate: _Gate) -> Walk:
         return Walk(self.graph, np.roll(self.order, -gate.place).tolist(), gate.blocks)
-
-
-def _edges(graph: BlockGraph, tail: Ints, head: Ints) -> Ints:
-    """Sorted. Shape: (edges, 2), of which the first tells both ends."""
-    ends = np.minimum(tail, head) * graph.blocks + np.maximum(tail, head)
-    by_ends = np.argsort(ends)
-    return np.stack([ends[by_ends], graph.weight[by_ends]], axis=1)
 
 
 def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints | None:

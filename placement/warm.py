@@ -14,6 +14,7 @@ from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
+from placement.levels import least_by_levels
 from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
 from placement.passage import least_parts
@@ -70,6 +71,7 @@ def warm_up() -> None:
     order = np.arange(graph.blocks)
     least_parts(graph, [order], 1, 1_000)
     least_around(graph, [order], 1, 1, -1, 10_000)
+    least_by_levels(graph, [order, order.reshape(2, 3).T.ravel()], 1, 10_000)
     sweeper = Sweeper(graph, [order])
     sweeper.searched([tree], room, 1, 0, "warm")
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")

@@ -1,0 +1,87 @@
+"""What parts of a gang pay by their levels, against every part."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from placement.blockgraph import BlockGraph, block_graph
+from placement.blocks import orders
+from placement.fabric import Ints
+from placement.levels import least_by_levels
+from placement.ragged import solve_ragged
+from placement.request import Limits, Request
+from placement.tiny import least_of_parts
+from tests.build import request
+from tests.property.grids import requests
+
+MUCH_WORK = 10**9
+
+
+def graph_of(req: Request, gpus: int) -> BlockGraph:
+    graph = block_graph(req, gpus)
+    assert graph is not None
+    return graph
+
+
+def by_levels(req: Request, gpus: int, most: int, work: int = MUCH_WORK) -> Ints | None:
+    return least_by_levels(graph_of(req, gpus), orders(req, gpus), most, work)
+
+
+def staggered(cp: int, pp: int, dp: int, weights: tuple[int, int, int]) -> Request:
+    """A host ends inside every stage, or every second one."""
+    traffic = dict(zip(("cp", "pp", "dp"), weights, strict=True))
+    return request(tp=4, cp=cp, pp=pp, dp=dp, traffic=traffic, order="tp-cp-pp-dp-ep")
+
+
+@given(req=requests(), gpus=st.sampled_from([2, 3, 4, 6]))
+@example(staggered(3, 1, 8, (5, 0, 1)), 8)
+@example(staggered(3, 2, 4, (1, 1, 1)), 8)
+@example(staggered(5, 1, 4, (1, 0, 3)), 8)
+def test_no_part_pays_less(req: Request, gpus: int) -> None:
+    ranks = req.parallelism.world_size
+    assume(ranks % gpus == 0 and 4 <= ranks // gpus <= 14)
+    graph = graph_of(req, gpus)
+    assume(not len(graph.group))
+    blocks = graph.blocks
+    for most in (blocks, blocks // 2):
+        found = by_levels(req, gpus, most)
+        if found is not None:
+            least = least_of_parts(graph)[0][: most + 1]
+            assert (found <= least).all()
+            assert len(found) == most + 1
+
+
+@pytest.mark.parametrize(
+    ("gang", "gpus"),
+    [
+        (request(tp=2, pp=3, dp=4, traffic={"pp": 2, "dp": 3}, order="tp-pp-dp-cp-ep"), 2),
+        (staggered(3, 2, 4, (9, 1, 2)), 8),
+        (staggered(3, 1, 8, (5, 0, 1)), 8),
+    ],
+)
+def test_often_they_pay_no_more(gang: Request, gpus: int) -> None:
+    graph = graph_of(gang, gpus)
+    found = by_levels(gang, gpus, graph.blocks)
+    assert found is not None
+    assert found.tolist() == least_of_parts(graph)[0].tolist()
+
+
+def test_too_much_work_is_not_done() -> None:
+    assert by_levels(staggered(3, 2, 4, (9, 1, 2)), 8, 6, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("gang", "room"),
+    [
+        # Stages in pairs of five hosts, a range of replicas of one pair beside: two kinds of rings.
+        (staggered(5, 6, 44, (467_234, 22_895, 467_234)), [362, 309, 176]),
+        # A replica is not whole hosts: rings go through every other kind of block.
+        (staggered(5, 9, 4, (145_107, 119_327, 145_107)), [57, 43, 37, 22]),
+    ],
+)
+def test_bands_of_stages_are_proved(gang: Request, room: list[int]) -> None:
+    """By cells alone a third and half of the cut are open."""
+    _, step = solve_ragged(gang, 8, room, Limits())
+    assert step.bound == step.cost
