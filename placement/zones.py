@@ -22,6 +22,7 @@ from placement.forms import Form, by_sizes, forms
 from placement.grid import BlockGrid
 from placement.groups import Groups, groups_of, parting_of
 from placement.layout import Layout, layout_cost, patterns_of
+from placement.master import Pattern
 from placement.parted import Parted
 from placement.pieces import pieces_of_grid
 from placement.refine import refined
@@ -88,6 +89,12 @@ class _Proof:
             parting=parting_of(form.charged),
         )
         self.bound = 0
+        self._told = self.prover.cover
+
+    def fresh_cover(self) -> Sequence[Pattern]:
+        """What a node's program chose last, if nobody has asked since."""
+        is_told, self._told = self._told is self.prover.cover, self.prover.cover
+        return [] if is_told else self._told
 
     def prove(self, cost: int, rounds: int) -> int:
         """The bound after so many more rounds against a layout of this cost."""
@@ -138,7 +145,7 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if parted is not None and bound < best.cost and parted.is_above(bound):
         # It is whole groups that lack a proof.
         return _of_groups(grid, parted, capacities, best, bound, limits)
-    best = _by_program(proof, capacities, best)
+    best = _by_program(proof, capacities, best, limits.trees)
     if is_small and bound < best.cost:
         best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
     if is_small and bound < best.cost:
@@ -206,7 +213,7 @@ def _proved(
     """The rest of the work: proving, and covering with what the proof came by."""
     grid, part, before = proof.form.grid, limits.rounds // 2, proof.bound
     bound = proof.prove(best.cost, part)
-    best = _by_program(proof, capacities, best)
+    best = _by_program(proof, capacities, best, limits.trees)
     if bound < best.cost:
         if is_counted(grid):
             best = _covered(grid, capacities, proof.prover, best, bound)
@@ -222,23 +229,23 @@ def _proved(
         is_closing = best.cost - bound <= CLOSING * before
         if bound < WIDE * best.cost:
             bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
-        best = _by_program(proof, capacities, best)
+        best = _by_program(proof, capacities, best, limits.trees)
         if is_counted(grid):
             best = _covered(grid, capacities, proof.prover, best, bound)
         near = WIDE if proof.prover.mirrored else CLOSE
         if is_closing and near * best.cost <= bound < best.cost:
-            best, bound = _to_the_end(proof, capacities, best, limits.rounds)
+            best, bound = _to_the_end(proof, capacities, best, limits)
     return best, bound
 
 
 def _to_the_end(
-    proof: _Proof, capacities: Sequence[int], best: ZoneStep, rounds: int
+    proof: _Proof, capacities: Sequence[int], best: ZoneStep, limits: Limits
 ) -> tuple[ZoneStep, int]:
     """As much work again, and again while that closes a good part of the gap."""
     for _ in range(MOST_AGAIN):
         open_ = best.cost - proof.bound
-        bound = proof.prove(best.cost, rounds)
-        best = _by_program(proof, capacities, best)
+        bound = proof.prove(best.cost, limits.rounds)
+        best = _by_program(proof, capacities, best, limits.trees)
         if best.cost <= bound or best.cost - bound > CLOSING * open_:
             break
     return best, bound
@@ -315,11 +322,17 @@ def _covered(
     return best if slots is None else _of_counts(grid, slots, best)
 
 
-def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
+def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees: int) -> ZoneStep:
     """What a node's integer program chose, laid out, if that is better."""
-    grid, cover = proof.form.grid, proof.prover.cover
+    grid, cover = proof.form.grid, proof.fresh_cover()
     slots = covering_slots(grid, capacities, cover) if cover else None
-    return best if slots is None else _of_counts(grid, slots, best)
+    if slots is None or is_counted(grid):
+        return best if slots is None else _of_counts(grid, slots, best)
+    if counts_cost(grid, slots) >= best.cost:
+        return best
+    # Where counts do not tell the cut, there are better layouts with the same ones, or nearly so.
+    found = _costed(grid, laid_out(grid, slots))
+    return _better(best, _refined(grid, capacities, found, trees, proof.bound))
 
 
 def _searched_well(
