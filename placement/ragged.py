@@ -107,7 +107,9 @@ def _step(
             best = replace(best, bound=max(best.bound, _by_levels(job)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = _around(job, views, best)
+        best = replace(best, bound=max(best.bound, _by_shares(job, best.cost)))
+        if best.bound < best.cost:
+            best = _around(job, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
@@ -228,6 +230,14 @@ def _by_levels(job: Blocks) -> int:
     return (
         0 if job.graph is None else _in_bytes(job.graph, job.parts.least_by_levels(job.capacities))
     )
+
+
+def _by_shares(job: Blocks, cost: int) -> int:
+    """As `_by_levels`, until the bound is the `cost` of a layout."""
+    if job.graph is None:
+        return 0
+    shared = job.parts.least_shared(job.capacities, cost * job.graph.scale)
+    return _in_bytes(job.graph, shared)
 
 
 def _in_bytes(graph: BlockGraph, doubled: int) -> int:
