@@ -7,6 +7,7 @@ edges to later blocks, and which groups that go on the part has touched: the *fr
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,9 @@ class Steps(NamedTuple):
     group, and either `LEAVE` it.
 
     Shapes: what, bit, other (a group's bit), weight (a group's, doubled), tie (what a block pays,
-    if it is in, beside its edges), used (bits before the step) (steps,); begin (steps + 1,), of
-    those that enter, where edges begin in at (bits) and paid (their weights).
+    if it is in, beside its edges), used (bits before the step), price and code (as of `Worth`)
+    (steps,); begin (steps + 1,), of those that enter, where edges begin in at (bits) and paid
+    (their weights).
     """
 
     what: Ints
@@ -33,42 +35,65 @@ class Steps(NamedTuple):
     weight: Ints
     tie: Ints
     used: Ints
+    price: Ints
+    code: Ints
     begin: Ints
     at: Ints
     paid: Ints
 
 
+class Worth(NamedTuple):
+    """What a part pays for a block that it holds, beside edges and groups, and what that adds to
+    the code of the part. Shapes: (blocks,)."""
+
+    price: Ints
+    code: Ints
+
+
 class Walk:
     """Along an order of the blocks that are not `pinned`; those are all out of the part.
 
-    `bits`: of the frontier. `done`: for each block of the order, after how many steps it is done,
-    and what blocks are in the frontier then.
+    `bits`: of the frontier. `states`: that it can have, one step after the other; of the groups in
+    it, those that a block in it has touched tell nothing. `done`: for each block of the order,
+    after how many steps it is done, and what blocks are in the frontier then.
     """
 
     def __init__(
         self, graph: BlockGraph, order: Sequence[int], pinned: Collection[int] = frozenset()
     ) -> None:
         """Ends where the frontier has more than `MOST_BITS`."""
-        self.bits = 0
+        self.bits, self.states = 0, 0
         self.done: list[tuple[int, frozenset[int]]] = []
         self._rows: list[tuple[int, int, int, int, int, int]] = []
         self._edges: list[list[tuple[int, int]]] = []
         self._bit: dict[tuple[bool, int], int] = {}
         self._spare: list[int] = []
         self._used = 0
-        self._go(graph, [block for block in order if block not in pinned], pinned)
+        self._order = [block for block in order if block not in pinned]
+        self._go(graph, self._order, pinned)
 
     @property
     def is_narrow(self) -> bool:
         return self.bits <= MOST_BITS
 
-    def steps(self) -> Steps:
+    def steps(self, worth: Worth | None = None) -> Steps:
+        steps = self._steps
+        if worth is None:
+            return steps
+        enters = steps.what == ENTER
+        price, code = np.zeros((2, len(enters)), dtype=np.int64)
+        price[enters], code[enters] = worth.price[self._order], worth.code[self._order]
+        return steps._replace(price=price, code=code)
+
+    @cached_property
+    def _steps(self) -> Steps:
         begin = np.cumsum([0, *map(len, self._edges)])
         edges = np.array([e for each in self._edges for e in each], dtype=np.int64).reshape(-1, 2)
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, 6)
         what, bit, other, weight, tie, used = rows.T.copy()
         at, paid = edges.T.copy()
-        return Steps(what, bit, other, weight, tie, used, begin, at, paid)
+        nothing = np.zeros(len(what), dtype=np.int64)
+        return Steps(what, bit, other, weight, tie, used, nothing, nothing, begin, at, paid)
 
     def _go(self, graph: BlockGraph, order: Sequence[int], pinned: Collection[int]) -> None:
         near, tie = _neighbours(graph, pinned)
@@ -99,6 +124,8 @@ class Walk:
             self.done.append((len(self._rows), blocks))
 
     def _add(self, what: int, bit: int, other: int = 0, weight: int = 0, tie: int = 0) -> None:
+        blocks = sum(not is_group for is_group, _ in self._bit)
+        self.states += (1 + len(self._bit) - blocks) << blocks
         self._rows.append((what, bit, other, weight, tie, self._used))
         self._edges.append([])
         if what == LEAVE:

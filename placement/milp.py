@@ -64,7 +64,7 @@ class ColumnLp:
         for low in least:
             self.add_row(low, low if is_equal else INFINITY, [])
 
-    def add_columns(self, costs: Floats, entries: Ints) -> None:
+    def add_columns(self, costs: Floats, entries: Ints | Floats) -> None:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
         self._add_rows()
         before = self._program.columns

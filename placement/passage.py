@@ -16,7 +16,7 @@ import numpy as np
 from placement.blockgraph import BlockGraph
 from placement.compiled import Kernel
 from placement.fabric import Ints
-from placement.frontier import ENTER, LEAVE, Steps, Walk
+from placement.frontier import ENTER, LEAVE, Steps, Walk, Worth
 from placement.steps import MUCH
 
 MOST_ENTRIES = 1 << 23  # of the table: 64 MB
@@ -26,14 +26,16 @@ A_STATE = 16  # sizes that take as long as to look at a state
 
 class Table(NamedTuple):
     """The cheapest parts so far. Shapes: of each state, which row of `cost` is its own, and from
-    which size to which that counts (none where low > high) (states,); cost (rows x sizes,);
-    `alive`, the states that have a row, and a second such list (rows,); rows that are
-    `spare` (rows,); `tally`: of those alive, of spare rows, of work so far (3,)."""
+    which size to which that counts (none where low > high) (states,); cost, and code unless
+    nothing is worth anything (rows x sizes,); `alive`, the states that have a row, and a second
+    such list (rows,); rows that are `spare` (rows,); `tally`: of those alive, of spare rows, of
+    work so far (3,)."""
 
     row: Ints
     low: Ints
     high: Ints
     cost: Ints
+    code: Ints
     alive: Ints
     coming: Ints
     spare: Ints
@@ -44,7 +46,8 @@ class Passage:
     """Along the steps of a walk, from the empty state; by how many blocks are in, or out.
 
     `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the
-    size, and one that is out.
+    size, and one that is out; who adds to it is a block that the part holds. `begin`: the size of
+    the empty state. `paid`: its cost and its code.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class Passage:
         budget: int = int(MUCH),
         counts: tuple[int, int] = (1, 0),
         begin: int = 0,
+        worth: Worth | None = None,
+        paid: tuple[int, int] = (0, 0),
     ) -> None:
-        self.steps = walk.steps()
+        self.steps = walk.steps(worth)
         self.states = 1 << walk.bits
         self.budget = budget
         self._sizes, self._counts = sizes, counts
@@ -66,17 +71,20 @@ class Passage:
         cost = np.empty(rows * sizes, dtype=np.int64)
         alive, coming = np.zeros((2, rows), dtype=np.int64)
         spare, tally = np.arange(rows - 1, -1, -1), np.array([0, rows, 0])
-        self.table = Table(row, low, high, cost, alive, coming, spare, tally)
+        code = np.empty(0 if worth is None else len(cost), dtype=np.int64)
+        self.table = Table(row, low, high, cost, code, alive, coming, spare, tally)
         if begin < sizes:
-            self.put(0, begin, 0)
+            self.put(0, begin, *paid)
 
-    def put(self, state: int, size: int, cost: int) -> None:
+    def put(self, state: int, size: int, cost: int, code: int = 0) -> None:
         """One more state, with parts of one size."""
         table = self.table
         alive, spare, _ = table.tally.tolist()
         table.alive[alive], table.row[state] = state, table.spare[spare - 1]
         table.low[state] = table.high[state] = size
-        table.cost[table.row[state] * self._sizes + size] = cost
+        at = table.row[state] * self._sizes + size
+        table.cost[at] = cost
+        table.code[at : at + 1] = code
         table.tally[:2] = alive + 1, spare - 1
 
     def drop(self, state: int) -> None:
@@ -120,12 +128,24 @@ class Passage:
             cost[low : high + 1] = table.cost[begin + low : begin + high + 1]
         return np.minimum(cost, MUCH)
 
+    @property
+    def work(self) -> int:
+        return int(self.table.tally[2])
+
+    def codes(self) -> Ints:
+        """Of these parts; where there is none it means nothing."""
+        begin = int(self.table.row[0]) * self._sizes
+        return self.table.code[begin : begin + self._sizes]
+
 
 class Ahead:
     """What parts pay at least from each state to the end of a walk, where no state may be left."""
 
-    def __init__(self, walk: Walk) -> None:
-        self._steps, self.states = walk.steps(), 1 << walk.bits
+    def __init__(
+        self, walk: Walk, counts: tuple[int, int] = (1, 0), worth: Worth | None = None
+    ) -> None:
+        """`counts`, `worth`: as of a `Passage`."""
+        self._steps, self.states, self._counts = walk.steps(worth), 1 << walk.bits, counts
         steps = len(self._steps.what)
         self._each = max(1, min(steps, MOST_KEPT // self.states))
         at_end = np.full(self.states, MUCH)
@@ -149,7 +169,7 @@ class Ahead:
             return self._kept[1]
         table = np.empty((last - first + 1) * self.states, dtype=np.int64)
         table[-self.states :] = self._after[last]
-        _back.run(len(table), self._steps, first, last, self.states, table)
+        _back.run(len(table), self._steps, first, last, self.states, *self._counts, table)
         return table
 
 
@@ -194,7 +214,8 @@ def _through(
     """`states`: 0 where nothing is known of what is to go. The lists hold each state that has a
     row once; who `TOUCH`es or `LEAVE`s takes its row along, or joins who is there."""
     alive, spare, work = table.tally[0], table.tally[1], table.tally[2]
-    cost = table.cost
+    cost, code = table.cost, table.code
+    is_coded = len(code) > 0
     for step in range(first, last):
         what = steps.what[step]
         mask = 1 << steps.bit[step]
@@ -207,8 +228,8 @@ def _through(
             here = table.row[state] * sizes
             work += high - low + A_STATE
             if what == ENTER:
-                paid_in = steps.tie[step]
-                paid_out = 0
+                paid_in = steps.tie[step] + inside * steps.price[step]
+                paid_out = outside * steps.price[step]
                 for e in range(steps.begin[step], steps.begin[step + 1]):
                     if state >> steps.at[e] & 1:
                         paid_out += steps.paid[e]
@@ -232,6 +253,9 @@ def _through(
                     into = table.row[there] * sizes + inside
                     for n in range(begin, end + 1):
                         cost[into + n] = cost[here + n] + paid_in
+                    if is_coded:
+                        for n in range(begin, end + 1):
+                            code[into + n] = code[here + n] + inside * steps.code[step]
                     table.low[there] = begin + inside
                     table.high[there] = end + inside
                     table.coming[coming] = there
@@ -250,6 +274,8 @@ def _through(
                         for back in range(end - begin + 1):
                             n = end - back
                             cost[here + n + outside] = cost[here + n] + paid_out
+                            if is_coded:
+                                code[here + n + outside] = code[here + n] + steps.code[step]
                     else:
                         for n in range(begin, end + 1):
                             cost[here + n] += paid_out
@@ -289,8 +315,12 @@ def _through(
             into = table.row[there] * sizes
             for n in range(low, min(begin, high + 1)):
                 cost[into + n] = cost[here + n]
+                if is_coded:
+                    code[into + n] = code[here + n]
             for n in range(max(end + 1, low), high + 1):
                 cost[into + n] = cost[here + n]
+                if is_coded:
+                    code[into + n] = code[here + n]
             # Between two ranges that do not meet there is nothing.
             for n in range(high + 1, begin):
                 cost[into + n] = MUCH
@@ -299,6 +329,8 @@ def _through(
             for n in range(max(low, begin), min(high, end) + 1):
                 if cost[here + n] < cost[into + n]:
                     cost[into + n] = cost[here + n]
+                    if is_coded:
+                        code[into + n] = code[here + n]
             table.low[there] = min(low, begin)
             table.high[there] = max(high, end)
             table.spare[spare] = table.row[state]
@@ -314,7 +346,9 @@ def _through(
     return True
 
 
-def _backward(steps: Steps, first: int, last: int, states: int, to_go: Ints) -> None:
+def _backward(
+    steps: Steps, first: int, last: int, states: int, inside: int, outside: int, to_go: Ints
+) -> None:
     """`to_go`: after each step, of which the last is known."""
     for step in range(last - 1, first - 1, -1):
         mask = 1 << steps.bit[step]
@@ -325,8 +359,8 @@ def _backward(steps: Steps, first: int, last: int, states: int, to_go: Ints) -> 
             if state & ~steps.used[step]:
                 continue
             if steps.what[step] == ENTER:
-                paid_in = steps.tie[step]
-                paid_out = 0
+                paid_in = steps.tie[step] + inside * steps.price[step]
+                paid_out = outside * steps.price[step]
                 for e in range(steps.begin[step], steps.begin[step + 1]):
                     if state >> steps.at[e] & 1:
                         paid_out += steps.paid[e]

@@ -149,6 +149,37 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
     return int(least[blocks])
 
 
+def least_sizes(blocks: int, capacities: Sequence[int], cost: Ints) -> tuple[int, Ints]:
+    """As `least_sum`, and how many parts there are of each size."""
+    room = sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]
+    least = np.full((len(room) + 1) * (blocks + 1), MUCH)
+    least[0] = 0
+    size = np.zeros(len(least), dtype=np.int64)
+    steps = sum(room) * blocks
+    _chosen.run(steps, cost, np.array(room, dtype=np.int64), blocks + 1, least, size)
+    sizes, left = np.zeros(len(cost), dtype=np.int64), blocks
+    for domain in range(len(room), 0, -1):
+        part = int(size[domain * (blocks + 1) + left])
+        sizes[part] += part > 0
+        left -= part
+    return int(least[-1]), sizes
+
+
+def _sized(cost: Ints, room: Ints, sums: int, least: Ints, size: Ints) -> None:
+    """`least`: of so many domains, and of each number of blocks that they hold in all. `size`: of
+    the last of them."""
+    for domain in range(len(room)):
+        before, after = domain * sums, (domain + 1) * sums
+        for n in range(sums):
+            least[after + n] = least[before + n]
+        for part in range(1, room[domain] + 1):
+            for n in range(part, sums):
+                here = least[before + n - part] + cost[part]
+                if least[before + n - part] < MUCH and here < least[after + n]:
+                    least[after + n] = here
+                    size[after + n] = part
+
+
 def _summed(cost: Ints, room: Ints, least: Ints, best: Ints) -> None:
     """The least sums with one part more for each domain. `best`: as `least`, which is as before."""
     for capacity in room:
@@ -157,3 +188,4 @@ def _summed(cost: Ints, room: Ints, least: Ints, best: Ints) -> None:
 
 
 summed = Kernel(_summed, _lessened)
+_chosen = Kernel(_sized)

@@ -23,6 +23,8 @@ from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 from placement.frontier import Walk
 from placement.passage import Ahead, Passage
+from placement.priced import Course
+from placement.steps import MUCH
 
 MOST_BITS = 15  # of a frontier between gates
 MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
@@ -56,6 +58,26 @@ def least_around(
         return None
     least = _least(ring, most, budget // unit, known // unit, work)
     return None if least is None else least * unit
+
+
+def courses_around(
+    graph: BlockGraph, orders: Sequence[Ints], most: int
+) -> tuple[list[Course], int, Ints] | None:
+    """Once round the narrowest ring, what parts pay at least that are found by neither course, and
+    the order. None as of `least_around`, where no gate stands for all, or where frontiers
+    have more than so many states."""
+    if len(graph.group) or not len(graph.weight):
+        return None
+    ring = min((_Ring(graph, order) for order in orders), key=lambda ring: ring.walk.bits)
+    if ring.walk.bits > MOST_BITS or ring.walk.states > most:
+        return None
+    if ring.graph.blocks < FEWEST_GATES * ring.period:
+        return None
+    ((gate, alike),) = ring.gates(1)
+    mixed = _mixed(ring, [(gate, alike)], int(MUCH), int(MUCH))
+    assert mixed is not None  # of so much work
+    walk, pinned = ring.around(gate), tuple(sorted(gate.blocks))
+    return [Course(walk, pinned, holds) for holds in (False, True)], mixed, ring.order
 
 
 class _Ring:
