@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.along import least_parts
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 from placement.kinds import least_by_kinds
 from placement.levels import least_by_levels
-from placement.passage import least_parts
 from placement.rounding import fewest
 from placement.sizes import least_sum
 from placement.tiny import MOST_IN_PARTS, least_of_parts

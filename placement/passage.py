@@ -1,4 +1,4 @@
-"""The cheapest part of every size, block by block, of a graph that is narrow in some order.
+"""The cheapest part of every size, block by block along an order, as far as anybody asks for it.
 
 It is enough to know the cheapest part of each size for every state of the frontier (`frontier`),
 and both grow and shrink with it: 2^frontier x sizes numbers, gone through once for each block, each
@@ -8,18 +8,15 @@ from which a part cannot come to its end within it are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from placement.blockgraph import BlockGraph
 from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.frontier import ENTER, LEAVE, Steps, Walk, Worth
 from placement.steps import MUCH
 
-MOST_ENTRIES = 1 << 23  # of the table: 64 MB
 MOST_KEPT = 1 << 22  # of what is to go: 32 MB
 A_STATE = 16  # sizes that take as long as to look at a state
 
@@ -171,31 +168,6 @@ class Ahead:
         table[-self.states :] = self._after[last]
         _back.run(len(table), self._steps, first, last, self.states, *self._counts, table)
         return table
-
-
-def least_parts(
-    graph: BlockGraph, orders: Sequence[Ints], most: int, steps: int
-) -> tuple[Ints, int] | None:
-    """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
-    pay too much together: as `tiny.least_of_parts`.
-
-    `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
-    more than so many `steps`. Shape: (most + 1,).
-    """
-    walks = [walk for order in orders if (walk := Walk(graph, order.tolist())).is_narrow]
-    if not walks:
-        return None
-    walk = min(walks, key=lambda walk: walk.bits)
-    # Without groups the rest of the gang pays the same.
-    half = most if len(graph.group) else min(most, graph.blocks // 2)
-    entries, along = (half + 1) << walk.bits, walk.done[-1][0]
-    if entries * along > steps or entries > MOST_ENTRIES:
-        return None
-    passage = Passage(walk, half + 1, 1 << walk.bits)
-    passage.go(0, along, int(MUCH))
-    size = np.arange(most + 1)
-    least = passage.least()[np.where(size > half, graph.blocks - size, size)]
-    return least, 2 * int(graph.group_weight.sum())
 
 
 def _through(

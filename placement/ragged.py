@@ -3,7 +3,7 @@
 With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight
 line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
 
-Where the graph is narrow, `passage` knows what a part of any size cuts at least, and `turns` where
+Where the graph is narrow, `along` knows what a part of any size cuts at least, and `turns` where
 it is narrow all round a ring; where replicas are alike, `levels` forgets of a part all but how many
 blocks it holds of each kind. Beyond that the bound forgets that the ranks of a host stay together.
 *Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of

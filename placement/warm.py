@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.abreast import Abreast
+from placement.along import least_parts
 from placement.blockgraph import block_graph
 from placement.circle import least_cuts
 from placement.compiled import compile_from_now_on
@@ -18,7 +19,6 @@ from placement.layout import layout_cost
 from placement.levels import least_by_levels
 from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
-from placement.passage import least_parts
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
 from placement.pricing import Pricer, Prices

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from placement.along import least_parts
 from placement.blockgraph import BlockGraph, block_graph
 from placement.blocks import orders
 from placement.frontier import Walk
-from placement.passage import least_parts
 from placement.ragged import solve_ragged
 from placement.request import Collective, Limits, Request
 from placement.tiny import least_of_parts
