@@ -8,6 +8,8 @@ from which a part cannot come to its end within it are left out.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -139,26 +141,30 @@ class Ahead:
     """What parts pay at least from each state to the end of a walk, where no state may be left."""
 
     def __init__(
-        self, walk: Walk, counts: tuple[int, int] = (1, 0), worth: Worth | None = None
+        self,
+        walk: Walk,
+        counts: tuple[int, int] = (1, 0),
+        worth: Worth | None = None,
+        mixed: Collection[int] = (),
     ) -> None:
-        """`counts`, `worth`: as of a `Passage`."""
+        """`counts`, `worth`: as of a `Passage`. `mixed`: after how many steps the frontier may be
+        neither all in nor all out."""
         self._steps, self.states, self._counts = walk.steps(worth), 1 << walk.bits, counts
         steps = len(self._steps.what)
-        self._each = max(1, min(steps, MOST_KEPT // self.states))
+        each = max(1, min(steps, MOST_KEPT // self.states))
+        stops = sorted({*range(0, steps, each), *mixed, steps})
+        # First and last steps, in which the walk is gone along.
+        self.stretches = list(pairwise(stops))
         at_end = np.full(self.states, MUCH)
         at_end[0] = 0
-        # What is to go after each stretch of so many steps; what is inside of it, when needed.
+        # What is to go after each stretch; what is inside of it, when needed.
         self._after = {steps: at_end}
         self._kept = (steps, at_end)
         for first, last in reversed(self.stretches):
             self._kept = (first, self.to_go(first, last))
             self._after[first] = self._kept[1][: self.states].copy()
-
-    @property
-    def stretches(self) -> list[tuple[int, int]]:
-        """First and last steps, in which the walk is gone along."""
-        steps = len(self._steps.what)
-        return [(at, min(at + self._each, steps)) for at in range(0, steps, self._each)]
+            if first in mixed:
+                self._after[first][[0, self._steps.used[first]]] = MUCH
 
     def to_go(self, first: int, last: int) -> Ints:
         """Shape: ((last - first + 1) x states,)."""

@@ -39,7 +39,7 @@ MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
-MOST_AROUND = 1_000_000_000  # sizes and states, round a ring: a second on two cores
+MOST_AROUND = 600_000_000  # sizes and states, round a ring: a second on two cores
 MOST_BY_KINDS = 600_000_000  # the same, with prices: some 0.6 s
 MOST_PARTS = 2_000_000_000  # steps along an order, by then: some 0.4 s
 

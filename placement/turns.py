@@ -28,6 +28,7 @@ from placement.steps import MUCH
 
 MOST_BITS = 15  # of a frontier between gates
 MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
+LONG_ROUNDS = 3  # from the first gates; those from later ones together take as long as one
 FEWEST_GATES, MOST_GATES = 4, 16  # what is mixed at fewer costs little; more take long
 
 
@@ -123,6 +124,17 @@ class _Ring:
     def around(self, gate: _Gate) -> Walk:
         return Walk(self.graph, np.roll(self.order, -gate.place).tolist(), gate.blocks)
 
+    def steps_to(self, places: Sequence[int], gate: _Gate, walk: Walk) -> list[int]:
+        """After how many steps of a walk round from a gate one comes to gates at other places."""
+        behind = [(self._place[block] - gate.place) % self.graph.blocks for block in gate.blocks]
+        steps = []
+        for place in places:
+            blocks = (place - gate.place) % self.graph.blocks
+            step, frontier = walk.done[blocks - sum(b < blocks for b in behind) - 1]
+            if frontier == self._gate(place).blocks:
+                steps.append(step)
+        return steps
+
 
 def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints | None:
     copies = ring.graph.blocks // ring.period
@@ -140,7 +152,12 @@ def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints |
         gates = fewer
     least = np.full(most + 1, mixed, dtype=np.int64)
     least[0] = 0
-    rounds = [partial(_round, ring, gate, most, mixed - 1, work // len(gates)) for gate, _ in gates]
+    rounds, passed = [], list[int]()
+    share = work // min(len(gates), LONG_ROUNDS)
+    for gate, alike in gates:
+        # Parts that are clean at an earlier gate are found from there: few are left for the last.
+        rounds.append(partial(_round, ring, gate, passed, most, mixed - 1, share))
+        passed = passed + alike
     for found in ahead(rounds):
         if found is None:
             return None
@@ -166,14 +183,17 @@ def _mixed(
     return min(int(passage.least()[0]), budget + 1) if is_done else None
 
 
-def _round(ring: _Ring, gate: _Gate, most: int, budget: int, work: int) -> Ints | None:
-    """What parts pay that have all blocks of a gate, or none; None if it takes more work."""
+def _round(
+    ring: _Ring, gate: _Gate, passed: Sequence[int], most: int, budget: int, work: int
+) -> Ints | None:
+    """What parts pay that have all blocks of a gate, or none, and are mixed at those `passed`; None
+    if it takes more work."""
     walk = ring.around(gate)
     states, sizes, steps = 1 << walk.bits, most + 1, walk.done[-1][0]
     work -= states * steps
     if walk.bits > MOST_BITS or work < 0:
         return None
-    ahead_of = Ahead(walk)
+    ahead_of = Ahead(walk, mixed=ring.steps_to(passed, gate, walk))
     rows = MOST_NUMBERS // sizes
     without = Passage(walk, sizes, rows, budget)
     # Who has all of them is told by the rest of the gang.
