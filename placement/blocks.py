@@ -20,7 +20,7 @@ from placement.fabric import Ints
 from placement.grid import block_grids
 from placement.parts import PartBound
 from placement.pieces import pieces_of_graph
-from placement.refine import refined
+from placement.refine import put_anew, refined
 from placement.request import Request
 from placement.runs import best_runs
 from placement.sequences import best_sequence
@@ -37,6 +37,7 @@ PATIENT = SLACKS[:1]  # of a search with so many times as many trees, if that is
 MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
+A_PASS = 400  # for one slow pass over the graph
 A_SWEEP = 5  # for one over a graph, which is parted as a whole each time
 MOST_TOGETHER = 64  # hosts placed as one
 
@@ -93,6 +94,13 @@ class Blocks:
         pieces = pieces_of_graph(graph, np.arange(graph.blocks))
         at = refined(pieces, self.capacities, layout.tolist(), PROPOSALS * trees, target)
         return np.array(at)
+
+    def put_anew(self, layout: Ints, trees: int, bound: int) -> Ints:
+        """The best of this one and of many searches from nothing, on the graph."""
+        assert self.graph is not None
+        pieces = pieces_of_graph(self.graph, np.arange(self.graph.blocks))
+        passes, target = trees // A_PASS, self._target(bound)
+        return np.array(put_anew(pieces, self.capacities, layout.tolist(), passes, target))
 
     def searched_on(self, layout: Ints, trees: int, bound: int) -> Ints:
         """What sequences of runs come to from here; if that is no better, a longer search over

@@ -70,11 +70,19 @@ def solve_ragged(
         if best.bound < best.cost:
             best = _step(job, _part(limits, share), proofs, best, first)
             first = None
-    if job.graph is not None and grid.size <= FEW_BLOCKS and best.bound < WIDE * best.cost:
-        layout = job.searched_on(best.layout[0], limits.trees, best.bound)
-        if job.cost(layout) < best.cost:
-            best = ZoneStep(layout[None, :], job.cost(layout), best.bound)
+    if job.graph is not None and best.bound < WIDE * best.cost:
+        best = _searched_on(job, limits.trees, best)
     return grid, best
+
+
+def _searched_on(job: Blocks, trees: int, best: ZoneStep) -> ZoneStep:
+    """Where little is proved, other layouts are looked for, far from the best one too."""
+    searched = best.layout[0]
+    if len(searched) <= FEW_BLOCKS:
+        searched = job.searched_on(searched, trees, best.bound)
+    searched = job.put_anew(searched, trees, best.bound)
+    cost = job.cost(searched)
+    return ZoneStep(searched[None, :], cost, best.bound) if cost < best.cost else best
 
 
 def _shares(blocks: int) -> tuple[int, ...]:

@@ -7,9 +7,11 @@ off, and now and then another shape is better altogether.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from placement.ahead import ahead
 from placement.fabric import Ints
 from placement.flat import flat_graph
 from placement.pieces import PieceGraph
@@ -22,6 +24,9 @@ MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a secon
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
 PASSES = (6, 24)  # of pieces put anew: at least, which are one turn of sizes and heats, at most
 SLOW, WIDE = (4, 4, 4), 0.95  # passes so many times as long; where less of the cost is proved
+# Of pieces put anew as a last resort: proposals of each pass and level, and for each block at most.
+ALL_EACH, MOST_PER_BLOCK = 500_000, 2_560
+SIZES_ANEW, HEATS_ANEW = (64, 8, 24, 16), (1.7, 1.0, 3.0)
 HEATS = (1.7, 1.0)  # of annealing, in turns: some graphs want to be hotter
 PROMISING = 1.05  # times the best cost
 
@@ -60,4 +65,31 @@ def refined(
         at = multilevel(flat, capacities, times * per_block, largest, f"{k} {seed}", target, heat)
         if offer(at) <= PROMISING * cost:
             offer(polished(flat, capacities, at, times * each, f"{k} {seed}", target))
+    return [int(domain) for domain in best]
+
+
+def put_anew(
+    graph: PieceGraph, capacities: Sequence[int], start: Sequence[int], passes: int, target: int
+) -> list[int]:
+    """The best assignment met in so many slow passes, each from nothing, two at a time; stops at
+    the cost `target`. For what little is proved of, where it pays to look elsewhere."""
+    flat = flat_graph(graph)
+    best = np.array(start, dtype=np.int64)
+    cost = flat.cost(best)
+    if cost <= target:
+        return list(start)
+    seed = f"anew {graph.order} {sorted(capacities)}"
+    per_block = min(MOST_PER_BLOCK, ALL_EACH // max(1, graph.order))
+
+    def once(k: int) -> Ints:
+        largest, heat = SIZES_ANEW[k % len(SIZES_ANEW)], HEATS_ANEW[k % len(HEATS_ANEW)]
+        at = multilevel(flat, capacities, per_block, largest, f"{k} {seed}", target, heat)
+        if flat.cost(at) > PROMISING * cost:
+            return at
+        return polished(flat, capacities, at, per_block * graph.order, f"{k} {seed}", target)
+
+    for at in ahead([partial(once, k) for k in range(passes)]):
+        best = min(best, at, key=flat.cost)
+        if flat.cost(best) <= target:
+            break
     return [int(domain) for domain in best]

@@ -130,9 +130,9 @@ class _Ring:
         steps = []
         for place in places:
             blocks = (place - gate.place) % self.graph.blocks
-            step, frontier = walk.done[blocks - sum(b < blocks for b in behind) - 1]
-            if frontier == self._gate(place).blocks:
-                steps.append(step)
+            done = blocks - sum(b < blocks for b in behind)
+            if done and walk.done[done - 1][1] == self._gate(place).blocks:
+                steps.append(walk.done[done - 1][0])
         return steps
 
 
@@ -140,7 +140,7 @@ def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints |
     copies = ring.graph.blocks // ring.period
     each = max(1, MOST_GATES // copies)
     gates = list(ring.gates(each))
-    mixed = _mixed(ring, gates, budget, work)
+    mixed = _mixed(ring, gates, budget, work) if gates else None
     if mixed is None or mixed <= known:
         return None
     while mixed > budget and each > 1 and each * copies > FEWEST_GATES:
