@@ -1,12 +1,8 @@
 """What parts of every size cut at least of a gang that a turn carries into itself, however wide.
 
-A turn of the replicas may carry blocks into blocks and edges into edges, where hosts end inside
-stages as well. Blocks that it carries into each other are of one *kind*, of which there are as many
-as *copies* of the rest; and all that is kept of a part here is how many blocks it holds of each.
-Edges that the turn carries into each other join every block of one kind to one of another, so a
-part cuts as many as its counts of the two differ, at least. Two such sets between the same kinds,
-or one within a kind, may form a *ring* through all their blocks: of that a part cuts two edges
-unless it holds all or nothing.
+Where blocks are of few kinds (`kinds`), all that is kept of a part here is how many it holds of
+each. Two kinds joined by edges that the turn carries into each other cut as many of these as the
+counts differ, at least; and a ring is cut twice unless the part holds all or nothing of it.
 
 The kinds of which a part holds at least 1, 2, .. copies are its *levels*, each within the one
 before. Counts differ by the number of levels that part two kinds; so levels pay one by one for the
@@ -19,9 +15,6 @@ the levels. So it is enough to know what a level of every size pays that parts s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -30,184 +23,126 @@ from placement.blockgraph import BlockGraph
 from placement.compiled import Kernel
 from placement.fabric import Ints
 from placement.frontier import ENTER, Steps, Walk
+from placement.kinds import Kinds
 from placement.steps import MUCH
 
 MOST_ENTRIES = 1 << 24  # of a table: 128 MB
+MOST_KINDS = 62  # of which a number tells those that are in
 STARTS = 4  # of orders of the kinds
 
 
-@dataclass(frozen=True, slots=True)
-class _Kinds:
-    """Kinds of blocks, and what they pay for each copy.
-
-    `near`: for two kinds, what is paid where a level parts them, rings aside, and the rings
-    through both. `ring`: what each of those pays that is cut, twice, at least; `own`: what a part
-    pays for a kind of which it holds some but not all, beside; `rings`: through each kind, at
-    least.
-    """
-
-    kinds: int
-    copies: int
-    near: dict[tuple[int, int], tuple[int, int]]
-    ring: int
-    own: int
-    rings: int
-
-
 class _Levels(NamedTuple):
-    """By size, the rings they part, and what each pays. Shape of all: (levels,)."""
+    """By size, the rings they part, what each pays, and which kinds it has, a bit for each. Shape
+    of all: (levels,)."""
 
     size: Ints
     parts: Ints
     cost: Ints
+    kinds: Ints
 
 
-def least_by_levels(graph: BlockGraph, orders: Sequence[Ints], most: int, work: int) -> Ints | None:
-    """What a part of n = 0 .. most blocks pays at least.
+class Levels:
+    """The levels of parts of a gang, where each kind may have a price that is paid for its blocks.
 
-    `orders`: of the blocks, of which one may come again after a period. None if none does, if no
-    ring goes through some kind, and if it takes more `work`. Shape: (most + 1,).
+    `work`: of the last time, in steps.
     """
-    if len(graph.group) or not len(graph.weight):
-        return None
-    periods = [graph.period(order) for order in orders]
-    best = int(np.argmin(periods))
-    if periods[best] == graph.blocks:
-        return None
-    kinds = _kinds(graph, orders[best], periods[best])
-    if not kinds.own and not kinds.rings:
-        return None
-    levels = _levels(kinds, work)
-    # The rest of the gang pays the same.
-    half = min(most, graph.blocks // 2)
-    cost = None if levels is None else _chains(kinds, levels, half, work)
-    size = np.arange(most + 1)
-    return None if cost is None else cost[np.where(size > half, graph.blocks - size, size)]
 
+    def __init__(self, kinds: Kinds) -> None:
+        self.kinds, self.work = kinds, 0
+        pairs = sorted(kinds.near)
+        tail, head = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        near = [kinds.near[both] for both in pairs]
+        self._paid, self._rings = np.array(near, dtype=np.int64).reshape(-1, 2).T
+        nothing = np.zeros(0, dtype=np.int64)
+        numbers = np.arange(len(pairs))  # for weights, of which there are two
+        graph = BlockGraph(kinds.kinds, 1, tail, head, numbers, nothing, nothing, nothing)
+        starts = range(0, kinds.kinds, -(-kinds.kinds // STARTS))
+        orders = [kinds.order(start) for start in starts]
+        walks = [Walk(graph, order) for order in orders]
+        narrowest = min(range(len(walks)), key=lambda at: walks[at].bits)
+        self._walk, self._order = walks[narrowest], np.array(orders[narrowest])
+        self._most = int(self._rings.sum()) + 1
+        self._size = 0
 
-def _kinds(graph: BlockGraph, order: Ints, period: int) -> _Kinds:
-    """Blocks at places of an order that are whole periods apart are of one kind."""
-    copies = graph.blocks // period
-    sets = _edge_sets(graph, order, period)
-    own = [0] * period
-    between: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for (a, b, turn), weight in sets.items():
-        if a != b:
-            between.setdefault((a, b), []).append((weight, turn))
-        elif gcd(turn, copies) == 1:
-            own[a] += weight * (2 if copies > 2 else 1)
-    ring, rings = _rings(between, copies)
-    near = {
-        both: (sum(w for w, _ in between[both]) - 2 * ring * rings[both], rings[both])
-        for both in between
-    }
-    through = [0] * period
-    for both, many in rings.items():
-        for kind in both:
-            through[kind] += many
-    return _Kinds(period, copies, near, ring, min(own), min(through))
+    @property
+    def has_names(self) -> bool:
+        """Whether `held` tells anything."""
+        return self.kinds.kinds <= MOST_KINDS
 
+    def least(self, most: int, work: int, prices: Ints | None = None) -> Ints | None:
+        """What a part of n = 0 .. most blocks pays at least, less the prices of those blocks.
+        None if it takes more work. Shape: (most + 1,)."""
+        levels = self._parted(work, prices)
+        if levels is None:
+            return None
+        kinds, self._size = self.kinds, most + 1
+        many, each = len(levels.size), (kinds.copies + 1) * self._size
+        steps = many * many * each // 4
+        if many * each > MOST_ENTRIES or steps > work:
+            return None
+        self.work += steps
+        least = np.full(most + 1, MUCH)
+        table = np.empty(many * each, dtype=np.int64)
+        self._last = levels, table
+        _chained.run(steps, levels, *self._dues, kinds.copies, least, table)
+        return least
 
-def _edge_sets(graph: BlockGraph, order: Ints, period: int) -> dict[tuple[int, int, int], int]:
-    """The weight of each edge of those that are carried into each other, by the kinds that they
-    join, a <= b, and the copies from a to b."""
-    copies = graph.blocks // period
-    place = np.empty(graph.blocks, dtype=np.int64)
-    place[order] = np.arange(graph.blocks)
-    is_paid = graph.weight > 0
-    a, b = place[graph.tail[is_paid]], place[graph.head[is_paid]]
-    is_swapped = a % period > b % period
-    a, b = np.where(is_swapped, b, a), np.where(is_swapped, a, b)
-    turns = (b // period - a // period) % copies
-    # Inside a kind, an edge is met from both of its ends.
-    turns = np.where(a % period == b % period, np.minimum(turns, copies - turns), turns)
-    keys = zip((a % period).tolist(), (b % period).tolist(), turns.tolist(), strict=True)
-    return dict(zip(keys, graph.weight[is_paid].tolist(), strict=True))
+    def held(self, size: int) -> Ints:
+        """Of each kind, by one of the cheapest parts of a size that was told last; which may be
+        no part, if its levels do not lie in each other. Shape: (kinds,)."""
+        levels, table = self._last
+        chosen = np.empty(self.kinds.copies, dtype=np.int64)
+        steps = len(levels.size) + self.kinds.copies
+        _traced.run(steps, levels, *self._dues, self._size, size, table, chosen)
+        bits = levels.kinds[chosen][:, None] >> np.arange(self.kinds.kinds) & 1
+        return np.asarray(bits.sum(axis=0))
 
+    @property
+    def _dues(self) -> tuple[int, int, int]:
+        return self.kinds.own, self.kinds.ring, self.kinds.ring * self.kinds.rings
 
-def _rings(
-    between: dict[tuple[int, int], list[tuple[int, int]]], copies: int
-) -> tuple[int, dict[tuple[int, int], int]]:
-    """What the cheapest ring through two kinds pays that is cut, and how many go through any
-    two: two sets of edges form one if it comes round all copies."""
-    weights: dict[tuple[int, int], list[int]] = {}
-    for both, sets in between.items():
-        dearest = sorted(sets, reverse=True)
-        weights[both] = [
-            min(w, v)
-            for (w, s), (v, t) in zip(dearest[::2], dearest[1::2], strict=False)
-            if gcd(s - t, copies) == 1
-        ]
-    ring = min((w for each in weights.values() for w in each), default=0)
-    return ring, {both: len(each) for both, each in weights.items()}
-
-
-def _order(kinds: _Kinds, start: int) -> list[int]:
-    """Of the kinds, so that few of those behind have neighbours to come: what leaves the fewest
-    comes next, and beside the one that waits longest."""
-    near: list[set[int]] = [set() for _ in range(kinds.kinds)]
-    for a, b in kinds.near:
-        near[a].add(b)
-        near[b].add(a)
-    order, open_, to_come = [start], [start], set(range(kinds.kinds)) - {start}
-    while to_come:
-        beside = {b: at for at, a in reversed([*enumerate(open_)]) for b in near[a] & to_come}
-        left = {
-            kind: [a for a in [*open_, kind] if near[a] & to_come - {kind}]
-            for kind in beside or to_come
-        }
-        chosen = min(left, key=lambda kind: (len(left[kind]), beside.get(kind, 0), kind))
-        open_ = left[chosen]
-        to_come.remove(chosen)
-        order.append(chosen)
-    return order
-
-
-def _levels(kinds: _Kinds, work: int) -> _Levels | None:
-    """Those of every size that pay less, rings aside, than any that parts fewer rings."""
-    pairs = sorted(kinds.near)
-    tail, head = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    paid, rings = np.array([kinds.near[both] for both in pairs], dtype=np.int64).reshape(-1, 2).T
-    nothing = np.zeros(0, dtype=np.int64)
-    numbers = np.arange(len(pairs))  # for weights, of which there are two
-    graph = BlockGraph(kinds.kinds, 1, tail, head, numbers, nothing, nothing, nothing)
-    starts = range(0, kinds.kinds, -(-kinds.kinds // STARTS))
-    walk = min((Walk(graph, _order(kinds, at)) for at in starts), key=lambda walk: walk.bits)
-    most = int(rings.sum()) + 1
-    each = (kinds.kinds + 1) * most
-    entries = each << walk.bits
-    steps = 2 * kinds.kinds * entries
-    if not walk.is_narrow or entries > MOST_ENTRIES or steps > work:
-        return None
-    along = walk.steps()
-    cost: Ints = np.empty(entries, dtype=np.int64)
-    alive = np.zeros(1 << walk.bits, dtype=np.int64)
-    _parted.run(steps, along, paid[along.paid], rings[along.paid], most, each, alive, cost)
-    table = np.minimum(cost[:each], MUCH).reshape(-1, most)
-    before = np.minimum.accumulate(table, axis=1)[:, :-1]
-    is_less = np.column_stack([table[:, 0] < MUCH, table[:, 1:] < before])
-    size, parts = np.nonzero(is_less)
-    return _Levels(size, parts, table[size, parts] + 2 * kinds.ring * parts)
-
-
-def _chains(kinds: _Kinds, levels: _Levels, most: int, work: int) -> Ints | None:
-    """What the levels of a part of n = 0 .. most blocks pay at least. Shape: (most + 1,)."""
-    many, each = len(levels.size), (kinds.copies + 1) * (most + 1)
-    steps = many * many * each // 4
-    if many * each > MOST_ENTRIES or steps > work:
-        return None
-    least = np.full(most + 1, MUCH)
-    table = np.empty(many * each, dtype=np.int64)
-    dear = kinds.ring * kinds.rings
-    _chained.run(steps, levels, kinds.own, kinds.ring, dear, kinds.copies, least, table)
-    return least
+    def _parted(self, work: int, prices: Ints | None) -> _Levels | None:
+        """Those of every size that pay less, rings aside, than any that parts fewer rings."""
+        kinds, walk, most = self.kinds, self._walk, self._most
+        each = (kinds.kinds + 1) * most
+        entries = each << walk.bits
+        self.work = 2 * kinds.kinds * entries
+        if not walk.is_narrow or entries > MOST_ENTRIES or self.work > work:
+            return None
+        along = walk.steps()
+        price, name = np.zeros((2, len(along.what)), dtype=np.int64)
+        if prices is not None:
+            enters = along.what == ENTER
+            price[enters], name[enters] = prices[self._order], 1 << self._order
+        alive = np.zeros(1 << walk.bits, dtype=np.int64)
+        cost = np.empty(entries, dtype=np.int64)
+        names = np.zeros(entries if name.any() else 0, dtype=np.int64)
+        paid, rings = self._paid[along.paid], self._rings[along.paid]
+        _parted.run(self.work, along, paid, rings, price, name, most, each, alive, cost, names)
+        table = cost[:each].reshape(-1, most)
+        table = np.where(table < MUCH // 2, table, MUCH)  # prices come off what is impossible too
+        before = np.minimum.accumulate(table, axis=1)[:, :-1]
+        is_less = np.column_stack([table[:, 0] < MUCH, table[:, 1:] < before])
+        size, parts = np.nonzero(is_less)
+        named = names[:each].reshape(-1, most)[size, parts] if len(names) else np.zeros_like(size)
+        return _Levels(size, parts, table[size, parts] + 2 * kinds.ring * parts, named)
 
 
 def _go(
-    steps: Steps, paid: Ints, rings: Ints, most: int, each: int, alive: Ints, cost: Ints
+    steps: Steps,
+    paid: Ints,
+    rings: Ints,
+    price: Ints,
+    name: Ints,
+    most: int,
+    each: int,
+    alive: Ints,
+    cost: Ints,
+    names: Ints,
 ) -> None:
     """`cost`: of each state of the frontier, by size and then by the rings that are parted, of
-    which there are fewer than `most`; in the end, of the empty one."""
+    which there are fewer than `most`; in the end, of the empty one. `names`: of the kinds that
+    pay it, if anyone asks."""
     for k in range(each):
         cost[k] = MUCH
     cost[0] = 0
@@ -221,7 +156,7 @@ def _go(
             if steps.what[step] == ENTER:
                 if not alive[state]:
                     continue
-                inside = outside = rings_in = rings_out = 0
+                inside, outside, rings_in, rings_out = -price[step], 0, 0, 0
                 for e in range(steps.begin[step], steps.begin[step + 1]):
                     if state >> steps.at[e] & 1:
                         outside += paid[e]
@@ -230,23 +165,39 @@ def _go(
                         inside += paid[e]
                         rings_in += rings[e]
                 alive[state | mask] = 1
-                for k in range(min(each, most + rings_in)):
+                by = most + rings_in
+                for k in range(min(each, by)):
                     cost[there + k] = MUCH
-                for k in range(most + rings_in, each):
-                    cost[there + k] = cost[here + k - most - rings_in] + inside
+                for k in range(by, each):
+                    cost[there + k] = cost[here + k - by] + inside
                 for k in range(each - 1, rings_out - 1, -1):
                     cost[here + k] = cost[here + k - rings_out] + outside
                 for k in range(min(each, rings_out)):
                     cost[here + k] = MUCH
+                if len(names):
+                    for k in range(by, each):
+                        names[there + k] = names[here + k - by] | name[step]
+                    for k in range(each - 1, rings_out - 1, -1):
+                        names[here + k] = names[here + k - rings_out]
             elif alive[state | mask]:
                 for k in range(each):
                     if not alive[state] or cost[there + k] < cost[here + k]:
                         cost[here + k] = cost[there + k]
+                        if len(names):
+                            names[here + k] = names[there + k]
                 alive[state] = 1
                 alive[state | mask] = 0
 
 
 _parted = Kernel(_go)
+
+
+def _step_up(levels: _Levels, own: int, ring: int, dear: int, before: int, last: int) -> int:
+    """What a level pays that comes after a smaller one, what is between both included."""
+    more = levels.size[last] - levels.size[before]
+    parted = levels.parts[before] + levels.parts[last]
+    cost: int = levels.cost[last] + own * more + max(0, dear * more - ring * parted)
+    return cost
 
 
 def _chain(
@@ -265,11 +216,9 @@ def _chain(
             table[here + sizes + size] = cost
         for before in range(last):
             smaller = levels.size[before]
-            more = size - smaller
-            if not more:
+            if smaller == size:
                 continue
-            parted = levels.parts[before] + levels.parts[last]
-            paid = cost + own * more + max(0, dear * more - ring * parted)
+            paid = _step_up(levels, own, ring, dear, before, last)
             for many in range(1, copies):
                 there = before * each + many * sizes
                 to = here + (many + 1) * sizes + size
@@ -287,4 +236,39 @@ def _chain(
                 least[n] = table[whole + n]
 
 
-_chained = Kernel(_chain)
+_chained = Kernel(_chain, _step_up)
+
+
+def _trace(
+    levels: _Levels,
+    own: int,
+    ring: int,
+    dear: int,
+    sizes: int,
+    size: int,
+    table: Ints,
+    chosen: Ints,
+) -> None:
+    """The levels of a part of this size, from the table of a chain."""
+    copies = len(chosen)
+    each = (copies + 1) * sizes
+    last = 0
+    for level in range(len(levels.size)):
+        if table[level * each + copies * sizes + size] < table[last * each + copies * sizes + size]:
+            last = level
+    left = size
+    for many in range(copies, 0, -1):
+        chosen[many - 1] = last
+        whole = table[last * each + many * sizes + left]
+        left -= levels.size[last]
+        if many == 1 or table[last * each + (many - 1) * sizes + left] + levels.cost[last] == whole:
+            continue
+        for before in range(last):
+            paid = _step_up(levels, own, ring, dear, before, last)
+            is_smaller = levels.size[before] < levels.size[last]
+            if is_smaller and table[before * each + (many - 1) * sizes + left] + paid == whole:
+                last = before
+                break
+
+
+_traced = Kernel(_trace, _step_up)

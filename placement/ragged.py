@@ -40,7 +40,7 @@ CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
 MOST_AROUND = 600_000_000  # sizes and states, round a ring: a second on two cores
-MOST_BY_KINDS = 600_000_000  # the same, with prices: some 0.6 s
+MOST_BY_HELD = 600_000_000  # the same, with prices: some 0.6 s
 MOST_PARTS = 2_000_000_000  # steps along an order, by then: some 0.4 s
 
 
@@ -116,7 +116,9 @@ def _step(
             best = replace(best, bound=max(best.bound, _by_levels(job)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = _by_kinds(job, views, best)
+        best = replace(best, bound=max(best.bound, _by_shares(job, best.cost)))
+        if best.bound < best.cost:
+            best = _by_held(job, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
@@ -144,14 +146,14 @@ def _layout(job: Blocks, trees: int, bound: int, known: Sequence[Ints] = ()) -> 
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
 
 
-def _by_kinds(job: Blocks, views: Views, best: ZoneStep) -> ZoneStep:
+def _by_held(job: Blocks, views: Views, best: ZoneStep) -> ZoneStep:
     """What parts cost that hold all blocks of each kind, or at least parts of every size round a
     ring; no view is pursued that is far behind it."""
     if job.graph is None:
         return best
     share = 1 if best.bound < WIDE * best.cost else 4
     known, layout = best.bound * job.graph.scale, best.layout[0]
-    least, is_all = job.parts.least_by_kinds(job.capacities, layout, known, MOST_BY_KINDS // share)
+    least, is_all = job.parts.least_by_held(job.capacities, layout, known, MOST_BY_HELD // share)
     if not is_all:
         around = job.parts.least_around(job.capacities, layout, least, MOST_AROUND // share)
         least = max(least, around)
@@ -241,6 +243,14 @@ def _by_levels(job: Blocks) -> int:
     return (
         0 if job.graph is None else _in_bytes(job.graph, job.parts.least_by_levels(job.capacities))
     )
+
+
+def _by_shares(job: Blocks, cost: int) -> int:
+    """As `_by_levels`, until the bound is the `cost` of a layout."""
+    if job.graph is None:
+        return 0
+    shared = job.parts.least_shared(job.capacities, cost * job.graph.scale)
+    return _in_bytes(job.graph, shared)
 
 
 def _in_bytes(graph: BlockGraph, doubled: int) -> int:

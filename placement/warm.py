@@ -14,11 +14,11 @@ from placement.circle import least_cuts
 from placement.compiled import compile_from_now_on
 from placement.flat import flat_graph
 from placement.grid import block_grids
-from placement.kinds import least_by_kinds
+from placement.held import least_by_held
 from placement.layout import layout_cost
-from placement.levels import least_by_levels
 from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
+from placement.parts import PartBound
 from placement.pieces import pieces_of_grid
 from placement.polish import polished
 from placement.pricing import Pricer, Prices
@@ -72,8 +72,10 @@ def warm_up() -> None:
     order = np.arange(graph.blocks)
     least_parts(graph, [order], 1, 1_000)
     least_around(graph, [order], 1, 1, -1, 10_000)
-    least_by_kinds(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
-    least_by_levels(graph, [order, order.reshape(2, 3).T.ravel()], 1, 10_000)
+    parts = PartBound(graph, [order.reshape(2, 3).T.ravel()])
+    parts.least_by_levels(room)
+    parts.least_shared(room, 1_000)
+    least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
     sweeper = Sweeper(graph, [order])
     sweeper.searched([tree], room, 1, 0, "warm")
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")

@@ -1,6 +1,9 @@
-"""What parts of a gang pay by their levels, against every part."""
+"""What parts of a gang pay by their levels, against every part; and what layouts do."""
 
 from __future__ import annotations
+
+from itertools import product
+from math import prod
 
 import pytest
 from hypothesis import assume, example, given
@@ -9,14 +12,22 @@ from hypothesis import strategies as st
 from placement.blockgraph import BlockGraph, block_graph
 from placement.blocks import orders
 from placement.fabric import Ints
-from placement.levels import least_by_levels
+from placement.kinds import kinds_of
+from placement.levels import Levels
+from placement.parts import PartBound
 from placement.ragged import solve_ragged
 from placement.request import Limits, Request
-from placement.tiny import least_of_parts
+from placement.tiny import best_partition, least_of_parts
 from tests.build import request
 from tests.property.grids import requests
 
 MUCH_WORK = 10**9
+# Context groups, stages and replicas on four to eight hosts of two ranks each.
+SHAPES = [
+    sizes
+    for sizes in product(range(1, 6), range(1, 5), range(2, 9))
+    if 8 <= prod(sizes) <= 16 and prod(sizes) % 2 == 0
+]
 
 
 def graph_of(req: Request, gpus: int) -> BlockGraph:
@@ -26,7 +37,8 @@ def graph_of(req: Request, gpus: int) -> BlockGraph:
 
 
 def by_levels(req: Request, gpus: int, most: int, work: int = MUCH_WORK) -> Ints | None:
-    return least_by_levels(graph_of(req, gpus), orders(req, gpus), most, work)
+    kinds = kinds_of(graph_of(req, gpus), orders(req, gpus))
+    return None if kinds is None else Levels(kinds).least(most, work)
 
 
 def staggered(cp: int, pp: int, dp: int, weights: tuple[int, int, int]) -> Request:
@@ -70,6 +82,35 @@ def test_often_they_pay_no_more(gang: Request, gpus: int) -> None:
 
 def test_too_much_work_is_not_done() -> None:
     assert by_levels(staggered(3, 2, 4, (9, 1, 2)), 8, 6, 100) is None
+
+
+@given(
+    sizes=st.sampled_from(SHAPES),
+    weights=st.tuples(*[st.integers(0, 12)] * 3),
+    room=st.lists(st.integers(1, 6), max_size=4),
+)
+@example((3, 1, 4), (5, 0, 1), [3, 2])
+@example((1, 2, 6), (0, 2, 3), [3])
+def test_no_layout_cuts_less_than_what_is_shared_out(
+    sizes: tuple[int, int, int], weights: tuple[int, int, int], room: list[int]
+) -> None:
+    gang = staggered(*sizes, weights)
+    graph = graph_of(gang, 8)
+    zones = [*room, max(1, graph.blocks - sum(room))]
+    cut = 2 * graph.cost(best_partition(graph, zones))
+    parts = PartBound(graph, orders(gang, 8))
+    assert parts.least_by_levels(zones) <= cut
+    assert parts.least_shared(zones, cut + 100) <= cut  # whatever it aims at
+
+
+def test_zones_cannot_all_have_the_end_of_the_pipeline() -> None:
+    """Each of three zones would cut least there; by sizes alone a ninth of the cut is open."""
+    gang = staggered(5, 6, 36, (900, 900, 100))
+    graph = graph_of(gang, 8)
+    parts = PartBound(graph, orders(gang, 8))
+    _, step = solve_ragged(gang, 8, [362, 175, 3], Limits())
+    assert parts.least_by_levels([362, 175, 3]) < step.cost
+    assert step.bound == step.cost
 
 
 @pytest.mark.parametrize(

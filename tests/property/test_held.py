@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placement import kinds
+from placement import held
 from placement.blockgraph import BlockGraph, block_graph
 from placement.blocks import orders
 from placement.fabric import Ints
 from placement.frontier import Walk
-from placement.kinds import least_by_kinds
+from placement.held import least_by_held
 from placement.parts import PartBound
 from placement.priced import Course, PartPricer, kinds_of
 from placement.ragged import solve_ragged
@@ -106,11 +106,11 @@ def test_no_layout_cuts_less(req: Request, gpus: int, room: list[int], seed: int
     zones = np.repeat(np.arange(len(room)), room)[: graph.blocks]
     layout = np.random.default_rng(seed).permutation(zones)
     along = [np.arange(graph.blocks), *orders(req, gpus)]
-    found, is_all = least_by_kinds(graph, along, room, layout, 0, MUCH_WORK)
+    found, is_all = least_by_held(graph, along, room, layout, 0, MUCH_WORK)
     assert found <= 2 * best
     if is_all and not courses_around(graph, along, MUCH_WORK):
         by_sizes = PartBound(graph, along).least_cut(room, MUCH_WORK)
-        assert found >= min(by_sizes, 2 * graph.cost(layout)) * (1 - 2 * kinds.CLOSED)
+        assert found >= min(by_sizes, 2 * graph.cost(layout)) * (1 - 2 * held.CLOSED)
 
 
 @given(
@@ -132,7 +132,7 @@ def test_sizes_are_those_of_the_least_sum(blocks: int, room: list[int], seed: in
 def test_too_much_work_is_not_done() -> None:
     graph = graph_of(request(tp=2, pp=4, dp=4), 2)
     layout = np.repeat([0, 1], 8)
-    assert least_by_kinds(graph, [np.arange(16)], [8, 8], layout, 3, 100) == (3, False)
+    assert least_by_held(graph, [np.arange(16)], [8, 8], layout, 3, 100) == (3, False)
 
 
 def test_stages_of_two_replicas_a_host_are_proved() -> None:

@@ -1,0 +1,90 @@
+"""What parts cut at least that share out all blocks of every kind.
+
+The cheapest parts of every size (`levels`) may all want the same kinds: those at the ends of the
+pipeline, say. So kinds have prices. What parts pay beyond the prices of their blocks, and the
+prices of all blocks, is what they pay; and the least of it, over parts of all sizes that the
+domains hold, is a bound whatever the prices are. They go up where too few blocks of a kind are
+taken, and down where too many are, by steps that would close what is open if the bound were as
+steep as it is here (Polyak, 1969); shorter ones once they lead no further.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from placement.compiled import Kernel
+from placement.fabric import Ints
+from placement.levels import Levels
+from placement.steps import MUCH
+
+FEWEST_ROUNDS, MOST_ROUNDS = 20, 120  # fewer prove nothing
+PATIENCE = 10  # rounds without a better bound, after which steps are half as long
+SHORTEST = 1 / 32
+KEPT = 0.6  # of the direction before
+
+
+def least_shared(
+    levels: Levels, capacities: Sequence[int], blocks: int, target: int, work: int
+) -> int:
+    """A doubled cut that no layout beats on domains of these capacities; no more is looked for
+    than a `target`, or in more `work`."""
+    if not levels.has_names:
+        return 0
+    room = np.array(sorted((min(c, blocks) for c in capacities if c), reverse=True))
+    copies, most = levels.kinds.copies, int(room[0])
+    best, since, length, each = 0, 0, 1.0, work // FEWEST_ROUNDS
+    prices = at_best = toward = np.zeros(levels.kinds.kinds)
+    for _ in range(MOST_ROUNDS):
+        paid = np.rint(prices).astype(np.int64)
+        cost = levels.least(most, each, paid)
+        if cost is None:
+            return best
+        work -= levels.work + len(room) * blocks * most
+        shared, sizes = _shared_out(cost, room, blocks)
+        bound = shared + copies * int(paid.sum())
+        since += 1
+        if bound > best:
+            best, since, at_best = bound, 0, prices
+        taken = sum(many * levels.held(size) for size, many in Counter(sizes).items() if size)
+        toward = copies - taken + KEPT * toward
+        if best >= target or work < 0 or not toward.any():
+            return best
+        if since == PATIENCE:
+            since, length, prices = 0, length / 2, at_best
+            if length < SHORTEST:
+                return best
+        prices = prices + length * (target - bound) / float(toward @ toward) * toward
+    return best
+
+
+def _shared_out(cost: Ints, room: Ints, blocks: int) -> tuple[int, list[int]]:
+    """The least sum over parts that hold all blocks, and their sizes, one a domain."""
+    least = np.full(blocks + 1, MUCH)
+    least[0] = 0
+    chosen = np.empty(len(room) * (blocks + 1), dtype=np.int64)
+    _summed.run(len(room) * blocks * len(cost), cost, room, least, chosen)
+    sizes: list[int] = []
+    left = blocks
+    for of_domain in chosen.reshape(-1, blocks + 1)[::-1]:
+        sizes.append(int(of_domain[left]))
+        left -= sizes[-1]
+    return int(least[blocks]), sizes
+
+
+def _sum(cost: Ints, room: Ints, least: Ints, chosen: Ints) -> None:
+    """The least sums with one part more for each domain, and which size that is."""
+    totals = len(least)
+    for domain in range(len(room)):
+        for total in range(totals - 1, -1, -1):
+            best, size = least[total], 0
+            for n in range(1, min(room[domain], total) + 1):
+                if least[total - n] + cost[n] < best:
+                    best, size = least[total - n] + cost[n], n
+            least[total] = best
+            chosen[domain * totals + total] = size
+
+
+_summed = Kernel(_sum)
