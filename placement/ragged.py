@@ -70,19 +70,18 @@ def solve_ragged(
         if best.bound < best.cost:
             best = _step(job, _part(limits, share), proofs, best, first)
             first = None
-    if job.graph is not None and best.bound < WIDE * best.cost:
-        best = _searched_on(job, limits.trees, best)
-    return grid, best
+    return grid, best if job.graph is None else _searched_on(job, limits.trees, best)
 
 
 def _searched_on(job: Blocks, trees: int, best: ZoneStep) -> ZoneStep:
-    """Where little is proved, other layouts are looked for, far from the best one too."""
-    searched = best.layout[0]
-    if len(searched) <= FEW_BLOCKS:
-        searched = job.searched_on(searched, trees, best.bound)
-    searched = job.put_anew(searched, trees, best.bound)
-    cost = job.cost(searched)
-    return ZoneStep(searched[None, :], cost, best.bound) if cost < best.cost else best
+    """Where little is proved, other layouts are looked for, and then far from the best one too."""
+    searches = [job.searched_on, job.put_anew] if best.layout.size <= FEW_BLOCKS else [job.put_anew]
+    for search in searches:
+        if best.bound < WIDE * best.cost:
+            layout = search(best.layout[0], trees, best.bound)
+            cost = job.cost(layout)
+            best = replace(best, layout=layout[None, :], cost=cost) if cost < best.cost else best
+    return best
 
 
 def _shares(blocks: int) -> tuple[int, ...]:

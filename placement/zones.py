@@ -328,11 +328,12 @@ def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees:
     slots = covering_slots(grid, capacities, cover) if cover else None
     if slots is None or is_counted(grid):
         return best if slots is None else _of_counts(grid, slots, best)
-    if counts_cost(grid, slots) >= best.cost:
-        return best
-    # Where counts do not tell the cut, there are better layouts with the same ones, or nearly so.
-    found = _costed(grid, laid_out(grid, slots))
-    return _better(best, _refined(grid, capacities, found, trees, proof.bound))
+    promised = counts_cost(grid, slots)
+    found = _costed(grid, laid_out(grid, slots)) if promised < best.cost else best
+    if promised < CLOSE * best.cost:
+        # Counts do not tell the cut: there are better layouts with the same ones, or nearly so.
+        found = _refined(grid, capacities, found, trees, proof.bound)
+    return _better(best, found)
 
 
 def _searched_well(
