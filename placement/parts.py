@@ -64,14 +64,15 @@ class PartBound:
         most = min(self._graph.blocks, max(capacities))
         return self._least_sum(capacities, self._level_costs(most))
 
-    def least_shared(self, capacities: Sequence[int], target: int) -> int:
+    def least_shared(self, capacities: Sequence[int], known: int, target: int) -> int:
         """As `least_by_levels`, of parts that share out all blocks of every kind; no more than a
-        `target`, which some layout cuts, doubled."""
+        `target`, which some layout cuts, doubled, if it soon comes near what is `known`."""
         if self._levels is None:
             return 0
         unit = 2 * int(np.gcd.reduce(self._graph.weight))
         enough = target - unit + 1
-        found = least_shared(self._levels, capacities, self._graph.blocks, enough, MOST_SHARED)
+        blocks = self._graph.blocks
+        found = least_shared(self._levels, capacities, blocks, known, enough, MOST_SHARED)
         return -(-found // unit) * unit
 
     def least_by_held(

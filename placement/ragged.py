@@ -115,7 +115,7 @@ def _step(
             best = replace(best, bound=max(best.bound, _by_levels(job)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = replace(best, bound=max(best.bound, _by_shares(job, best.cost)))
+        best = replace(best, bound=max(best.bound, _by_shares(job, best)))
         if best.bound < best.cost:
             best = _by_held(job, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
@@ -244,12 +244,12 @@ def _by_levels(job: Blocks) -> int:
     )
 
 
-def _by_shares(job: Blocks, cost: int) -> int:
-    """As `_by_levels`, until the bound is the `cost` of a layout."""
+def _by_shares(job: Blocks, best: ZoneStep) -> int:
+    """As `_by_levels`, if that may be more than is known."""
     if job.graph is None:
         return 0
-    shared = job.parts.least_shared(job.capacities, cost * job.graph.scale)
-    return _in_bytes(job.graph, shared)
+    known, target = best.bound * job.graph.scale, best.cost * job.graph.scale
+    return _in_bytes(job.graph, job.parts.least_shared(job.capacities, known, target))
 
 
 def _in_bytes(graph: BlockGraph, doubled: int) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
 
@@ -21,23 +22,25 @@ from placement.levels import Levels
 from placement.steps import MUCH
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 120  # fewer prove nothing
+PROBATION = 15  # rounds, until which so many times as much may be open as is known to be:
+OPEN = 1.5
 PATIENCE = 10  # rounds without a better bound, after which steps are half as long
 SHORTEST = 1 / 32
 KEPT = 0.6  # of the direction before
 
 
 def least_shared(
-    levels: Levels, capacities: Sequence[int], blocks: int, target: int, work: int
+    levels: Levels, capacities: Sequence[int], blocks: int, known: int, target: int, work: int
 ) -> int:
     """A doubled cut that no layout beats on domains of these capacities; no more is looked for
-    than a `target`, or in more `work`."""
+    than a `target`, or in more `work`, or if it soon does not come near what is `known`."""
     if not levels.has_names:
         return 0
     room = np.array(sorted((min(c, blocks) for c in capacities if c), reverse=True))
     copies, most = levels.kinds.copies, int(room[0])
     best, since, length, each = 0, 0, 1.0, work // FEWEST_ROUNDS
     prices = at_best = toward = np.zeros(levels.kinds.kinds)
-    for _ in range(MOST_ROUNDS):
+    for turn in range(MOST_ROUNDS):
         paid = np.rint(prices).astype(np.int64)
         cost = levels.least(most, each, paid)
         if cost is None:
@@ -50,13 +53,15 @@ def least_shared(
             best, since, at_best = bound, 0, prices
         taken = sum(many * levels.held(size) for size, many in Counter(sizes).items() if size)
         toward = copies - taken + KEPT * toward
-        if best >= target or work < 0 or not toward.any():
+        is_behind = turn == PROBATION and target - best > OPEN * (target - known)
+        if best >= target or work < 0 or is_behind or not toward.any():
             return best
         if since == PATIENCE:
             since, length, prices = 0, length / 2, at_best
             if length < SHORTEST:
                 return best
-        prices = prices + length * (target - bound) / float(toward @ toward) * toward
+        square = fsum(each * each for each in toward.tolist())  # the same on any machine
+        prices = prices + length * (target - bound) / square * toward
     return best
 
 

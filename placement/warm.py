@@ -27,7 +27,7 @@ from placement.rounds import Steps, least_round
 from placement.runs import Runs
 from placement.segments import Segmenter
 from placement.sequences import annealed_runs
-from placement.sizes import least_sum
+from placement.sizes import least_sizes, least_sum
 from placement.slicing import Slicer, best_of_trees
 from placement.steps import BlockAxis, min_plus, parted_plane
 from placement.sweep import Sweeper
@@ -65,6 +65,7 @@ def warm_up() -> None:
     Abreast(grid, 1, [2, 2, 2], prices).least(1)
     line = np.ones(4, dtype=np.int64)
     least_sum(2, [2], line)
+    least_sizes(2, [2], line)
     min_plus(line, line)
     least_round(Steps(line[:2], line, line[:2], line[:2], line[:2], line[:2]), 1, 1)
     graph = block_graph(gang, GPUS)
@@ -74,7 +75,7 @@ def warm_up() -> None:
     least_around(graph, [order], 1, 1, -1, 10_000)
     parts = PartBound(graph, [order.reshape(2, 3).T.ravel()])
     parts.least_by_levels(room)
-    parts.least_shared(room, 1_000)
+    parts.least_shared(room, 0, 1_000)
     least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
     sweeper = Sweeper(graph, [order])
     sweeper.searched([tree], room, 1, 0, "warm")

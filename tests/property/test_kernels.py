@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from placement import compiled
 from placement.abreast import Abreast, is_small
 from placement.blockgraph import BlockGraph, block_graph
+from placement.blocks import orders
 from placement.circle import least_cuts
 from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
+from placement.parts import PartBound
 from placement.pieces import PieceGraph, pieces_of_grid
 from placement.polish import multilevel, polished
 from placement.pricing import Pricer, Prices
@@ -86,13 +88,38 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     both(lambda: multilevel(flat, room, 20, 4, str(seed), 0).tolist())
     graph = block_graph(gang, GPUS)
     assert graph is not None
-    orders = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
-    sweeper = Sweeper(graph, orders)
+    along = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
+    sweeper = Sweeper(graph, along)
     both(lambda: sweeper.searched(starts, room, 20, 0, str(seed)).tolist())
     both(lambda: _by_trees(sweeper, graph, starts, room, seed))
     searched = sweeper.searched(starts, room, 20, 0, str(seed))
     assert searched.tolist() == _by_trees(sweeper, graph, starts, room, seed)
-    both(lambda: Runs(graph, orders[1], max(room)).layout(range(zones), room).tolist())
+    both(lambda: Runs(graph, along[1], max(room)).layout(range(zones), room).tolist())
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([4, 6])),
+    weights=st.tuples(*[st.integers(1, 99)] * 3),
+    room=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+)
+def test_bounds_by_kinds_are_the_same_bytes(
+    sizes: tuple[int, int, int], weights: tuple[int, int, int], room: list[int]
+) -> None:
+    axes = ("cp", "pp", "dp")
+    traffic = dict(zip(axes, weights, strict=True))
+    gang = request(
+        tp=2, **dict(zip(axes, sizes, strict=True)), traffic=traffic, order="tp-cp-pp-dp-ep"
+    )
+    graph = block_graph(gang, 2 * GPUS)
+    assert graph is not None
+    zones = [*room, graph.blocks]
+
+    def work() -> object:
+        parts = PartBound(graph, orders(gang, 2 * GPUS))
+        return parts.least_by_levels(zones), parts.least_shared(zones, 0, 10_000)
+
+    both(work)
 
 
 def _by_trees(
