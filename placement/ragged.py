@@ -36,7 +36,7 @@ from placement.zones import ROUNDS_EACH, SMALL, WIDE, ZoneStep
 
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
-CLOSE = 0.98  # of a cut proved: strips that close leave little to sweeps
+CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
 MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
 MOST_AROUND = 600_000_000  # sizes and states, round a ring: a second on two cores
@@ -77,8 +77,9 @@ def _searched_on(job: Blocks, trees: int, best: ZoneStep) -> ZoneStep:
     """Where little is proved, other layouts are looked for, and then far from the best one too."""
     searches = [job.searched_on, job.put_anew] if best.layout.size <= FEW_BLOCKS else [job.put_anew]
     for search in searches:
-        if best.bound < WIDE * best.cost:
-            layout = search(best.layout[0], trees, best.bound)
+        if best.bound < CLOSE * best.cost:
+            share = 1 if best.bound < WIDE * best.cost else 2
+            layout = search(best.layout[0], trees // share, best.bound)
             cost = job.cost(layout)
             best = replace(best, layout=layout[None, :], cost=cost) if cost < best.cost else best
     return best
