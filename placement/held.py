@@ -24,7 +24,7 @@ from placement.milp import ColumnLp
 from placement.passage import A_STATE
 from placement.priced import Course, PartPricer, kinds_of
 from placement.sizes import least_sizes
-from placement.steps import MUCH
+from placement.touched import courses_by_touched
 from placement.turns import courses_around
 
 FINE = 1 << 34  # units that a layout costs at least, for prices are whole
@@ -222,27 +222,32 @@ def least_by_held(
     fine = replace(graph, weight=graph.weight * finer, group_weight=graph.group_weight * finer)
     most = min(graph.blocks, max(capacities))
     kind = kinds_of(fine, most)
-    found = _courses(fine, orders, most, work) if 0 < cost < MOST_COST and kind.any() else None
+    found = _pricer(fine, kind, orders, most, work) if 0 < cost < MOST_COST and kind.any() else None
     if found is None:
         return known, False
-    courses, mixed, order = found
-    bound = KindBound(fine, kind, PartPricer(kind, most, courses, mixed), capacities)
+    pricer, order = found
+    bound = KindBound(fine, kind, pricer, capacities)
     least, is_all = bound.least_cut(layout, order, known * finer, work)
     unit = 2 * gcd(*graph.weight.tolist(), *graph.group_weight.tolist())
     return max(known, -(-least // (finer * unit)) * unit), is_all
 
 
-def _courses(
-    graph: BlockGraph, orders: Sequence[Ints], most: int, work: int
-) -> tuple[Sequence[Course], int, Ints] | None:
-    """Along the order in which a graph is narrowest, or else once round it, what parts pay at least
-    that none of them finds, and the order; None if that takes more `work`."""
+def _pricer(
+    graph: BlockGraph, kind: Ints, orders: Sequence[Ints], most: int, work: int
+) -> tuple[PartPricer, Ints] | None:
+    """Of parts up to so many blocks, along the order in which a graph is narrowest, once round it,
+    or by groups, and the order; None if all of these take more `work`."""
     states = work // (most + A_STATE)
     walks = [(walk, order) for order in orders if (walk := Walk(graph, order.tolist())).is_narrow]
-    if walks:
-        walk, order = min(walks, key=lambda each: each[0].states)
-        around = courses_around(graph, orders, min(walk.states, states) // FEWEST_ROUNDS)
-        if around is None and walk.states <= MOST_ALONG * states:
-            return [Course(walk)], int(MUCH), order
-        return around
-    return courses_around(graph, orders, states // FEWEST_ROUNDS)
+    along = min(walks, key=lambda each: each[0].states, default=None)
+    limit = states if along is None else min(states, along[0].states)
+    around = courses_around(graph, orders, limit // FEWEST_ROUNDS)
+    if around is not None:
+        courses, mixed, order = around
+        return PartPricer(kind, most, courses, mixed), order
+    if along is not None and along[0].states <= MOST_ALONG * states:
+        return PartPricer(kind, most, [Course(along[0])]), along[1]
+    touched = courses_by_touched(graph, kind, orders, states)
+    if touched is None:
+        return None
+    return PartPricer(kind, most, touched[0], are_pieces=True), touched[1]

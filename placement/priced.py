@@ -22,11 +22,13 @@ MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
 
 
 class Course(NamedTuple):
-    """Parts that hold all of the `pinned` blocks of a walk if it `holds` them, else none."""
+    """Parts that hold all of the `pinned` blocks of a walk if it `holds` them, else none. They pay
+    so much more than the walk tells."""
 
     walk: Walk
     pinned: tuple[int, ...] = ()
     holds: bool = False
+    paid: int = 0
 
 
 class Priced(NamedTuple):
@@ -61,13 +63,20 @@ def kinds_of(graph: BlockGraph, most: int) -> Ints:
 
 
 class PartPricer:
-    """`kind`: of each block. `mixed`: what parts pay at least that no course finds. `spent`: work
-    so far, in sizes of states of a frontier."""
+    """`spent`: work so far, in sizes of states of a frontier."""
 
     def __init__(
-        self, kind: Ints, most: int, courses: Sequence[Course], mixed: int = int(MUCH)
+        self,
+        kind: Ints,
+        most: int,
+        courses: Sequence[Course],
+        mixed: int = int(MUCH),
+        *,
+        are_pieces: bool = False,
     ) -> None:
-        self.spent = 0
+        """`kind`: of each block. `mixed`: what parts pay at least that no course finds.
+        `are_pieces`: several found by courses may make up a part, and pay no less together."""
+        self.spent, self._are_pieces = 0, are_pieces
         self._kind, self._most, self._courses, self._mixed = kind, most, courses, mixed
         self._kinds = int(kind.max()) + 1
         self._bits = most.bit_length()
@@ -92,7 +101,8 @@ class PartPricer:
             is_known[better] = 1
         held = code[:, None] >> (self._bits * np.arange(self._kinds - 1)) & (1 << self._bits) - 1
         first = sizes - held.sum(axis=1)
-        return self._with_mixed(price, Priced(cost, np.c_[first, held], is_known))
+        priced = self._with_mixed(price, Priced(cost, np.c_[first, held], is_known))
+        return _of_pieces(priced) if self._are_pieces else priced
 
     def _with_mixed(self, price: Ints, found: Priced) -> Priced:
         """Of the others nothing is known but what they pay without prices."""
@@ -110,14 +120,28 @@ class PartPricer:
         )
 
 
+def _of_pieces(pieces: Priced) -> Priced:
+    """Parts of pieces, of which each size but the last one is found."""
+    cost, held, is_known = (each.copy() for each in pieces)
+    for size in range(2, len(cost)):
+        part = np.arange(1, size // 2 + 1)
+        paid = cost[part] + cost[size - part]
+        best = int(np.argmin(paid))
+        if paid[best] < cost[size]:
+            cost[size] = paid[best]
+            held[size] = held[best + 1] + held[size - best - 1]
+            is_known[size] = is_known[best + 1] & is_known[size - best - 1]
+    return Priced(cost, held, is_known)
+
+
 def _gone(course: Course, worth: Worth, sizes: int, budget: int, work: int) -> Passage | None:
     """To the end of a course; None if that takes more work."""
-    walk, pinned, holds = course
+    walk, pinned, holds, more = course
     states, steps = 1 << walk.bits, walk.done[-1][0]
     if states * steps > work:
         return None
     counts, at = ((0, 1), list(pinned)) if holds else ((1, 0), [])
-    paid = int(worth.price[at].sum()), int(worth.code[at].sum())
+    paid = more + int(worth.price[at].sum()), int(worth.code[at].sum())
     ahead_of = Ahead(walk, counts, worth)
     rows = MOST_NUMBERS // sizes
     passage = Passage(walk, sizes, rows, budget, counts, len(at), worth, paid)
