@@ -22,7 +22,7 @@ from placement.fabric import Ints
 from placement.frontier import Walk
 from placement.milp import ColumnLp
 from placement.passage import A_STATE
-from placement.priced import Course, PartPricer, kinds_of
+from placement.priced import Course, PartPricer, kinds_by_edges
 from placement.sizes import least_sizes
 from placement.touched import courses_by_touched
 from placement.turns import courses_around
@@ -221,7 +221,7 @@ def least_by_held(
     finer = max(1, FINE // max(1, cost))
     fine = replace(graph, weight=graph.weight * finer, group_weight=graph.group_weight * finer)
     most = min(graph.blocks, max(capacities))
-    kind = kinds_of(fine, most)
+    kind = kinds_by_edges(fine, most)
     found = _pricer(fine, kind, orders, most, work) if 0 < cost < MOST_COST and kind.any() else None
     if found is None:
         return known, False

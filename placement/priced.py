@@ -40,7 +40,7 @@ class Priced(NamedTuple):
     is_known: Ints
 
 
-def kinds_of(graph: BlockGraph, most: int) -> Ints:
+def kinds_by_edges(graph: BlockGraph, most: int) -> Ints:
     """The kind of each block: equal edges, and groups of equal weights. Kind 0 is the most
     frequent, and what is beyond those that parts of up to `most` blocks can be told apart by."""
     edges: list[list[int]] = [[] for _ in range(graph.blocks)]

@@ -13,7 +13,7 @@ from placement.fabric import Ints
 from placement.frontier import Walk
 from placement.held import least_by_held
 from placement.parts import PartBound
-from placement.priced import Course, PartPricer, kinds_of
+from placement.priced import Course, PartPricer, kinds_by_edges
 from placement.ragged import solve_ragged
 from placement.request import Collective, Limits, Request
 from placement.sizes import least_sizes, least_sum
@@ -45,7 +45,7 @@ def paid_by_all(graph: BlockGraph) -> tuple[Ints, Ints]:
 def check_pieces(graph: BlockGraph, pieces: list[Course], budget: int, seed: int) -> None:
     """No part pays less than pieces do; alone, one that touches all groups may pay no more."""
     parts, paid = paid_by_all(graph)
-    kind = kinds_of(graph, graph.blocks)
+    kind = kinds_by_edges(graph, graph.blocks)
     held = parts @ np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
     highest = int(paid.max()) // graph.blocks + 1
     price = np.random.default_rng(seed).integers(-highest, highest + 1, held.shape[1])
@@ -64,7 +64,7 @@ def check_prices(
     """No part pays less; whoever is known pays just that, and holds what it says."""
     parts, paid = paid_by_all(graph)
     most = graph.blocks
-    kind = kinds_of(graph, most)
+    kind = kinds_by_edges(graph, most)
     held = parts @ np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
     highest = int(paid.max()) // most + 1
     price = np.random.default_rng(seed).integers(-highest, highest + 1, held.shape[1])
@@ -102,7 +102,8 @@ def test_parts_are_the_cheapest(
         walk = Walk(graph, order.tolist())
         if walk.is_narrow:
             check_prices(graph, [Course(walk)], int(MUCH), budget, slope, seed)
-    touched = courses_by_touched(graph, kinds_of(graph, graph.blocks), orders(req, gpus), MUCH_WORK)
+    kind = kinds_by_edges(graph, graph.blocks)
+    touched = courses_by_touched(graph, kind, orders(req, gpus), MUCH_WORK)
     if touched is not None:
         check_pieces(graph, touched[0], budget, seed)
     around = courses_around(graph, orders(req, gpus), MUCH_WORK)
@@ -193,7 +194,7 @@ def test_parts_of_pieces_pay_what_parts_do() -> None:
     )
     graph = graph_of(gang, 8)
     parts, paid = paid_by_all(graph)
-    kind = kinds_of(graph, graph.blocks)
+    kind = kinds_by_edges(graph, graph.blocks)
     touched = courses_by_touched(graph, kind, orders(gang, 8), MUCH_WORK)
     assert touched is not None
     pricer = PartPricer(kind, graph.blocks, touched[0], are_pieces=True)
