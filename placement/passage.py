@@ -8,7 +8,7 @@ from which a part cannot come to its end within it are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from placement.fabric import Ints
 from placement.frontier import ENTER, LEAVE, Steps, Walk, Worth
 from placement.steps import MUCH
 
+MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
 MOST_KEPT = 1 << 22  # of what is to go: 32 MB
 A_STATE = 16  # sizes that take as long as to look at a state
 
@@ -53,7 +54,6 @@ class Passage:
         self,
         walk: Walk,
         sizes: int,
-        rows: int,
         budget: int = int(MUCH),
         counts: tuple[int, int] = (1, 0),
         begin: int = 0,
@@ -64,7 +64,7 @@ class Passage:
         self.states = 1 << walk.bits
         self.budget = budget
         self._sizes, self._counts = sizes, counts
-        rows = min(rows, self.states)
+        rows = min(MOST_NUMBERS // sizes, self.states)
         row, low, high = np.zeros((3, self.states), dtype=np.int64)
         low += 1
         cost = np.empty(rows * sizes, dtype=np.int64)
@@ -174,6 +174,17 @@ class Ahead:
         table[-self.states :] = self._after[last]
         _back.run(len(table), self._steps, first, last, self.states, *self._counts, table)
         return table
+
+    def led(self, passages: Sequence[Passage], work: int) -> bool:
+        """Whether each of these comes to the end in so much work. States grow in number and in
+        sizes as one goes, so what is spent by now foretells it."""
+        steps = len(self._steps.what)
+        for first, last in self.stretches:
+            to_go = self.to_go(first, last)
+            for passage in passages:
+                if not passage.go(first, last, work * last // steps, to_go):
+                    return False
+        return True
 
 
 def _through(

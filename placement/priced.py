@@ -18,7 +18,6 @@ from placement.passage import Ahead, Passage
 from placement.steps import MUCH
 
 CODE_BITS = 62
-MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
 
 
 class Course(NamedTuple):
@@ -137,16 +136,9 @@ def _of_pieces(pieces: Priced) -> Priced:
 def _gone(course: Course, worth: Worth, sizes: int, budget: int, work: int) -> Passage | None:
     """To the end of a course; None if that takes more work."""
     walk, pinned, holds, more = course
-    states, steps = 1 << walk.bits, walk.done[-1][0]
-    if states * steps > work:
+    if walk.done[-1][0] << walk.bits > work:
         return None
     counts, at = ((0, 1), list(pinned)) if holds else ((1, 0), [])
     paid = more + int(worth.price[at].sum()), int(worth.code[at].sum())
-    ahead_of = Ahead(walk, counts, worth)
-    rows = MOST_NUMBERS // sizes
-    passage = Passage(walk, sizes, rows, budget, counts, len(at), worth, paid)
-    for first, last in ahead_of.stretches:
-        # States grow in number and in sizes as one goes, so what is spent by now foretells it.
-        if not passage.go(first, last, work * last // steps, ahead_of.to_go(first, last)):
-            return None
-    return passage
+    passage = Passage(walk, sizes, budget, counts, len(at), worth, paid)
+    return passage if Ahead(walk, counts, worth).led([passage], work) else None

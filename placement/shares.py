@@ -10,16 +10,13 @@ steep as it is here (Polyak, 1969); shorter ones once they lead no further.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import fsum
 
 import numpy as np
 
-from placement.compiled import Kernel
-from placement.fabric import Ints
 from placement.levels import Levels
-from placement.steps import MUCH
+from placement.sizes import least_sizes
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 120  # fewer prove nothing
 PROBATION = 15  # rounds, until which so many times as much may be open as is known to be:
@@ -36,8 +33,8 @@ def least_shared(
     than a `target`, or in more `work`, or if it soon does not come near what is `known`."""
     if not levels.has_names:
         return 0
-    room = np.array(sorted((min(c, blocks) for c in capacities if c), reverse=True))
-    copies, most = levels.kinds.copies, int(room[0])
+    room = [min(c, blocks) for c in capacities if c]
+    copies, most = levels.kinds.copies, max(room)
     best, since, length, each = 0, 0, 1.0, work // FEWEST_ROUNDS
     prices = at_best = toward = np.zeros(levels.kinds.kinds)
     for turn in range(MOST_ROUNDS):
@@ -46,12 +43,12 @@ def least_shared(
         if cost is None:
             return best
         work -= levels.work + len(room) * blocks * most
-        shared, sizes = _shared_out(cost, room, blocks)
+        shared, sizes = least_sizes(blocks, room, cost)
         bound = shared + copies * int(paid.sum())
         since += 1
         if bound > best:
             best, since, at_best = bound, 0, prices
-        taken = sum(many * levels.held(size) for size, many in Counter(sizes).items() if size)
+        taken = sum(int(sizes[size]) * levels.held(int(size)) for size in np.flatnonzero(sizes))
         toward = copies - taken + KEPT * toward
         is_behind = turn == PROBATION and target - best > OPEN * (target - known)
         if best >= target or work < 0 or is_behind or not toward.any():
@@ -63,33 +60,3 @@ def least_shared(
         square = fsum(each * each for each in toward.tolist())  # the same on any machine
         prices = prices + length * (target - bound) / square * toward
     return best
-
-
-def _shared_out(cost: Ints, room: Ints, blocks: int) -> tuple[int, list[int]]:
-    """The least sum over parts that hold all blocks, and their sizes, one a domain."""
-    least = np.full(blocks + 1, MUCH)
-    least[0] = 0
-    chosen = np.empty(len(room) * (blocks + 1), dtype=np.int64)
-    _summed.run(len(room) * blocks * len(cost), cost, room, least, chosen)
-    sizes: list[int] = []
-    left = blocks
-    for of_domain in chosen.reshape(-1, blocks + 1)[::-1]:
-        sizes.append(int(of_domain[left]))
-        left -= sizes[-1]
-    return int(least[blocks]), sizes
-
-
-def _sum(cost: Ints, room: Ints, least: Ints, chosen: Ints) -> None:
-    """The least sums with one part more for each domain, and which size that is."""
-    totals = len(least)
-    for domain in range(len(room)):
-        for total in range(totals - 1, -1, -1):
-            best, size = least[total], 0
-            for n in range(1, min(room[domain], total) + 1):
-                if least[total - n] + cost[n] < best:
-                    best, size = least[total - n] + cost[n], n
-            least[total] = best
-            chosen[domain * totals + total] = size
-
-
-_summed = Kernel(_sum)

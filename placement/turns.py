@@ -27,7 +27,6 @@ from placement.priced import Course
 from placement.steps import MUCH
 
 MOST_BITS = 15  # of a frontier between gates
-MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
 LONG_ROUNDS = 3  # from the first gates; those from later ones together take as long as one
 FEWEST_GATES, MOST_GATES = 4, 16  # what is mixed at fewer costs little; more take long
 
@@ -49,13 +48,9 @@ def least_around(
     graph has groups or is wide, where what is mixed pays no more than is `known` of parts anyway,
     and if it takes more `work`. Shape: (most + 1,).
     """
-    if len(graph.group) or not len(graph.weight):
-        return None
     unit = max(1, int(np.gcd.reduce(graph.weight)))
-    fine = replace(graph, weight=graph.weight // unit)
-    rings = [_Ring(fine, order) for order in orders]
-    ring = min(rings, key=lambda ring: ring.walk.bits)
-    if ring.walk.bits > MOST_BITS:
+    ring = _narrowest(replace(graph, weight=graph.weight // unit), orders)
+    if ring is None:
         return None
     least = _least(ring, most, budget // unit, known // unit, work)
     return None if least is None else least * unit
@@ -67,10 +62,8 @@ def courses_around(
     """Once round the narrowest ring, what parts pay at least that are found by neither course, and
     the order. None as of `least_around`, where no gate stands for all, or where frontiers
     have more than so many states."""
-    if len(graph.group) or not len(graph.weight):
-        return None
-    ring = min((_Ring(graph, order) for order in orders), key=lambda ring: ring.walk.bits)
-    if ring.walk.bits > MOST_BITS or ring.walk.states > most:
+    ring = _narrowest(graph, orders)
+    if ring is None or ring.walk.states > most:
         return None
     if ring.graph.blocks < FEWEST_GATES * ring.period:
         return None
@@ -136,6 +129,14 @@ class _Ring:
         return steps
 
 
+def _narrowest(graph: BlockGraph, orders: Sequence[Ints]) -> _Ring | None:
+    """None where there are groups, or no edges, or no order in which the ring is narrow."""
+    if len(graph.group) or not len(graph.weight):
+        return None
+    ring = min((_Ring(graph, order) for order in orders), key=lambda ring: ring.walk.bits)
+    return ring if ring.walk.bits <= MOST_BITS else None
+
+
 def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints | None:
     copies = ring.graph.blocks // ring.period
     each = max(1, MOST_GATES // copies)
@@ -170,7 +171,7 @@ def _mixed(
 ) -> int | None:
     """What a part pays at least that is clean at none of these; `budget` + 1 if it is more. None if
     that takes more work."""
-    passage = Passage(ring.walk, 1, 1 << ring.walk.bits, budget, (0, 0))
+    passage = Passage(ring.walk, 1, budget, (0, 0))
     at = 0
     for place in sorted(place for _, alike in gates for place in alike):
         until, _ = ring.walk.done[place - 1]
@@ -188,20 +189,12 @@ def _round(
 ) -> Ints | None:
     """What parts pay that have all blocks of a gate, or none, and are mixed at those `passed`; None
     if it takes more work."""
-    walk = ring.around(gate)
-    states, sizes, steps = 1 << walk.bits, most + 1, walk.done[-1][0]
-    work -= states * steps
+    walk, sizes = ring.around(gate), most + 1
+    work -= walk.done[-1][0] << walk.bits
     if walk.bits > MOST_BITS or work < 0:
         return None
-    ahead_of = Ahead(walk, mixed=ring.steps_to(passed, gate, walk))
-    rows = MOST_NUMBERS // sizes
-    without = Passage(walk, sizes, rows, budget)
+    without = Passage(walk, sizes, budget)
     # Who has all of them is told by the rest of the gang.
-    rest = Passage(walk, sizes, rows, budget, (0, 1), len(gate.blocks))
-    for first, last in ahead_of.stretches:
-        to_go = ahead_of.to_go(first, last)
-        for passage in (without, rest):
-            # States grow in number and in sizes as one goes, so what is spent by now foretells it.
-            if not passage.go(first, last, work // 2 * last // steps, to_go):
-                return None
-    return np.minimum(without.least(), rest.least())
+    rest = Passage(walk, sizes, budget, (0, 1), len(gate.blocks))
+    is_done = Ahead(walk, mixed=ring.steps_to(passed, gate, walk)).led([without, rest], work // 2)
+    return np.minimum(without.least(), rest.least()) if is_done else None
