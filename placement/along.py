@@ -13,7 +13,7 @@ import numpy as np
 from placement.blockgraph import BlockGraph
 from placement.compiled import Kernel
 from placement.fabric import Ints
-from placement.frontier import ENTER, LEAVE, TOUCH, Steps, Walk
+from placement.frontier import ENTER, LEAVE, TOUCH, Steps, Walk, paid_for
 from placement.steps import MUCH
 
 MOST_ENTRIES = 1 << 23  # of the table: 64 MB
@@ -50,25 +50,15 @@ def _go(steps: Steps, sizes: int, states: int, cost: Ints) -> None:
     for k in range(states * sizes):
         cost[k] = MUCH
     cost[0] = 0
-    in_use = 0
     for step in range(len(steps.what)):
         mask = 1 << steps.bit[step]
         group = 1 << steps.other[step]
-        if steps.what[step] == ENTER:
-            in_use |= mask
-        elif steps.what[step] == TOUCH:
-            in_use |= group
         for state in range(states):
-            if state & ~in_use:
+            if state & ~steps.used[step]:
                 continue
             here = state * sizes
             if steps.what[step] == ENTER and not state & mask:
-                inside = outside = 0
-                for e in range(steps.begin[step], steps.begin[step + 1]):
-                    if state >> steps.at[e] & 1:
-                        outside += steps.paid[e]
-                    else:
-                        inside += steps.paid[e]
+                inside, outside = paid_for(steps, step, state)
                 there = (state | mask) * sizes
                 cost[there] = MUCH
                 for n in range(1, sizes):
@@ -88,8 +78,6 @@ def _go(steps: Steps, sizes: int, states: int, cost: Ints) -> None:
                     if cost[there + n] < cost[here + n]:
                         cost[here + n] = cost[there + n]
                     cost[there + n] = MUCH
-        if steps.what[step] == LEAVE:
-            in_use &= ~mask
 
 
-_least = Kernel(_go)
+_least = Kernel(_go, paid_for)

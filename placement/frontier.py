@@ -42,6 +42,18 @@ class Steps(NamedTuple):
     paid: Ints
 
 
+def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
+    """What a block that enters pays for its edges where it is in, and where it is out; a part of
+    kernels."""
+    inside, outside = steps.tie[step], 0 * steps.tie[step]
+    for e in range(steps.begin[step], steps.begin[step + 1]):
+        if state >> steps.at[e] & 1:
+            outside += steps.paid[e]
+        else:
+            inside += steps.paid[e]
+    return inside, outside
+
+
 class Worth(NamedTuple):
     """What a part pays for a block that it holds, beside edges and groups, and what that adds to
     the code of the part. Shapes: (blocks,)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from placement.compiled import Kernel
 from placement.fabric import Ints
-from placement.frontier import ENTER, LEAVE, Steps, Walk, Worth
+from placement.frontier import ENTER, LEAVE, Steps, Walk, Worth, paid_for
 from placement.steps import MUCH
 
 MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
@@ -202,9 +202,7 @@ def _through(
 ) -> bool:
     """`states`: 0 where nothing is known of what is to go. The lists hold each state that has a
     row once; who `TOUCH`es or `LEAVE`s takes its row along, or joins who is there."""
-    alive, spare, work = table.tally[0], table.tally[1], table.tally[2]
-    cost, code = table.cost, table.code
-    is_coded = len(code) > 0
+    alive, work = table.tally[0], table.tally[2]
     for step in range(first, last):
         what = steps.what[step]
         mask = 1 << steps.bit[step]
@@ -213,126 +211,133 @@ def _through(
         coming = 0
         for k in range(alive):
             state = table.alive[k]
-            low, high = table.low[state], table.high[state]
-            here = table.row[state] * sizes
-            work += high - low + A_STATE
+            work += table.high[state] - table.low[state] + A_STATE
             if what == ENTER:
-                paid_in = steps.tie[step] + inside * steps.price[step]
-                paid_out = outside * steps.price[step]
-                for e in range(steps.begin[step], steps.begin[step + 1]):
-                    if state >> steps.at[e] & 1:
-                        paid_out += steps.paid[e]
-                    else:
-                        paid_in += steps.paid[e]
                 there = state | mask
-                room = budget - paid_in
+                paid_in, paid_out = paid_for(steps, step, state)
+                paid_in += inside * steps.price[step]
+                paid_out += outside * steps.price[step]
+                room_in, room_out = budget - paid_in, budget - paid_out
                 if states:
-                    room -= to_go[after + there]
-                begin = low
-                end = min(high, sizes - 1 - inside)
-                while begin <= end and cost[here + begin] > room:
-                    begin += 1
-                while begin <= end and cost[here + end] > room:
-                    end -= 1
-                if begin <= end:
-                    if not spare:
-                        return False
-                    spare -= 1
-                    table.row[there] = table.spare[spare]
-                    into = table.row[there] * sizes + inside
-                    for n in range(begin, end + 1):
-                        cost[into + n] = cost[here + n] + paid_in
-                    if is_coded:
-                        for n in range(begin, end + 1):
-                            code[into + n] = code[here + n] + inside * steps.code[step]
-                    table.low[there] = begin + inside
-                    table.high[there] = end + inside
+                    room_in -= to_go[after + there]
+                    room_out -= to_go[after + state]
+                code_in, code_out = inside * steps.code[step], outside * steps.code[step]
+                many = _copied(table, sizes, state, there, room_in, paid_in, inside, code_in)
+                if many < 0:
+                    return False
+                if many:
                     table.coming[coming] = there
                     coming += 1
-                room = budget - paid_out
-                if states:
-                    room -= to_go[after + state]
-                begin = low
-                end = min(high, sizes - 1 - outside)
-                while begin <= end and cost[here + begin] > room:
-                    begin += 1
-                while begin <= end and cost[here + end] > room:
-                    end -= 1
-                if begin <= end:
-                    if outside:
-                        for back in range(end - begin + 1):
-                            n = end - back
-                            cost[here + n + outside] = cost[here + n] + paid_out
-                            if is_coded:
-                                code[here + n + outside] = code[here + n] + steps.code[step]
-                    else:
-                        for n in range(begin, end + 1):
-                            cost[here + n] += paid_out
-                    table.low[state] = begin + outside
-                    table.high[state] = end + outside
+                if _kept(table, sizes, state, room_out, paid_out, outside, code_out):
                     table.coming[coming] = state
                     coming += 1
-                else:
-                    table.low[state] = 1
-                    table.high[state] = 0
-                    table.spare[spare] = table.row[state]
-                    spare += 1
                 continue
-            there = state
-            paid = 0
+            there, paid = state, 0 * state
             if what == LEAVE:
                 there = state & ~mask
             elif state & mask and not state & group:
                 there = state | group
                 paid = steps.weight[step]
-            if there == state:
-                table.coming[coming] = state
-                coming += 1
-                continue
-            table.low[state] = 1
-            table.high[state] = 0
-            for n in range(low, high + 1):
-                cost[here + n] += paid
-            begin, end = table.low[there], table.high[there]
-            if begin > end:
-                table.row[there] = table.row[state]
-                table.low[there] = low
-                table.high[there] = high
+            if there == state or _moved(table, sizes, state, there, paid):
                 table.coming[coming] = there
                 coming += 1
-                continue
-            into = table.row[there] * sizes
-            for n in range(low, min(begin, high + 1)):
-                cost[into + n] = cost[here + n]
-                if is_coded:
-                    code[into + n] = code[here + n]
-            for n in range(max(end + 1, low), high + 1):
-                cost[into + n] = cost[here + n]
-                if is_coded:
-                    code[into + n] = code[here + n]
-            # Between two ranges that do not meet there is nothing.
-            for n in range(high + 1, begin):
-                cost[into + n] = MUCH
-            for n in range(end + 1, low):
-                cost[into + n] = MUCH
-            for n in range(max(low, begin), min(high, end) + 1):
-                if cost[here + n] < cost[into + n]:
-                    cost[into + n] = cost[here + n]
-                    if is_coded:
-                        code[into + n] = code[here + n]
-            table.low[there] = min(low, begin)
-            table.high[there] = max(high, end)
-            table.spare[spare] = table.row[state]
-            spare += 1
         for k in range(coming):
             table.alive[k] = table.coming[k]
         alive = coming
         if work > most:
             return False
     table.tally[0] = alive
-    table.tally[1] = spare
     table.tally[2] = work
     return True
+
+
+def _within(table: Table, sizes: int, state: int, room: int, more: int) -> tuple[int, int]:
+    """First and last size of a state that has room to become so much more, for what it pays."""
+    cost, here = table.cost, table.row[state] * sizes
+    begin, end = table.low[state], min(table.high[state], sizes - 1 - more)
+    while begin <= end and cost[here + begin] > room:
+        begin += 1
+    while begin <= end and cost[here + end] > room:
+        end -= 1
+    return begin, end
+
+
+def _copied(
+    table: Table, sizes: int, state: int, there: int, room: int, paid: int, more: int, code: int
+) -> int:
+    """Another state out of this one: 1, or 0 if there is no room for any size, or -1 if there is no
+    row to spare."""
+    begin, end = _within(table, sizes, state, room, more)
+    if begin > end:
+        return 0
+    if not table.tally[1]:
+        return -1
+    table.tally[1] -= 1
+    table.row[there] = table.spare[table.tally[1]]
+    here, into = table.row[state] * sizes, table.row[there] * sizes + more
+    for n in range(begin, end + 1):
+        table.cost[into + n] = table.cost[here + n] + paid
+    if len(table.code):
+        for n in range(begin, end + 1):
+            table.code[into + n] = table.code[here + n] + code
+    table.low[there], table.high[there] = begin + more, end + more
+    return 1
+
+
+def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int, code: int) -> bool:
+    """The state itself, where there is room for any of its sizes; else its row is spare."""
+    begin, end = _within(table, sizes, state, room, more)
+    if begin > end:
+        _freed(table, state)
+        return False
+    here = table.row[state] * sizes
+    if more:
+        for back in range(end - begin + 1):
+            n = here + end - back
+            table.cost[n + more] = table.cost[n] + paid
+            if len(table.code):
+                table.code[n + more] = table.code[n] + code
+    else:
+        for n in range(begin, end + 1):
+            table.cost[here + n] += paid
+    table.low[state], table.high[state] = begin + more, end + more
+    return True
+
+
+def _freed(table: Table, state: int) -> None:
+    table.low[state], table.high[state] = 1, 0
+    table.spare[table.tally[1]] = table.row[state]
+    table.tally[1] += 1
+
+
+def _moved(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
+    """A state becomes another one, for what it pays; whether nobody was there before, whom it
+    joins."""
+    cost, code, is_coded = table.cost, table.code, len(table.code) > 0
+    low, high = table.low[state], table.high[state]
+    begin, end = table.low[there], table.high[there]
+    here = table.row[state] * sizes
+    for n in range(low, high + 1):
+        cost[here + n] += paid
+    if begin > end:
+        table.row[there] = table.row[state]
+        table.low[state], table.high[state] = 1, 0
+        table.low[there], table.high[there] = low, high
+        return True
+    into = table.row[there] * sizes
+    # Of two ranges that do not meet there is nothing in between.
+    for n in range(high + 1, begin):
+        cost[into + n] = MUCH
+    for n in range(end + 1, low):
+        cost[into + n] = MUCH
+    for n in range(low, high + 1):
+        if n < begin or n > end or cost[here + n] < cost[into + n]:
+            cost[into + n] = cost[here + n]
+            if is_coded:
+                code[into + n] = code[here + n]
+    table.low[there], table.high[there] = min(low, begin), max(high, end)
+    _freed(table, state)
+    return False
 
 
 def _backward(
@@ -348,13 +353,9 @@ def _backward(
             if state & ~steps.used[step]:
                 continue
             if steps.what[step] == ENTER:
-                paid_in = steps.tie[step] + inside * steps.price[step]
-                paid_out = outside * steps.price[step]
-                for e in range(steps.begin[step], steps.begin[step + 1]):
-                    if state >> steps.at[e] & 1:
-                        paid_out += steps.paid[e]
-                    else:
-                        paid_in += steps.paid[e]
+                paid_in, paid_out = paid_for(steps, step, state)
+                paid_in += inside * steps.price[step]
+                paid_out += outside * steps.price[step]
                 to_go[here + state] = min(
                     to_go[after + (state | mask)] + paid_in, to_go[after + state] + paid_out
                 )
@@ -366,5 +367,5 @@ def _backward(
                 to_go[here + state] = to_go[after + state]
 
 
-_passed = Kernel(_through)
-_back = Kernel(_backward)
+_passed = Kernel(_through, paid_for, _within, _copied, _kept, _freed, _moved)
+_back = Kernel(_backward, paid_for)
