@@ -23,7 +23,6 @@ from placement.pieces import pieces_of_graph
 from placement.refine import put_anew, refined
 from placement.request import Request
 from placement.runs import best_runs
-from placement.sequences import best_sequence
 from placement.slicing import slice_grid
 from placement.sweep import Sweeper
 from placement.traffic import axis_traffic
@@ -32,8 +31,7 @@ from placement.zones import PROPOSALS, SMALL, best_grid
 
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.03, 0.01)  # of two searches over sweeps: neither finds all
-CHANGES = 40  # of a sequence of runs for each tree, where little is proved
-PATIENT = SLACKS[:1]  # of a search with so many times as many trees, if that is no better
+PATIENT = SLACKS[:1]  # of a search with so many times as many trees, where little is proved
 MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
@@ -102,16 +100,8 @@ class Blocks:
         passes, target = trees // A_PASS, self._target(bound)
         return np.array(put_anew(pieces, self.capacities, layout.tolist(), passes, target))
 
-    def searched_on(self, layout: Ints, trees: int, bound: int) -> Ints:
-        """What sequences of runs come to from here; if that is no better, a longer search over
-        sweeps."""
-        graph = self.graph
-        if graph is None:
-            return layout
-        cost, changes, target = graph.cost(layout), CHANGES * trees, self._target(bound)
-        found = best_sequence(graph, self.orders, self.capacities, changes, cost, target)
-        if found is not None and graph.cost(found) < cost:
-            return found
+    def searched_on(self, trees: int, bound: int) -> Ints:
+        """A longer search over sweeps."""
         return self.moved(self._swept(MORE_TREES * trees, bound, PATIENT), 0, bound)
 
     def _target(self, bound: int) -> int:

@@ -34,13 +34,11 @@ from math import ceil, gcd
 
 import numpy as np
 
-from placement.curves import Ring, ring_of
 from placement.grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.request import Request
 from placement.steps import BlockAxis
-from placement.strands import Strands
 from placement.traffic import Pattern
-from placement.zigzag import Ends, floors, joined, least_by_cells, odd, shared_ends
+from placement.zigzag import Ends, floors, least_by_cells, odd, shared_ends
 
 FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 
@@ -51,8 +49,7 @@ class Cells:
 
     `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
     what a zone pays between the last row and the first; empty where they are not neighbours.
-    `ends`: what zones of one row pay together. `ring`: of each row, where it is one.
-    `inner`: the grid for all zones but two between any two rows, if that is another one.
+    `ends`: what zones of one row pay together.
     """
 
     grid: BlockGrid
@@ -61,8 +58,6 @@ class Cells:
     odd: tuple[int, ...] = ()
     closing: Slopes = ()
     ends: tuple[Ends, ...] = ()
-    ring: Ring | None = None
-    inner: BlockGrid | None = None
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -110,9 +105,7 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         higher = floors(grid, lot, is_inner=True)
         if fine.floors != higher:
             grids.append(_floored(_but_two(fine, higher)))
-        inner = _floored(replace(fine, floors=higher))
-        views = [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
-        return [replace(views[0], inner=inner), *views[1:]]
+        return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]
@@ -126,23 +119,6 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     return [stages, runs]
 
 
-def strands(request: Request, gpus: int) -> tuple[Strands, BlockGrid] | None:
-    """Staggered replicas side by side, and the grid of whose unit their costs are; None
-    unless replicas are a ring."""
-    cell, grid = _cells(request, gpus)
-    lot = gpus // cell
-    staggered = _staggered(request, cell, lot, grid)
-    if staggered is None or staggered.axis.pattern is not Pattern.RING:
-        return None
-    stage, run, axis = staggered.stage, staggered.run, staggered.axis
-    parted = _parted([a for a in grid.slice_axes if a is not axis], stage, lot)
-    rows = staggered.replica // run
-    turns = tuple(parted[(s + 1) * run % stage] for s in range(rows))
-    arc = 2 * axis.weight * run
-    found = Strands(rows, axis.size, staggered.classes, arc, turns, stage // gcd(stage, run))
-    return found, grid
-
-
 def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
     """The most ranks of a host that form a grid, and that grid."""
     for cell in range(gpus, 0, -1):
@@ -152,44 +128,13 @@ def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
     raise AssertionError("single ranks always form a grid")
 
 
-def _parted(axes: Sequence[BlockAxis], stage: int, lot: int) -> list[int]:
-    """What the cells of a stage pay, doubled, where its first x = 0 .. stage - 1 are in
-    another zone than the others.
-
-    Where more than one host may end inside a stage, a part may lie in between: nothing then
-    but for one ring, of which each end cuts an edge.
-    """
-    if stage > lot + 1:
-        is_ring = len(axes) == 1 and axes[0].pattern is Pattern.RING
-        return [0] + [axes[0].weight if is_ring else 0] * (stage - 1)
-    return [sum(_line_parted(axis, stage, x) for axis in axes) for x in range(stage)]
-
-
-def _line_parted(axis: BlockAxis, stage: int, first: int) -> int:
-    """The same, of one axis: what its lines pay of which some cells are among the first."""
-    cell = np.arange(stage)
-    line = cell - cell // axis.stride % axis.size * axis.stride
-    among = np.bincount(line[:first], minlength=stage)
-    if axis.pattern is Pattern.ALL_TO_ALL:
-        return 2 * axis.weight * int((among * (axis.size - among))[line == cell].sum())
-    cuts = 1 if axis.pattern is Pattern.HIERARCHICAL else 2
-    return cuts * axis.weight * int(((among > 0) & (among < axis.size)).sum())
-
-
 def _in_whole(grid: BlockGrid, lot: int) -> Cells:
     """Whole blocks; in units fine enough for what is paid at the ends of groups."""
     inner = min((a for a in grid.slice_axes), key=lambda a: a.stride, default=None)
     fine = finer(grid, inner.size) if inner else grid
     ends = shared_ends(fine, lot)
     chosen = fine if ends else grid
-    return Cells(_whole(chosen, lot), 1, lot, ends=ends, ring=_ring(chosen, lot))
-
-
-def _ring(grid: BlockGrid, lot: int) -> Ring | None:
-    if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
-        return None
-    edges = joined(grid.slice_axes, np.arange(grid.width) // lot)
-    return ring_of(edges, grid.width // lot)
+    return Cells(_whole(chosen, lot), 1, lot, ends=ends)
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:

@@ -13,7 +13,6 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from placement import company
 from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid
 from placement.inner import SMALL as SMALL_DOMAIN
@@ -139,7 +138,7 @@ class Descent:
         for other in before:
             if other.room == mine.room:
                 return best_fit(other.at, room) or other.at
-        least = max(self._regions.least(region, room), company.least_cut(part.graph, room))
+        least = self._regions.least(region, room)
         packer = Packer(part, room, least)
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:

@@ -24,7 +24,6 @@ from placement.milp import ColumnLp
 from placement.passage import A_STATE
 from placement.priced import Course, PartPricer, kinds_by_edges
 from placement.sizes import least_sizes
-from placement.touched import courses_by_touched
 from placement.turns import courses_around
 
 FINE = 1 << 34  # units that a layout costs at least, for prices are whole
@@ -235,8 +234,8 @@ def least_by_held(
 def _pricer(
     graph: BlockGraph, kind: Ints, orders: Sequence[Ints], most: int, work: int
 ) -> tuple[PartPricer, Ints] | None:
-    """Of parts up to so many blocks, along the order in which a graph is narrowest, once round it,
-    or by groups, and the order; None if all of these take more `work`."""
+    """Of parts up to so many blocks, along the order in which a graph is narrowest or once round
+    it, and the order; None if all of these take more `work`."""
     states = work // (most + A_STATE)
     walks = [(walk, order) for order in orders if (walk := Walk(graph, order.tolist())).is_narrow]
     along = min(walks, key=lambda each: each[0].states, default=None)
@@ -247,7 +246,4 @@ def _pricer(
         return PartPricer(kind, most, courses, mixed), order
     if along is not None and along[0].states <= MOST_ALONG * states:
         return PartPricer(kind, most, [Course(along[0])]), along[1]
-    touched = courses_by_touched(graph, kind, orders, states)
-    if touched is None:
-        return None
-    return PartPricer(kind, most, touched[0], are_pieces=True), touched[1]
+    return None

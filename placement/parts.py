@@ -1,14 +1,12 @@
 """What parts of a graph cut at least, by their size, and so what domains of given sizes do.
 
 Where the blocks are few, or the graph is narrow in some order, the cheapest part of each size is
-known exactly, and where a turn carries the graph into itself often nearly so; parts that hold all
-blocks and respect the capacities cost at least the least sum.
+known exactly; parts that hold all blocks and respect the capacities cost at least the least sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -16,17 +14,12 @@ from placement.along import least_parts
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 from placement.held import least_by_held
-from placement.kinds import kinds_of
-from placement.levels import Levels
 from placement.rounding import fewest
-from placement.shares import least_shared
 from placement.sizes import least_sum
 from placement.tiny import MOST_IN_PARTS, least_of_parts
 from placement.turns import least_around
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
-MOST_BY_LEVELS = 400_000_000  # steps: a quarter of a second
-MOST_SHARED = 800_000_000  # steps, in all: a third of a second
 
 
 class PartBound:
@@ -38,7 +31,6 @@ class PartBound:
         self._orders = [np.arange(graph.blocks), *orders]
         # By size, and with how many steps they were looked for.
         self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
-        self._by_levels: dict[int, Ints | None] = {}
         self._has_tried_held = False
 
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
@@ -57,23 +49,7 @@ class PartBound:
         most = min(self._graph.blocks, max(capacities))
         each = known // fewest(capacities, self._graph.blocks)
         around = least_around(self._graph, self._orders, most, dearest, each, steps)
-        return self._least_sum(capacities, around, self._level_costs(most))
-
-    def least_by_levels(self, capacities: Sequence[int]) -> int:
-        """As `least_cut`, of graphs that a turn carries into themselves."""
-        most = min(self._graph.blocks, max(capacities))
-        return self._least_sum(capacities, self._level_costs(most))
-
-    def least_shared(self, capacities: Sequence[int], known: int, target: int) -> int:
-        """As `least_by_levels`, of parts that share out all blocks of every kind; no more than a
-        `target`, which some layout cuts, doubled, if it soon comes near what is `known`."""
-        if self._levels is None:
-            return 0
-        unit = 2 * int(np.gcd.reduce(self._graph.weight))
-        enough = target - unit + 1
-        blocks = self._graph.blocks
-        found = least_shared(self._levels, capacities, blocks, known, enough, MOST_SHARED)
-        return -(-found // unit) * unit
+        return 0 if around is None else least_sum(self._graph.blocks, capacities, around)
 
     def least_by_held(
         self, capacities: Sequence[int], layout: Ints, known: int, work: int
@@ -84,30 +60,6 @@ class PartBound:
             return known, False
         self._has_tried_held = True
         return least_by_held(self._graph, self._orders, capacities, layout, known, work)
-
-    def _least_sum(self, capacities: Sequence[int], *costs: Ints | None) -> int:
-        """Of what parts pay at least by any of these; 0 without any."""
-        known = [cost for cost in costs if cost is not None]
-        if not known:
-            return 0
-        return least_sum(self._graph.blocks, capacities, np.maximum.reduce(known))
-
-    @cached_property
-    def _levels(self) -> Levels | None:
-        kinds = kinds_of(self._graph, self._orders)
-        return None if kinds is None else Levels(kinds)
-
-    def _level_costs(self, most: int) -> Ints | None:
-        if self._levels is None:
-            return None
-        if most not in self._by_levels:
-            # The rest of the gang pays the same.
-            half = min(most, self._graph.blocks // 2)
-            cost = self._levels.least(half, MOST_BY_LEVELS)
-            size = np.arange(most + 1)
-            fewer = np.where(size > half, self._graph.blocks - size, size)
-            self._by_levels[most] = None if cost is None else cost[fewer]
-        return self._by_levels[most]
 
     def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
         """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too

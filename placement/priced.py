@@ -70,12 +70,9 @@ class PartPricer:
         most: int,
         courses: Sequence[Course],
         mixed: int = int(MUCH),
-        *,
-        are_pieces: bool = False,
     ) -> None:
-        """`kind`: of each block. `mixed`: what parts pay at least that no course finds.
-        `are_pieces`: several found by courses may make up a part, and pay no less together."""
-        self.spent, self._are_pieces = 0, are_pieces
+        """`kind`: of each block. `mixed`: what parts pay at least that no course finds."""
+        self.spent = 0
         self._kind, self._most, self._courses, self._mixed = kind, most, courses, mixed
         self._kinds = int(kind.max()) + 1
         self._bits = most.bit_length()
@@ -100,8 +97,7 @@ class PartPricer:
             is_known[better] = 1
         held = code[:, None] >> (self._bits * np.arange(self._kinds - 1)) & (1 << self._bits) - 1
         first = sizes - held.sum(axis=1)
-        priced = self._with_mixed(price, Priced(cost, np.c_[first, held], is_known))
-        return _of_pieces(priced) if self._are_pieces else priced
+        return self._with_mixed(price, Priced(cost, np.c_[first, held], is_known))
 
     def _with_mixed(self, price: Ints, found: Priced) -> Priced:
         """Of the others nothing is known but what they pay without prices."""
@@ -117,20 +113,6 @@ class PartPricer:
             np.where(is_less[:, None], held, found.held),
             found.is_known | is_less,
         )
-
-
-def _of_pieces(pieces: Priced) -> Priced:
-    """Parts of pieces, of which each size but the last one is found."""
-    cost, held, is_known = (each.copy() for each in pieces)
-    for size in range(2, len(cost)):
-        part = np.arange(1, size // 2 + 1)
-        paid = cost[part] + cost[size - part]
-        best = int(np.argmin(paid))
-        if paid[best] < cost[size]:
-            cost[size] = paid[best]
-            held[size] = held[best + 1] + held[size - best - 1]
-            is_known[size] = is_known[best + 1] & is_known[size - best - 1]
-    return Priced(cost, held, is_known)
 
 
 def _gone(course: Course, worth: Worth, sizes: int, budget: int, work: int) -> Passage | None:

@@ -4,8 +4,7 @@ With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no
 line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
 
 Where the graph is narrow, `along` knows what a part of any size cuts at least, and `turns` where
-it is narrow all round a ring; where replicas are alike, `levels` forgets of a part all but how many
-blocks it holds of each kind. Beyond that the bound forgets that the ranks of a host stay together.
+it is narrow all round a ring. Beyond that the bound forgets that the ranks of a host stay together.
 *Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of
 cells beats, no layout of blocks does. A zone holds whole hosts, so its cells come in lots.
 """
@@ -14,22 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 
 from placement.blockgraph import BlockGraph
 from placement.blocks import Blocks
-from placement.cells import Cells, cell_views, strands
-from placement.curves import by_curves
+from placement.cells import Cells, cell_views
 from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.parts import QUICK
 from placement.request import Limits, Request
-from placement.rounding import attainable
-from placement.sizes import SizeBound, least_sum
+from placement.sizes import SizeBound
 from placement.steps import MUCH
-from placement.strips import strip_layouts
 from placement.tiny import MOST_BLOCKS, best_partition
 from placement.views import Views
 from placement.zones import ROUNDS_EACH, SMALL, WIDE, ZoneStep
@@ -75,11 +70,13 @@ def solve_ragged(
 
 def _searched_on(job: Blocks, trees: int, best: ZoneStep) -> ZoneStep:
     """Where little is proved, other layouts are looked for, and then far from the best one too."""
-    searches = [job.searched_on, job.put_anew] if best.layout.size <= FEW_BLOCKS else [job.put_anew]
-    for search in searches:
+    for is_anew in (False, True) if best.layout.size <= FEW_BLOCKS else (True,):
         if best.bound < CLOSE * best.cost:
-            share = 1 if best.bound < WIDE * best.cost else 2
-            layout = search(best.layout[0], trees // share, best.bound)
+            work = trees // (1 if best.bound < WIDE * best.cost else 2)
+            if is_anew:
+                layout = job.put_anew(best.layout[0], work, best.bound)
+            else:
+                layout = job.searched_on(work, best.bound)
             cost = job.cost(layout)
             best = replace(best, layout=layout[None, :], cost=cost) if cost < best.cost else best
     return best
@@ -100,25 +97,18 @@ def _step(
     """A layout and a bound at least as good as `best`. `layout`: to begin with, if there is one."""
     is_small = best.layout.size <= SMALL  # a proof is cheaper than single moves
     if layout is None:
-        best, layout = _begun(job, limits.trees, views, best)
+        layout = _layout(job, limits.trees, best.bound)
     cost = job.cost(layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
         best = replace(best, bound=max(best.bound, _by_parts(job, MOST_PARTS)))
     if best.bound < cost:
         best = replace(best, bound=max(best.bound, _by_large_sizes(job, views.all, cost)))
-    if best.bound < cost:
-        best, strips = _by_rings(job, views, best)
-        layout = job.best([layout, *strips])
     if not is_small:
         layout = job.moved(layout, limits.trees, best.bound)
-        if best.bound < job.cost(layout):
-            best = replace(best, bound=max(best.bound, _by_levels(job)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = replace(best, bound=max(best.bound, _by_shares(job, best)))
-        if best.bound < best.cost:
-            best = _by_held(job, views, best)
+        best = _by_held(job, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
@@ -127,22 +117,10 @@ def _step(
     return best
 
 
-def _begun(job: Blocks, trees: int, views: Views, best: ZoneStep) -> tuple[ZoneStep, Ints]:
-    """A first layout, and what is proved by then."""
-    known = job.known(trees, best.bound)
-    is_large = best.layout.size > FEW_BLOCKS  # sweeps are dearer than curves
-    if is_large and best.bound < min(map(job.cost, known)):
-        best, strips = _by_rings(job, views, best)
-        known += strips
-        if any(CLOSE * job.cost(each) <= best.bound for each in strips):
-            return best, job.best(known)
-    return best, _layout(job, trees, best.bound, known)
-
-
-def _layout(job: Blocks, trees: int, bound: int, known: Sequence[Ints] = ()) -> Ints:
-    """The best of those known, runs if there are none, and of a search; of a small gang after one
-    pass of single moves, which is cheaper than a proof."""
-    best = job.searched(known or job.known(trees, bound), trees, bound)
+def _layout(job: Blocks, trees: int, bound: int) -> Ints:
+    """The best of runs and of a search; of a small gang after one pass of single moves, which is
+    cheaper than a proof."""
+    best = job.searched(job.known(trees, bound), trees, bound)
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
 
 
@@ -194,41 +172,9 @@ def _by_large_sizes(job: Blocks, views: Sequence[Cells], cost: int) -> int:
 def _by_views(job: Blocks, views: Sequence[Cells]) -> tuple[int, list[Cells]]:
     """The best bound from sizes, and the views that may prove more than it."""
     by_sizes = [_by_sizes(view, job.capacities) for view in views]
-    bound = max(*by_sizes, _by_strands(job))
+    bound = max(by_sizes)
     kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
     return bound, kept
-
-
-def _by_rings(job: Blocks, views: Views, best: ZoneStep) -> tuple[ZoneStep, list[Ints]]:
-    """Once, where each stage is one ring of hosts: layouts of strips, and what curves prove."""
-    layouts: list[Ints] = []
-    if views.ahead is not None:
-        return best, layouts
-    views.ahead = 0
-    for view in views.all:
-        if view.ring is None:
-            continue
-        for rows in strip_layouts(view.grid, view.ring, job.capacities):
-            layouts.append(np.empty(best.layout.size, dtype=np.int64))
-            layouts[-1][view.grid.block // view.cells_of_host] = rows
-        if best.bound < min(map(job.cost, layouts), default=MUCH):
-            known = int(max(best.bound, views.ahead) / view.grid.unit)
-            curves = by_curves(view.grid, view.ring, max(job.capacities), known)
-            views.ahead = max(views.ahead, view.in_bytes(curves))
-    return replace(best, bound=max(best.bound, views.ahead)), layouts
-
-
-def _by_strands(job: Blocks) -> int:
-    """As `_by_sizes`, where replicas are staggered over hosts; 0 where that is not known."""
-    found = strands(job.request, job.gpus)
-    if found is None:
-        return 0
-    side_by_side, grid = found
-    cost = side_by_side.part_costs()
-    if cost is None:
-        return 0
-    least = attainable(grid, least_sum(side_by_side.hosts, job.capacities, cost))
-    return 2 * ceil(grid.to_bytes(least))
 
 
 def _by_parts(job: Blocks, steps: int) -> int:
@@ -236,21 +182,6 @@ def _by_parts(job: Blocks, steps: int) -> int:
     if job.graph is None:
         return 0
     return _in_bytes(job.graph, job.parts.least_cut(job.capacities, steps))
-
-
-def _by_levels(job: Blocks) -> int:
-    """As `_by_parts`, of gangs that a turn carries into themselves."""
-    return (
-        0 if job.graph is None else _in_bytes(job.graph, job.parts.least_by_levels(job.capacities))
-    )
-
-
-def _by_shares(job: Blocks, best: ZoneStep) -> int:
-    """As `_by_levels`, if that may be more than is known."""
-    if job.graph is None:
-        return 0
-    known, target = best.bound * job.graph.scale, best.cost * job.graph.scale
-    return _in_bytes(job.graph, job.parts.least_shared(job.capacities, known, target))
 
 
 def _in_bytes(graph: BlockGraph, doubled: int) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import ceil, floor
+from math import ceil
 
 import numpy as np
 
-from placement.abreast import Abreast, is_small, proved
 from placement.ahead import ahead
 from placement.arrange import arranged
 from placement.bounds import Prover
@@ -32,10 +31,7 @@ class Views:
     """What is proved on each view whose table is not too large, and goes on from call to call."""
 
     def __init__(self, views: Sequence[Cells], capacities: Sequence[int]) -> None:
-        """`ahead`: a bound that no proof is pursued beside unless it soon comes to it; None as long
-        as nobody has looked."""
         self.all = views
-        self.ahead: int | None = None
         self._capacities = capacities
         self._proofs: list[_Proof] = []
         self._is_begun = False
@@ -47,9 +43,6 @@ class Views:
             bound = max(bound, self._begun(layout, cost, min(rounds, ROUNDS_EACH)))
         if bound >= cost or not self._proofs:
             return bound, None
-        abreast = self._abreast(cost) if rounds > ROUNDS_EACH else 0
-        if abreast > bound:  # and further than patterns come in ten times the work
-            return abreast, None
         best = self._pursued(cost, rounds)
         bound = max(bound, best.bound)
         prover, view = best.prover, best.view
@@ -62,12 +55,12 @@ class Views:
 
     def _begun(self, layout: Ints, cost: int, rounds: int) -> int:
         """What the proofs have come to, after so many rounds on each of several views at first: the
-        best of them and the next one, if that is near, are kept, unless something else is ahead."""
+        best of them and the next one, if that is near, are kept."""
         if not self._is_begun:
             self._is_begun = True
             room = self._capacities
             small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
-            tried = rounds if len(small) > 1 or self.ahead else 0
+            tried = rounds if len(small) > 1 else 0
             begun = [partial(_begun, view, room, layout, cost, tried) for view in reversed(small)]
             for proof in ahead(begun):
                 if proof.bound >= cost:
@@ -75,16 +68,10 @@ class Views:
                 self._proofs.append(proof)
             self._proofs.sort(key=lambda proof: -proof.bound)
             best = max((proof.bound for proof in self._proofs), default=0)
-            least = max(RIVAL * best, self.ahead or 0)
-            self._proofs = [p for p in self._proofs[:2] if p.bound >= least]
+            self._proofs = [p for p in self._proofs[:2] if p.bound >= RIVAL * best]
         for proof in self._proofs:
             proof.learn(layout)
         return max((proof.bound for proof in self._proofs), default=0)
-
-    def _abreast(self, cost: int) -> int:
-        """What is proved by all zones at once, where they are few."""
-        proof = next((p for p in self._proofs if p.is_in_order), None)
-        return 0 if proof is None else proof.abreast(cost)
 
     def _pursued(self, cost: int, rounds: int) -> _Proof:
         """The proof that comes furthest. Two share the work; who closes a good part of the gap with
@@ -132,20 +119,6 @@ class _Proof:
         proved = self.prover.prove(incumbent, rounds, is_alone=is_alone)
         self.bound = max(self.bound, self.view.in_bytes(proved))
         return self.bound
-
-    @property
-    def is_in_order(self) -> bool:
-        """Whether rows are read as ranks are, so that one host at most goes on in the next row."""
-        return self.view.lot == 1 or bool(self.view.odd)
-
-    def abreast(self, cost: int) -> int:
-        """A bound from all zones at once, 0 if they are many or the root was not left."""
-        view, prices = self.view, self.prover.root_prices
-        if prices is None or not is_small(view.grid, self._room, prices):
-            return 0
-        root = Abreast(view.grid, view.lot, self._room, prices, view.inner)
-        known, incumbent = floor(self.bound / view.grid.unit), ceil(cost / view.grid.unit)
-        return view.in_bytes(proved(root, known, incumbent))
 
     def _patterns(self, layout: Ints) -> list[Pattern]:
         zone_of_cell = np.repeat(layout, self.view.cells_of_host)

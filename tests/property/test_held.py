@@ -19,7 +19,6 @@ from placement.request import Collective, Limits, Request
 from placement.sizes import least_sizes, least_sum
 from placement.steps import MUCH
 from placement.tiny import best_partition
-from placement.touched import courses_by_touched
 from placement.turns import courses_around
 from tests.build import request
 from tests.property.grids import requests
@@ -40,22 +39,6 @@ def paid_by_all(graph: BlockGraph) -> tuple[Ints, Ints]:
     for group, weight in enumerate(graph.group_weight.tolist()):
         paid = paid + 2 * weight * parts[:, graph.members[graph.group == group]].any(axis=1)
     return parts, paid
-
-
-def check_pieces(graph: BlockGraph, pieces: list[Course], budget: int, seed: int) -> None:
-    """No part pays less than pieces do; alone, one that touches all groups may pay no more."""
-    parts, paid = paid_by_all(graph)
-    kind = kinds_by_edges(graph, graph.blocks)
-    held = parts @ np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
-    highest = int(paid.max()) // graph.blocks + 1
-    price = np.random.default_rng(seed).integers(-highest, highest + 1, held.shape[1])
-    pricer = PartPricer(kind, graph.blocks, pieces, are_pieces=True)
-    found = pricer.least(price, 0, budget, MUCH_WORK)
-    assert found is not None
-    for size in range(1, graph.blocks + 1):
-        least = (paid - held @ price)[parts.sum(axis=1) == size].min()
-        assert found.cost[size] <= least
-        assert found.held[size].sum() == size or not found.is_known[size]
 
 
 def check_prices(
@@ -102,10 +85,6 @@ def test_parts_are_the_cheapest(
         walk = Walk(graph, order.tolist())
         if walk.is_narrow:
             check_prices(graph, [Course(walk)], int(MUCH), budget, slope, seed)
-    kind = kinds_by_edges(graph, graph.blocks)
-    touched = courses_by_touched(graph, kind, orders(req, gpus), MUCH_WORK)
-    if touched is not None:
-        check_pieces(graph, touched[0], budget, seed)
     around = courses_around(graph, orders(req, gpus), MUCH_WORK)
     if around is not None:
         check_prices(graph, around[0], around[1], budget, slope, seed)
@@ -180,40 +159,3 @@ def test_groups_on_odd_zones_are_proved_closer() -> None:
     )
     _, step = solve_ragged(gang, 8, [29, 23, 19, 19, 18, 16, 13, 13], Limits())
     assert step.bound >= 0.97 * step.cost
-
-
-def test_parts_of_pieces_pay_what_parts_do() -> None:
-    """Four stages of three hosts: along the replicas all groups are open, and a piece pays for
-    those that it touches."""
-    gang = request(
-        tp=4,
-        pp=4,
-        dp=6,
-        traffic={"tp": 1_000, "pp": 7, "dp": 100},
-        collectives={"dp": Collective.HIERARCHICAL},
-    )
-    graph = graph_of(gang, 8)
-    parts, paid = paid_by_all(graph)
-    kind = kinds_by_edges(graph, graph.blocks)
-    touched = courses_by_touched(graph, kind, orders(gang, 8), MUCH_WORK)
-    assert touched is not None
-    pricer = PartPricer(kind, graph.blocks, touched[0], are_pieces=True)
-    found = pricer.least(np.zeros(int(kind.max()) + 1, dtype=np.int64), 0, 10**9, MUCH_WORK)
-    assert found is not None
-    size = parts.sum(axis=1)
-    exact = [int(paid[size == n].min()) for n in range(1, graph.blocks + 1)]
-    assert found.cost[1:].tolist() == exact
-
-
-def test_many_stages_of_groups_are_proved_piece_by_piece() -> None:
-    """Eight stages of 72 hosts and a half: with a bit for each group eighteen are open."""
-    gang = request(
-        tp=4,
-        pp=8,
-        dp=145,
-        traffic={"tp": 4_940_050, "pp": 98_801, "dp": 5_271},
-        collectives={"dp": Collective.HIERARCHICAL},
-        order="tp-dp-pp",
-    )
-    _, step = solve_ragged(gang, 8, [144, 136, 120, 118, 110, 106, 100, 96], Limits())
-    assert step.bound == step.cost

@@ -16,23 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import compiled
-from placement.abreast import Abreast, is_small
 from placement.blockgraph import BlockGraph, block_graph
-from placement.blocks import orders
 from placement.circle import least_cuts
 from placement.compiled import Kernel
 from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.layout import layout_cost
-from placement.parts import PartBound
 from placement.pieces import PieceGraph, pieces_of_grid
 from placement.polish import multilevel, polished
-from placement.pricing import Pricer, Prices
+from placement.pricing import Pricer
 from placement.request import Collective, Request
-from placement.rounds import Steps, least_round
 from placement.runs import Runs
 from placement.segments import Segmenter
-from placement.sequences import annealed_runs
 from placement.slicing import best_of_trees, slice_grid
 from placement.steps import BlockAxis, _planes
 from placement.sweep import Sweeper
@@ -95,31 +90,6 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     searched = sweeper.searched(starts, room, 20, 0, str(seed))
     assert searched.tolist() == _by_trees(sweeper, graph, starts, room, seed)
     both(lambda: Runs(graph, along[1], max(room)).layout(range(zones), room).tolist())
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    sizes=st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([4, 6])),
-    weights=st.tuples(*[st.integers(1, 99)] * 3),
-    room=st.lists(st.integers(1, 9), min_size=1, max_size=3),
-)
-def test_bounds_by_kinds_are_the_same_bytes(
-    sizes: tuple[int, int, int], weights: tuple[int, int, int], room: list[int]
-) -> None:
-    axes = ("cp", "pp", "dp")
-    traffic = dict(zip(axes, weights, strict=True))
-    gang = request(
-        tp=2, **dict(zip(axes, sizes, strict=True)), traffic=traffic, order="tp-cp-pp-dp-ep"
-    )
-    graph = block_graph(gang, 2 * GPUS)
-    assert graph is not None
-    zones = [*room, graph.blocks]
-
-    def work() -> object:
-        parts = PartBound(graph, orders(gang, 2 * GPUS))
-        return parts.least_by_levels(zones), parts.least_shared(zones, 0, 10_000)
-
-    both(work)
 
 
 def _by_trees(
@@ -187,47 +157,6 @@ def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> N
         return [None if each is None else each.tolist() for each in found]
 
     both(work)
-
-
-@settings(max_examples=20, deadline=None)
-@given(gang=gangs(), room=st.lists(st.integers(1, 9), min_size=1, max_size=4), limit=st.integers())
-def test_states_of_zones_are_the_same_bytes(gang: Request, room: list[int], limit: int) -> None:
-    (grid, *_) = block_grids(gang, GPUS)
-    slots = np.tile(grid.step, (grid.rows, 1))
-    sizes, links = np.zeros(max(room) + 1, dtype=np.int64), np.zeros(grid.rows, dtype=np.int64)
-    prices = Prices(slots, sizes, links, (0,) * (grid.rows + 1), 1)
-    if not is_small(grid, room, prices):
-        return
-
-    def work() -> object:
-        root = Abreast(grid, 1, room, prices)
-        return root.least(limit % 64), root.improve(), root.least(limit % 64)
-
-    both(work)
-
-
-@settings(max_examples=20, deadline=None)
-@given(gang=gangs(), room=st.lists(st.integers(1, 9), min_size=2, max_size=4))
-def test_sequences_of_runs_are_the_same_bytes(gang: Request, room: list[int]) -> None:
-    graph = block_graph(gang, GPUS)
-    assert graph is not None
-    if sum(room) >= graph.blocks:
-        order = np.arange(graph.blocks)[::-1].copy()
-        both(lambda: annealed_runs(graph, order, room, 200, 0).tolist())
-
-
-@given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 5), st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
-def test_walks_round_a_ring_are_the_same_bytes(
-    areas: int, total: int, most: int, rng: random.Random
-) -> None:
-    def line(size: int) -> np.ndarray:
-        return np.array([rng.randint(0, 99) for _ in range(size)])
-
-    twice, more = 2 * areas, 3
-    sizes = twice, (total + 1) * twice, total + 1, more * twice, more * twice, more * twice
-    steps = Steps(*map(line, sizes))
-    both(lambda: least_round(steps, total, most))
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
