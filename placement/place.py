@@ -29,7 +29,7 @@ from placement.leftover import harm
 from placement.memory import refuse_too_large
 from placement.near import Hint, Near
 from placement.notes import request_notes, spare_notes
-from placement.objective import like_zones, measure, solve_scored, spread_notes
+from placement.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.ragged import solve_ragged
 from placement.request import (
     Answer,
