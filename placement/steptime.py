@@ -23,10 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from placement.congestion import Congestion
 from placement.fabric import Fabric, Ints
 from placement.layers import SCALE_UP, AxisLoad, axis_loads
 from placement.model import training_flops
+from placement.network import Congestion
 from placement.request import Request
 from placement.training import DataParallel, Sync
 from placement.volumes import state_share, work_of

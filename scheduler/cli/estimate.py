@@ -182,8 +182,8 @@ def _hidden(text: str) -> tuple[str, float]:
 
 
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
-    from placement.congestion import parse_routing
     from placement.errors import BadInput
+    from placement.network import parse_routing
     from scheduler.cli.steps import Network
     from scheduler.problems import InputError, Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.collectives import Algorithm
-from placement.congestion import Congestion
+from placement.network import Congestion
 from placement.recommend import Advice, Choice
 from placement.steptime import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.congestion import Congestion, flows_of, parse_routing, route
 from placement.cut import cut
 from placement.fabric import Fabric, from_spec
-from placement.links import links
-from placement.links.reach import sum_by
+from placement.network import Congestion, flows_of, links, parse_routing, route
+from placement.network.reachability import sum_by
 from placement.request import Collective, Request
 from tests.build import fabric, request, two_tiers
 
