@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placement.collectives import Advice, advice
 from placement.hostset import to_mask
 from placement.network import Congestion, Routing, flows_of, links, route
-from placement.recommend import Advice, advice
 from placement.request import Placement
 from placement.steptime import Assumptions, StepTime, at_random, by_name, step_time
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.collectives import Algorithm
+from placement.collectives import Advice, Algorithm, Choice
 from placement.network import Congestion
-from placement.recommend import Advice, Choice
 from placement.steptime import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate
 from scheduler.cli.text import bytes_text, columns, percent_text, seconds_text
