@@ -119,6 +119,6 @@ def test_perfect_spreading_is_never_slower(
     for routing in ("ecmp", "e-ecmp:3", "pinned"):
         found = route(links(where), flows, parse_routing(routing), seed)
         busiest_nic = max(found.loads.nic_up.max(), found.loads.nic_down.max())
-        assert found.seconds >= busiest_nic / found.links.link_bytes_per_s
+        assert found.seconds >= busiest_nic / found.links.link_bytes_per_s * (1 - 1e-9)
         if "domains" not in where.spec:  # uneven cables: equal shares are not the best
             assert found.slowdown >= 1 - 1e-9
