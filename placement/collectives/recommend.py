@@ -20,7 +20,7 @@ from placement.collectives.cost import Algorithm, Link, Operation
 from placement.collectives.nccl import Ranks, Tuned
 from placement.cut import Floats, groups_of
 from placement.fabric import Fabric, Ints
-from placement.layers import BYTES_PER_S
+from placement.objective.axis_loads import BYTES_PER_S
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.training import ContextParallel, DataParallel

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placement.collectives import Advice, Algorithm, Choice
 from placement.network import Congestion
-from placement.steptime import Assumptions, StepTime
+from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate
 from scheduler.cli.text import bytes_text, columns, percent_text, seconds_text
 
