@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from placement.fabric import Fabric
-from placement.holding import Holding
 from placement.memory import memory_note
 from placement.request import Request
+from placement.spares import Holding
 from placement.traffic import axis_traffic
 from placement.training import AS_LLAMA3
 

@@ -22,14 +22,13 @@ from placement.domains import single_domains
 from placement.fabric import Fabric, Ints
 from placement.forms import by_sizes
 from placement.grid import BlockGrid, block_grids
-from placement.holding import Holding, hold_spares, reserve_by_zone
 from placement.hostset import HostSet
 from placement.inner import inner_bound
 from placement.leftover import harm
 from placement.memory import refuse_too_large
 from placement.near import Hint, Near
 from placement.notes import request_notes, spare_notes
-from placement.objective import like_zones, measure, solve_scored, spread_notes
+from placement.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.ragged import solve_ragged
 from placement.request import (
     Answer,
@@ -45,7 +44,7 @@ from placement.request import (
 )
 from placement.seating import Hosts, Seating, Way
 from placement.shaped import shaped
-from placement.spares import BY_DEFAULT, Sizing
+from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares, reserve_by_zone
 from placement.taste import INDIFFERENT, Taste, suited
 from placement.values import value
 from placement.zones import ZoneStep, best_grid, solve_zones

@@ -25,12 +25,12 @@ from placement.constraints import broken, usable
 from placement.cut import cut
 from placement.errors import BadInput
 from placement.fabric import Fabric
-from placement.holding import hold_spares
 from placement.hostset import HostSet
 from placement.memory import refuse_too_large
 from placement.near import Hint
 from placement.place import impossible, place
 from placement.request import Answer, Insufficient, Limits, Placement, Request
+from placement.spares import hold_spares
 from placement.traffic import axis_traffic
 
 NEW = -1  # stands for the old number of a replica that is new, or for a host to be found

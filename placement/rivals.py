@@ -21,13 +21,12 @@ from placement import hostset
 from placement.constraints import usable
 from placement.cut import cut
 from placement.fabric import Fabric, Ints
-from placement.holding import Holding, hold_spares
 from placement.hostset import HostSet
 from placement.notes import request_notes, spare_notes
 from placement.pack import ranked
 from placement.request import Objective, Placement, Request
 from placement.shaped import shaped
-from placement.spares import BY_DEFAULT, Sizing
+from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares
 
 # (free hosts ascending, how many of them) -> those taken, in block order
 Choose = Callable[[Ints, int], Ints]

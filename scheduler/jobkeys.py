@@ -16,10 +16,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from placement.copies import MOST_PEERS
 from placement.errors import BadInput
 from placement.parallelism import AXES, DEFAULT_ORDER
 from placement.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
+from placement.spares import MOST_PEERS
 from placement.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,

@@ -12,6 +12,7 @@ from placement.cut import egress
 from placement.fabric import Fabric
 from placement.hostset import HostSet, to_mask
 from placement.near import Hint
+from placement.objective.step_time import Assumptions
 from placement.request import (
     Answer,
     Infeasible,
@@ -22,7 +23,6 @@ from placement.request import (
     Undecided,
 )
 from placement.runnersup import RunnerUp, runners_up
-from placement.steptime import Assumptions
 from placement.traffic import axis_traffic
 from scheduler.cli import around, copiestext, steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text

@@ -15,8 +15,8 @@ from scheduler.cli.picture import Plot, PlotBy, drawers
 from scheduler.cli.place import EXIT_CODES
 
 if TYPE_CHECKING:
+    from placement.objective.step_time import Assumptions
     from placement.request import Answer
-    from placement.steptime import Assumptions
     from scheduler.cli.answers import Question
     from scheduler.cli.steps import Estimate, Network
     from scheduler.specs import JobFile
@@ -133,7 +133,7 @@ def _assumptions(
     compute_s: float | None,
     hidden: list[str] | None,
 ) -> Assumptions:
-    from placement.steptime import EFFICIENCY, PEAK_TFLOPS, Assumptions
+    from placement.objective.step_time import EFFICIENCY, PEAK_TFLOPS, Assumptions
     from scheduler.problems import InputError, Problem
 
     given = {
@@ -182,8 +182,8 @@ def _hidden(text: str) -> tuple[str, float]:
 
 
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
-    from placement.congestion import parse_routing
     from placement.errors import BadInput
+    from placement.network import parse_routing
     from scheduler.cli.steps import Network
     from scheduler.problems import InputError, Problem
 

@@ -15,11 +15,11 @@ from scheduler.cli.text import columns
 
 if TYPE_CHECKING:
     from placement.fabric import Ints
-    from placement.links import Links, Proof
+    from placement.network import Links, Proof
 
 
 class Striping(StrEnum):
-    """The same as placement.links.Striping, without what that imports."""
+    """The same as placement.network.Striping, without what that imports."""
 
     EVEN = "even"
     MINIMAL = "minimal"
@@ -56,12 +56,12 @@ def links_command(
     The backend network alone; docs/fabric.md says how switches follow from the fabric
     file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
     """
-    from placement import links as wiring
+    from placement import network
     from scheduler.specs import load_fabric
 
-    whole = wiring.links(load_fabric(fabric), wiring.Striping(striping.value))
-    left = wiring.without(whole, failed or ())
-    body = {**_body(left, wiring.proofs(left)), "failed": failed or []}
+    whole = network.links(load_fabric(fabric), network.Striping(striping.value))
+    left = network.without(whole, failed or ())
+    body = {**_body(left, network.proofs(left)), "failed": failed or []}
     text = json.dumps(body, indent=2) if output is Format.JSON else _page(left, body)
     sys.stdout.write(f"{text}\n")
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement.congestion import Congestion, Routing, flows_of, route
+from placement.collectives import Advice, advice
 from placement.hostset import to_mask
-from placement.links import links
-from placement.recommend import Advice, advice
+from placement.network import Congestion, Routing, flows_of, links, route
+from placement.objective.step_time import Assumptions, StepTime, at_random, by_name, step_time
 from placement.request import Placement
-from placement.steptime import Assumptions, StepTime, at_random, by_name, step_time
 
 if TYPE_CHECKING:
     from scheduler.cli.answers import Question

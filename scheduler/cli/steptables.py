@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.collectives import Algorithm
-from placement.congestion import Congestion
-from placement.recommend import Advice, Choice
-from placement.steptime import Assumptions, StepTime
+from placement.collectives import Advice, Algorithm, Choice
+from placement.network import Congestion
+from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate
 from scheduler.cli.text import bytes_text, columns, percent_text, seconds_text
 

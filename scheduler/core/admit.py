@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
-from placement.copies import refuse_without_peers
 from placement.errors import BadInput
+from placement.spares import refuse_without_peers
 from placement.traffic import axis_traffic
 from scheduler.core import neighbours
 from scheduler.core.commands import (

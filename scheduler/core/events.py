@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placement.copies import Holders
 from placement.request import TierCut
+from placement.spares import Holders
 from placement.values import value
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.health.policy import HealthPolicy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from placement import hostset
-from placement.copies import Holders
 from placement.hostset import HostSet
 from placement.replicas import sized
 from placement.request import Request, TierCut
+from placement.spares import Holders
 from placement.values import value
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs

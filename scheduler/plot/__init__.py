@@ -13,9 +13,9 @@ from placement.errors import BadInput
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
-    from placement.congestion import Congestion
     from placement.fabric import Fabric
     from placement.hostset import HostSet
+    from placement.network import Congestion
     from placement.request import Placement, Request
 
 __all__ = ["By", "check_path", "draw"]

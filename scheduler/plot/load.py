@@ -13,7 +13,7 @@ from placement.request import Placement, Request
 from scheduler.plot.geometry import Floats
 
 if TYPE_CHECKING:
-    from placement.congestion import Congestion
+    from placement.network import Congestion
 
 
 @dataclass(frozen=True, slots=True)

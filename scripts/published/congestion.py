@@ -1,6 +1,6 @@
 """Collisions as published: hashed flows, queue pairs, pinned paths.
 
-Every value is simulated: flows through placement.congestion on a fabric of the size
+Every value is simulated: flows through placement.network on a fabric of the size
 that the source describes, averaged over seeds 0, 1, 2, ... Source: RoCE (2024), the
 sections on ECMP, path pinning and E-ECMP with queue-pair scaling.
 """
@@ -12,9 +12,8 @@ from statistics import fmean
 
 import numpy as np
 
-from placement.congestion import Flows, Kind, Routing, flows_of, parse_routing, route, together
 from placement.fabric import Fabric, from_spec
-from placement.links import links
+from placement.network import Flows, Kind, Routing, flows_of, links, parse_routing, route, together
 from placement.parallelism import Parallelism
 from placement.request import Request
 from scripts.published import Row, Value, at_least, exactly, within

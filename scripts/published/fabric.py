@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from placement.fabric import Fabric, from_spec, preset
-from placement.links import Proof, Striping, links, proofs
+from placement.network import Proof, Striping, links, proofs
 from scripts.published import Row, Value, exactly, near
 
 

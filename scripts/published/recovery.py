@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from placement.copies import choose, survival
 from placement.fabric import Fabric, from_spec
 from placement.parallelism import Parallelism
 from placement.request import Request
-from placement.spares import standby_pool
+from placement.spares import choose, standby_pool, survival
 from scheduler.core.checkpoint.intervals import (
     Faults,
     daly,

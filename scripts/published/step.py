@@ -16,10 +16,10 @@ import numpy as np
 from placement.cut import egress
 from placement.fabric import Fabric, preset
 from placement.hostset import full
-from placement.layers import NIC, axis_loads
+from placement.objective.axis_loads import NIC, axis_loads
+from placement.objective.step_time import StepTime, at_random, step_time
 from placement.place import place
 from placement.request import Collective, Placement, Request
-from placement.steptime import StepTime, at_random, step_time
 from placement.training import Batch
 from scripts.published import Row, Value, at_least, near, within
 from scripts.published.traffic import LLAMA3_RUNS, all_within

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 from placement.memory import memory
 from placement.model import active_parameter_count, parameter_count, training_flops
+from placement.objective.step_time import PEAK_TFLOPS, Pipeline
 from placement.parallelism import Parallelism
 from placement.request import Request
-from placement.steptime import PEAK_TFLOPS, Pipeline
 from placement.traffic import axis_traffic
 from placement.training import Batch, ModelShape, Recompute, Training
 from placement.volumes import state_share

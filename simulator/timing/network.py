@@ -1,7 +1,7 @@
 """What a placement and its neighbours make of a step.
 
 A gang alone: its step on these hosts over its step on a network without bottlenecks, both
-by placement.steptime. A job without a model has no compute to compare with: `comm_share`
+by placement.objective.step_time. A job without a model has no compute to compare with: `comm_share`
 of its step is taken to be communication that the network cards of its hosts bound, and
 that grows as the slowest uplink takes longer than the cards.
 
@@ -23,9 +23,9 @@ import numpy as np
 
 from placement.cut import egress_by_axis
 from placement.fabric import Fabric, Ints, Tier, from_spec
-from placement.layers import BYTES_PER_S, NIC, SCALE_UP, axis_loads
+from placement.objective.axis_loads import BYTES_PER_S, NIC, SCALE_UP, axis_loads
+from placement.objective.step_time import step_time
 from placement.request import Request
-from placement.steptime import step_time
 
 Link = tuple[str, int]  # tier and domain
 ROUNDING = 1 + 1e-9

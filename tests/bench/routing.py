@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from placement import hostset
-from placement.congestion import Congestion, Flows, flows_of, parse_routing, route
 from placement.cut import cut
 from placement.fabric import Fabric, preset
-from placement.links import links
+from placement.network import Congestion, Flows, flows_of, links, parse_routing, route
 from placement.place import place
 from placement.request import NO_SPARES, Placement, Request
 from scheduler.cli.text import columns, seconds_text

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.congestion import Congestion, flows_of, parse_routing, route
 from placement.cut import cut
 from placement.fabric import Fabric, from_spec
-from placement.links import links
-from placement.links.reach import sum_by
+from placement.network import Congestion, flows_of, links, parse_routing, route
+from placement.network.reachability import sum_by
 from placement.request import Collective, Request
 from tests.build import fabric, request, two_tiers
 
@@ -120,6 +119,6 @@ def test_perfect_spreading_is_never_slower(
     for routing in ("ecmp", "e-ecmp:3", "pinned"):
         found = route(links(where), flows, parse_routing(routing), seed)
         busiest_nic = max(found.loads.nic_up.max(), found.loads.nic_down.max())
-        assert found.seconds >= busiest_nic / found.links.link_bytes_per_s
+        assert found.seconds >= busiest_nic / found.links.link_bytes_per_s * (1 - 1e-9)
         if "domains" not in where.spec:  # uneven cables: equal shares are not the best
             assert found.slowdown >= 1 - 1e-9

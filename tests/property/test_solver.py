@@ -18,7 +18,7 @@ from placement.grid import BlockGrid, block_grid, joint_cost, shared
 from placement.groups import parting_of
 from placement.layout import counts, layout_cost
 from placement.master import EVERY_ROW, Counter
-from placement.objective import zone_egress
+from placement.objectives import zone_egress
 from placement.pieces import pieces_of_grid
 from placement.pricing import Pricer, pattern_cost
 from placement.refine import refined

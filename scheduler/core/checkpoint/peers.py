@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placement.copies import Holders, choose, mended, source
+from placement.spares import Holders, choose, mended, source
 from scheduler.core.events import GangSwapped, HostSwap
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import RUNS

@@ -1,8 +1,8 @@
 """What a way back to work costs a gang, in GPU-seconds, beyond what every way costs.
 
 A larger cut makes every step longer for the rest of the run, and only steps of a job whose
-model is known can be told in seconds (placement.steptime). A gang without some replicas does
-less until hosts are repaired and it grows again, one that waits does nothing.
+model is known have a length in seconds (placement.objective.step_time). A gang without some
+replicas does less until hosts are repaired and it grows again, one that waits does nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from placement.objective.step_time import step_time
 from placement.request import TierCut
-from placement.steptime import step_time
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.policy import Limits, expected_end_ns
 from scheduler.core.spares.policy import DAY_S

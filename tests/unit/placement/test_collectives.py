@@ -26,8 +26,8 @@ from placement.collectives import (
     schedule,
     seconds,
 )
+from placement.collectives.schedules import Schedule, tree_parents
 from placement.fabric import Ints
-from placement.schedules import Schedule, tree_parents
 
 AR, AG, RS = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER
 A2A, BROADCAST = Operation.ALL_TO_ALL, Operation.BROADCAST

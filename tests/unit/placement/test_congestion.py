@@ -7,22 +7,24 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from placement.congestion import (
+from placement.errors import BadInput
+from placement.fabric import Fabric, from_spec, preset
+from placement.network import (
     Congestion,
     Flows,
     Kind,
+    Links,
     Routing,
     flows_of,
+    links,
     parse_routing,
     route,
     together,
+    without,
 )
-from placement.congestion.router import _on_rails, _trips
-from placement.congestion.walk import Walker
-from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
-from placement.links import Links, links, without
-from placement.links.names import switch_name
+from placement.network.failures import switch_name
+from placement.network.paths import Walker
+from placement.network.router import _on_rails, _trips
 from placement.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 

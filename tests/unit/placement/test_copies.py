@@ -6,7 +6,11 @@ from itertools import combinations
 
 import pytest
 
-from placement.copies import (
+from placement.errors import BadInput
+from placement.fabric import from_spec
+from placement.parallelism import Parallelism
+from placement.request import Request
+from placement.spares import (
     Holders,
     choose,
     close,
@@ -16,10 +20,6 @@ from placement.copies import (
     source,
     survival,
 )
-from placement.errors import BadInput
-from placement.fabric import from_spec
-from placement.parallelism import Parallelism
-from placement.request import Request
 from tests.build import fabric, fabric_spec
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs

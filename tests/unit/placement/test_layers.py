@@ -10,7 +10,7 @@ import pytest
 
 from placement.cut import egress
 from placement.fabric import Fabric, from_spec, preset
-from placement.layers import AxisLoad, axis_loads, layers_of
+from placement.objective.axis_loads import AxisLoad, axis_loads, layers_of
 from placement.request import Collective, Request
 from tests.build import fabric, fabric_spec, gang, llama3, request
 

@@ -10,7 +10,7 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec, preset
-from placement.links import (
+from placement.network import (
     By,
     Layer,
     Links,
@@ -286,7 +286,7 @@ def test_a_fabric_too_large_for_max_flow_gets_a_bound(
     small: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = [p.flow for p in proofs(links(small))]
-    monkeypatch.setattr("placement.links.maxflow.MOST_WORK", 0)
+    monkeypatch.setattr("placement.network.maxflow.MOST_WORK", 0)
     bounds = proofs(links(small))
     assert {p.by for p in bounds} == {By.CUT}
     assert all(p.flow >= flow for p, flow in zip(bounds, exact, strict=True))

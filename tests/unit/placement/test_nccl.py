@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.collectives import Algorithm, Operation
-from placement.nccl import Protocol, Ranks, Tuned, choice, times
+from placement.collectives.nccl import Protocol, Ranks, Tuned, choice, times
 
 AR, AG = Operation.ALL_REDUCE, Operation.ALL_GATHER
 NIC = 50e9

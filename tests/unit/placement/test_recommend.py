@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from placement.collectives import Algorithm, Operation
+from placement.collectives import Advice, Algorithm, Operation, advice
 from placement.cut import cut
 from placement.fabric import preset
-from placement.recommend import Advice, advice
 from placement.request import Collective, Request
 from placement.training import ContextParallel, DataParallel, Training
 from tests.build import fabric, gang, llama3, request

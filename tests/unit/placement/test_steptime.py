@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from placement.fabric import preset
-from placement.layers import axis_loads
 from placement.model import training_flops
-from placement.request import Batch, Request
-from placement.steptime import (
+from placement.objective.axis_loads import axis_loads
+from placement.objective.step_time import (
     EFFICIENCY,
     PEAK_TFLOPS,
     Assumptions,
@@ -22,6 +21,7 @@ from placement.steptime import (
     by_name,
     step_time,
 )
+from placement.request import Batch, Request
 from placement.training import DataParallel, Sync, Training
 from tests.build import fabric, gang, llama3
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from placement import hostset
-from placement.congestion import flows_of, parse_routing, route
 from placement.cut import egress
 from placement.errors import BadInput
 from placement.fabric import Fabric, from_spec, preset
-from placement.links import links
+from placement.network import flows_of, links, parse_routing, route
 from placement.place import place
 from placement.request import Placement, Request, SpareRule
 from scheduler import plot

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import Fabric, from_spec
+from placement.objective.step_time import step_time
 from placement.parallelism import Parallelism
 from placement.request import Request
-from placement.steptime import step_time
 from placement.training import Batch, ModelShape
 from simulator.timing.network import ALONE, GangLoad, Network, Sent
 
@@ -59,7 +59,7 @@ def test_without_narrow_uplinks_every_placement_is_equally_fast() -> None:
 
 
 def test_a_worse_placement_takes_as_much_longer_as_its_step_does() -> None:
-    """Against placement.steptime on both fabrics."""
+    """Against placement.objective.step_time on both fabrics."""
     narrow = fabric()
     one_switch = from_spec(
         {

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.congestion.flows import Floats
 from placement.fabric import Ints
-from placement.links.reach import domain_of
-from placement.links.spread import CableLoads, Weights, even, spread
-from placement.links.wiring import Links
+from placement.network.flows import Floats
+from placement.network.fluid import CableLoads, Weights, even, spread
+from placement.network.reachability import domain_of
+from placement.network.wiring import Links
 
 ROUNDS = 12
 PATIENCE = 2  # rounds without a gain worth having, after which none is expected

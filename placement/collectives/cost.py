@@ -27,9 +27,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from placement import schedules
+from placement.collectives import schedules
+from placement.collectives.schedules import Schedule
 from placement.fabric import Ints
-from placement.schedules import Schedule
 
 
 class Operation(StrEnum):

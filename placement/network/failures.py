@@ -18,7 +18,7 @@ import numpy.typing as npt
 from placement import hostlist
 from placement.errors import BadInput
 from placement.fabric import Ints
-from placement.links.wiring import Layer, Links, Ports
+from placement.network.wiring import Layer, Links, Ports
 
 Mask = npt.NDArray[np.bool_]
 

@@ -6,11 +6,11 @@ compute   model FLOPs / (ranks x achieved rate): the rate of the kernels while t
           with neither bubble nor waiting in it.
 bubble    (p-1) / (v m) of compute for p stages, v chunks each, m micro-batches
           (Narayanan et al. 2021, 2.2).
-exposed   an axis' time on its slowest layer (layers.py) but for what hides behind
+exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides behind
           compute. The rules, each with its source, are the functions below.
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
-Bandwidth only: the latency of messages is left out (collectives.py has it). Flows are
+Bandwidth only: the latency of messages is left out (collectives/cost.py has it). Flows are
 spread perfectly unless `step_time` is given what a routing makes of them.
 """
 
@@ -23,10 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from placement.congestion import Congestion
 from placement.fabric import Fabric, Ints
-from placement.layers import SCALE_UP, AxisLoad, axis_loads
 from placement.model import training_flops
+from placement.network import Congestion
+from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.request import Request
 from placement.training import DataParallel, Sync
 from placement.volumes import state_share, work_of

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placement.congestion.adaptive import settled
-from placement.congestion.flows import Flows
-from placement.congestion.report import Congestion, Ideal, Loads, congestion
-from placement.congestion.routing import Kind, Routing
-from placement.congestion.walk import Trips, Walker, mixed
 from placement.errors import BadInput
 from placement.fabric import Ints
-from placement.links.names import without
-from placement.links.spread import CUT_OFF, CableLoads, Weights, idle, spread
-from placement.links.wiring import Links
+from placement.network.adaptive import settled
+from placement.network.congestion import Congestion, Ideal, Loads, congestion
+from placement.network.failures import without
+from placement.network.flows import Flows
+from placement.network.fluid import CUT_OFF, CableLoads, Weights, idle, spread
+from placement.network.paths import Trips, Walker, mixed
+from placement.network.routing import Kind, Routing
+from placement.network.wiring import Links
 
 BATCH = 1 << 19  # queue pairs at once: 40 MB
 

@@ -15,12 +15,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from placement import collectives, nccl
-from placement.collectives import Algorithm, Link, Operation
+from placement.collectives import cost, nccl
+from placement.collectives.cost import Algorithm, Link, Operation
+from placement.collectives.nccl import Ranks, Tuned
 from placement.cut import Floats, groups_of
 from placement.fabric import Fabric, Ints
-from placement.layers import BYTES_PER_S
-from placement.nccl import Ranks, Tuned
+from placement.objective.axis_loads import BYTES_PER_S
 from placement.request import Request
 from placement.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.training import ContextParallel, DataParallel
@@ -114,8 +114,8 @@ def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints)
     operation = operation_of(request, traffic)
     known = [
         algorithm
-        for algorithm in collectives.algorithms(Operation.ALL_REDUCE)
-        if operation is Operation.ALL_REDUCE or algorithm in collectives.algorithms(operation)
+        for algorithm in cost.algorithms(Operation.ALL_REDUCE)
+        if operation is Operation.ALL_REDUCE or algorithm in cost.algorithms(operation)
     ]
     calls = calls_per_step(request, traffic.axis)
     choices = [_choice(fabric, traffic, hosts, algorithm, calls) for algorithm in known]
@@ -151,12 +151,12 @@ def _choice(
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in _distinct(zones, hosts):
-        plan = collectives.schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
-        out = collectives.leaving(plan, zone_by_rank, len(uplinks)) * count
+        plan = cost.schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+        out = cost.leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(out.sum()), plan.parts)
         leaving += out * float(payload / plan.parts)
         per_call = float(payload) / calls
-        taken = collectives.seconds(plan, per_call, inside, outside, host_by_rank)
+        taken = cost.seconds(plan, per_call, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
     worst_uplink = float((leaving / uplinks).max())
     return Choice(algorithm, round(crossing), max(slowest, worst_uplink))

@@ -4,7 +4,7 @@ Layers from the inside: the links inside a host (scale-up, NVLink), the hosts' n
 cards, then the uplinks of the fabric's tiers, innermost first. Meta calls choosing them
 "assigning parallelism to topology layers" (RoCE, SIGCOMM 2024): a placement has chosen,
 and this table says what it chose. All flows are spread perfectly over the links of a
-layer; what hashing makes of them is in congestion.py.
+layer; what hashing makes of them is in placement.network.
 """
 
 from __future__ import annotations

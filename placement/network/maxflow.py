@@ -19,10 +19,10 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric import Ints
-from placement.links.names import switch_name
-from placement.links.reach import domain_of
-from placement.links.spread import spread
-from placement.links.wiring import Layer, Links
+from placement.network.failures import switch_name
+from placement.network.fluid import spread
+from placement.network.reachability import domain_of
+from placement.network.wiring import Layer, Links
 
 if TYPE_CHECKING:
     import networkx as nx  # a tenth of a second: imported where it is used

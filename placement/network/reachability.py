@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric import Ints
-from placement.links.wiring import Layer, Links
+from placement.network.wiring import Layer, Links
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

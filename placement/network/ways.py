@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from placement.errors import BadInput
 from placement.fabric import Ints
-from placement.links.reach import Mask, any_by, domain_of, is_inside, reach
-from placement.links.spread import CUT_OFF
-from placement.links.wiring import Links
+from placement.network.fluid import CUT_OFF
+from placement.network.reachability import Mask, any_by, domain_of, is_inside, reach
+from placement.network.wiring import Links
 
 Words = npt.NDArray[np.uint64]
 CELLS = 1 << 23  # sub-flows x cables looked up at once

@@ -7,7 +7,7 @@ import numpy as np
 from placement.fabric import Fabric, Ints
 from placement.hostset import Mask
 from placement.request import Request
-from placement.spares import BY_DEFAULT, Sizing
+from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.values import value
 
 

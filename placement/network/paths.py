@@ -17,11 +17,11 @@ from math import prod
 
 import numpy as np
 
-from placement.congestion.flows import Floats
-from placement.congestion.ways import Ways, Words
 from placement.fabric import Ints
-from placement.links.spread import CableLoads, idle
-from placement.links.wiring import Links
+from placement.network.flows import Floats
+from placement.network.fluid import CableLoads, idle
+from placement.network.ways import Ways, Words
+from placement.network.wiring import Links
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placement.congestion.flows import Floats
-from placement.congestion.routing import Routing
 from placement.fabric import Ints
-from placement.links.names import link_name, switch_name
-from placement.links.spread import CableLoads
-from placement.links.wiring import Links
+from placement.network.failures import link_name, switch_name
+from placement.network.flows import Floats
+from placement.network.fluid import CableLoads
+from placement.network.routing import Routing
+from placement.network.wiring import Links
 
 SAME = 1e-9  # loads that differ by less are equal
 

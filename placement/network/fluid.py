@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from placement.errors import BadInput
 from placement.fabric import Ints
-from placement.links.reach import Floats, Mask, domain_of, is_inside, reach, sum_by
-from placement.links.wiring import Links
+from placement.network.reachability import Floats, Mask, domain_of, is_inside, reach, sum_by
+from placement.network.wiring import Links
 
 CUT_OFF = "leaves hosts of the job no path to each other"
 CELLS = 4_000_000  # cables x leaves at once: 32 MB

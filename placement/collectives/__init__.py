@@ -1,0 +1,41 @@
+"""Collectives as message schedules: what crosses, how long it takes, which suits an axis.
+
+Enters: a gang on hosts and the bytes of its axes. Leaves: for each axis the algorithms that
+could carry it, with the bytes that each sends over the outermost tier and its time (`advice`),
+and what NCCL would choose by itself (nccl.py). Schedules list every message (schedules.py);
+bytes and seconds are counted from them (cost.py), never looked up.
+"""
+
+from placement.collectives.cost import (
+    Algorithm,
+    Link,
+    Operation,
+    algorithms,
+    bus_factor,
+    busiest_share,
+    crossing,
+    kappa,
+    leaving,
+    schedule,
+    seconds,
+)
+from placement.collectives.recommend import Advice, Choice, advice
+from placement.collectives.schedules import Schedule
+
+__all__ = [
+    "Advice",
+    "Algorithm",
+    "Choice",
+    "Link",
+    "Operation",
+    "Schedule",
+    "advice",
+    "algorithms",
+    "bus_factor",
+    "busiest_share",
+    "crossing",
+    "kappa",
+    "leaving",
+    "schedule",
+    "seconds",
+]

@@ -1,0 +1,46 @@
+"""The backend network switch by switch, and what routing makes of a placement.
+
+Enters: a fabric, and a gang on hosts. Leaves: switches and cables (`links`), what is left
+of them after failures (`without`), bandwidth proved by maximum flow (`proofs`), and the
+busiest link of a step and the time that it costs:
+
+    flows = flows_of(fabric, request, placement.hosts)
+    found = route(links(fabric), flows, parse_routing("e-ecmp:16"), seed=1)
+    found.busiest.name, found.busiest.seconds, found.slowdown
+
+docs/fabric.md says what is modelled and what is not.
+"""
+
+from placement.network.congestion import AxisLoad, Congestion, LayerLoad, LinkLoad
+from placement.network.failures import link_name, switch_name, without
+from placement.network.flows import Flows, flows_of, together
+from placement.network.maxflow import By, Proof, graph, proofs
+from placement.network.router import route
+from placement.network.routing import Kind, Routing, parse_routing
+from placement.network.wiring import Layer, Links, Ports, Striping, links
+
+__all__ = [
+    "AxisLoad",
+    "By",
+    "Congestion",
+    "Flows",
+    "Kind",
+    "Layer",
+    "LayerLoad",
+    "LinkLoad",
+    "Links",
+    "Ports",
+    "Proof",
+    "Routing",
+    "Striping",
+    "flows_of",
+    "graph",
+    "link_name",
+    "links",
+    "parse_routing",
+    "proofs",
+    "route",
+    "switch_name",
+    "together",
+    "without",
+]
