@@ -20,7 +20,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	$(BIN)/python -m placement.warm
+	$(BIN)/python -m placement.warmup
 	@touch $@
 
 demo: $(READY) ## the main job, end to end, on this machine in under a minute

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.linear_solver import pywraplp  # which loads the library
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.interrupts import Kept
 
 Floats = npt.NDArray[np.float64]

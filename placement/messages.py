@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 
 Floats = npt.NDArray[np.float64]
 SHIFTS, MORE = np.array([0, 7, 14, 21]), np.array([128, 128, 128, 0])  # seven bits a byte

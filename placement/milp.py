@@ -20,7 +20,7 @@ from ortools.graph.python import linear_sum_assignment
 from ortools.linear_solver import pywraplp
 
 from placement.clp import MORE_COLUMNS, OTHER_BOUNDS, Program
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.messages import Message, program
 
 Floats = npt.NDArray[np.float64]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from placement.fabric import Fabric
-from placement.memory import memory_note
-from placement.request import Request
+from placement.fabric.tree import Fabric
 from placement.spares import Holding
-from placement.traffic import axis_traffic
-from placement.training import AS_LLAMA3
+from placement.workload.memory import memory_note
+from placement.workload.request import Request
+from placement.workload.traffic import axis_traffic
+from placement.workload.training import AS_LLAMA3
 
 
 @lru_cache(maxsize=4096)

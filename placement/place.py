@@ -15,22 +15,28 @@ from math import ceil
 
 import numpy as np
 
-from placement import hostset
-from placement.constraints import check, labelled, room_text, usable, wish_text
-from placement.cut import cut
-from placement.domains import single_domains
-from placement.fabric import Fabric, Ints
-from placement.forms import by_sizes
-from placement.grid import BlockGrid, block_grids
-from placement.hostset import HostSet
-from placement.inner import inner_bound
-from placement.leftover import harm
-from placement.memory import refuse_too_large
-from placement.near import Hint, Near
+from placement.bound.charging import by_sizes
+from placement.fabric import hostset
+from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints
+from placement.grid.block_grid import BlockGrid, block_grids
 from placement.notes import request_notes, spare_notes
-from placement.objectives import like_zones, measure, solve_scored, spread_notes
-from placement.ragged import solve_ragged
-from placement.request import (
+from placement.objective.cut import cut
+from placement.replace.near import Hint, Near
+from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares, reserve_by_zone
+from placement.tiers.fragmentation import harm
+from placement.tiers.graph_zones import solve_ragged
+from placement.tiers.grid_zones import ZoneStep, best_grid, solve_zones
+from placement.tiers.inner_bound import inner_bound
+from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
+from placement.tiers.preference import INDIFFERENT, Taste, suited
+from placement.tiers.seating import Hosts, Seating, Way
+from placement.tiers.shape import shaped
+from placement.tiers.single_domain import single_domains
+from placement.values import value
+from placement.workload.memory import refuse_too_large
+from placement.workload.request import (
     Answer,
     Infeasible,
     Insufficient,
@@ -42,12 +48,6 @@ from placement.request import (
     TierCut,
     Undecided,
 )
-from placement.seating import Hosts, Seating, Way
-from placement.shaped import shaped
-from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares, reserve_by_zone
-from placement.taste import INDIFFERENT, Taste, suited
-from placement.values import value
-from placement.zones import ZoneStep, best_grid, solve_zones
 
 MOST_ZONES = 96  # beyond, zones are packed as racks are
 

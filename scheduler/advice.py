@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from threading import Lock
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.convert import JOB_STATES, cut_to_proto, job_placement, timestamp
 from scheduler.core import Job, JobState, Limits, Reason, State
 from scheduler.core.job import SECOND_NS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core import Job, State
 from scheduler.core.apply import apply
 from scheduler.core.events import (

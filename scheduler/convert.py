@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placement.fabric import Fabric
-from placement.request import (
+from placement.fabric.tree import Fabric
+from placement.workload.request import (
     Answer,
     Infeasible,
     Insufficient,

@@ -15,9 +15,9 @@ from itertools import starmap
 from multiprocessing.connection import Connection
 from time import perf_counter_ns
 
-from placement.hostset import HostSet
-from placement.request import Placement
-from placement.warm import warm_up
+from placement.fabric.hostset import HostSet
+from placement.warmup import warm_up
+from placement.workload.request import Placement
 from scheduler import codec, snapshot
 from scheduler.core import Job, Limits, Plan, State, decide, replay
 from scheduler.core.finding import placing

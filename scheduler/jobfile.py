@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from placement.errors import BadInput
-from placement.parallelism import AXES, Parallelism
-from placement.replicas import batch_sizes, check_batch, sizes_text
-from placement.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
-from placement.traffic import axis_traffic
-from placement.training import Batch, ModelShape, Training
+from placement.replace.elastic import batch_sizes, check_batch, sizes_text
+from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
+from placement.workload.traffic import axis_traffic
+from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.checkpoint.terms import Checkpoint
 from scheduler.core.job import JobSpec
 from scheduler.core.neighbours import Neighbours

@@ -17,10 +17,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from placement.errors import BadInput
-from placement.parallelism import AXES, DEFAULT_ORDER
-from placement.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.spares import MOST_PEERS
-from placement.training import (
+from placement.workload.parallelism import AXES, DEFAULT_ORDER
+from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
+from placement.workload.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,
     ContextParallel,

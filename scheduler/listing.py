@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler import filters
 from scheduler.access.caller import HIDDEN
 from scheduler.core import HostState, Job, JobState, State

@@ -6,11 +6,11 @@ import json
 from itertools import groupby
 from typing import Any
 
-from placement import hostlist
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.near import Hint
-from placement.request import Request
+from placement.fabric import hostlist
+from placement.fabric.tree import Fabric
+from placement.replace.near import Hint
+from placement.workload.request import Request
 from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import read_text
 

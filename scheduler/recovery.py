@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placement.errors import BadInput
-from placement.fabric import from_spec
+from placement.fabric.tree import from_spec
 from scheduler import snapshot
 from scheduler.access.caller import SERVER
 from scheduler.core import Rejected, State, Tenants, admit, replay

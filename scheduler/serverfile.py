@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from placement.fabric import PRESETS
+from placement.fabric.tree import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core import Policy
 from scheduler.defaults import (

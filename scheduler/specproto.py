@@ -8,8 +8,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from placement.request import Collective, Objective
-from placement.training import ContextParallel, DataParallel, Recompute, Sync
+from placement.workload.request import Collective, Objective
+from placement.workload.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.core import JobSpec
 from scheduler.jobfile import job_from_mapping, job_to_mapping, plain
 from scheduler.v1 import job_pb2

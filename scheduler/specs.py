@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from placement import hostlist, hostset
 from placement.errors import BadInput
-from placement.fabric import PRESETS, Fabric, from_spec, preset
-from placement.hostset import HostSet
+from placement.fabric import hostlist, hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import PRESETS, Fabric, from_spec, preset
 from scheduler.core.job import JobSpec
 from scheduler.jobfile import job_from_document, job_from_mapping, job_to_mapping
 from scheduler.jobkeys import parse_spares

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pydantic import Field, ValidationError
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.admit import is_name
 from scheduler.core.costs import Costs
 from scheduler.core.spares.policy import BY_DEFAULT as SPARES

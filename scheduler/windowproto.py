@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placement import hostset
 from placement.errors import BadInput
+from placement.fabric import hostset
 from scheduler.convert import timestamp
 from scheduler.core import Job, State
 from scheduler.core.etag import window_etag

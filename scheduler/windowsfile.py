@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core import Job, JobSpec, Limits, Rejected, State, Tenants, admit, replay
 from scheduler.core.commands import LoadTenants, SetWindow
 from scheduler.core.events import FabricLoaded

@@ -33,9 +33,9 @@ from telling import (
     within,
 )
 
-from placement.cut import cut, egress
-from placement.fabric import Fabric, preset
-from placement.request import Request
+from placement.fabric.tree import Fabric, preset
+from placement.objective.cut import cut, egress
+from placement.workload.request import Request
 from scheduler.cli.text import bytes_text, seconds_text
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import Policy
 from scheduler.problems import InputError
 from scripts import published, readings

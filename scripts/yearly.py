@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from placement.fabric import Fabric, preset
-from placement.parallelism import Parallelism
-from placement.request import Request
-from placement.training import Batch, ModelShape
+from placement.fabric.tree import Fabric, preset
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
 from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
 from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued, JobStarted

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.events import Event
 from scheduler.problems import InputError, Problem
 from simulator.accounts import Account

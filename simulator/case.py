@@ -11,8 +11,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placement.fabric import Fabric
-from placement.request import SpareRule
+from placement.fabric.tree import Fabric
+from placement.workload.request import SpareRule
 from scheduler.core import Limits, Policy
 from scheduler.core.costs import Costs
 from scheduler.core.health.policy import HealthPolicy

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core import (
     Conflict,
     Limits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from placement.request import NO_SPARES, SpareRule
+from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.admit import is_name
 from scheduler.core.job import JobSpec

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-from placement.hostset import HostSet
+from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
+from placement.fabric.hostset import HostSet
 from placement.place import place
-from placement.request import Placement
-from placement.rivals import Choose, at_random, by_spread, chosen, consecutive
+from placement.workload.request import Placement
 from scheduler.core.finding import Find, placing
 from scheduler.core.job import Job
 from scheduler.core.policy import Limits

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.request import SpareRule
+from placement.fabric.tree import Fabric
+from placement.workload.request import SpareRule
 from scheduler.core import Limits, State, Tenants
 from scheduler.core.commands import (
     CancelJob,

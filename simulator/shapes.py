@@ -37,9 +37,16 @@ from functools import lru_cache
 from math import gcd
 from random import Random
 
-from placement.parallelism import Parallelism
-from placement.request import Request, SpareRule
-from placement.training import AS_LLAMA3, Batch, DataParallel, ModelShape, Recompute, Training
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request, SpareRule
+from placement.workload.training import (
+    AS_LLAMA3,
+    Batch,
+    DataParallel,
+    ModelShape,
+    Recompute,
+    Training,
+)
 
 
 class Rule(StrEnum):

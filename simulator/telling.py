@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.events import Event
 from simulator.accounts import Account
 from simulator.log import Log

@@ -14,7 +14,7 @@ import typer
 from simulator.cli import TRACE_FORMATS, Format
 
 if TYPE_CHECKING:
-    from placement.fabric import Fabric
+    from placement.fabric.tree import Fabric
     from simulator.traces.record import BadRecord, TraceJob
 
 MOST_SEED = 2**31 - 1  # as for a replay

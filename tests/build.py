@@ -14,12 +14,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import Fabric, from_spec
-from placement.hostset import HostSet
-from placement.parallelism import Parallelism
-from placement.request import (
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, from_spec
+from placement.objective.cut import cut
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import (
     ANYWHERE,
     NO_SPARES,
     Collective,
@@ -28,7 +28,7 @@ from placement.request import (
     Request,
     SpareRule,
 )
-from placement.training import (
+from placement.workload.training import (
     AS_LLAMA3,
     Batch,
     ContextParallel,

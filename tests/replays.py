@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placement.fabric import Fabric, from_spec
-from placement.request import SpareRule
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.request import SpareRule
 from scheduler.core import Limits, Policy, State, Tenants, apply
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, JobStarted

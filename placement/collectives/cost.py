@@ -29,7 +29,7 @@ import numpy as np
 
 from placement.collectives import schedules
 from placement.collectives.schedules import Schedule
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 
 
 class Operation(StrEnum):

@@ -18,13 +18,13 @@ import numpy as np
 from placement.collectives import cost, nccl
 from placement.collectives.cost import Algorithm, Link, Operation
 from placement.collectives.nccl import Ranks, Tuned
-from placement.cut import Floats, groups_of
-from placement.fabric import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.request import Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic
-from placement.training import ContextParallel, DataParallel
-from placement.volumes import REPLICATE, work_of
+from placement.objective.cut import Floats, groups_of
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.training import ContextParallel, DataParallel
+from placement.workload.volumes import REPLICATE, work_of
 
 ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
 ALPHA_INSIDE_S = 3.4e-6  # and inside one: NCCL's figure for a ring on NVLink

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.flows import Floats
 from placement.network.fluid import CableLoads, Weights, even, spread
 from placement.network.reachability import domain_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.failures import link_name, switch_name
 from placement.network.flows import Floats
 from placement.network.fluid import CableLoads

@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from placement import hostlist
 from placement.errors import BadInput
-from placement.fabric import Ints
+from placement.fabric import hostlist
+from placement.fabric.tree import Ints
 from placement.network.wiring import Layer, Links, Ports
 
 Mask = npt.NDArray[np.bool_]

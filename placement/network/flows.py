@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from placement.cut import groups_of
-from placement.fabric import Fabric, Ints
-from placement.request import Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.fabric.tree import Fabric, Ints
+from placement.objective.cut import groups_of
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
 Floats = npt.NDArray[np.float64]
 

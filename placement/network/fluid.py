@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.errors import BadInput
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.reachability import Floats, Mask, domain_of, is_inside, reach, sum_by
 from placement.network.wiring import Links
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.errors import BadInput
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.failures import switch_name
 from placement.network.fluid import spread
 from placement.network.reachability import domain_of

@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.flows import Floats
 from placement.network.fluid import CableLoads, idle
 from placement.network.ways import Ways, Words

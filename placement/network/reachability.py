@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.wiring import Layer, Links
 
 Mask = npt.NDArray[np.bool_]

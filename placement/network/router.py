@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.errors import BadInput
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.adaptive import settled
 from placement.network.congestion import Congestion, Ideal, Loads, congestion
 from placement.network.failures import without

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.errors import BadInput
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from placement.network.fluid import CUT_OFF
 from placement.network.reachability import Mask, any_by, domain_of, is_inside, reach
 from placement.network.wiring import Links

@@ -34,7 +34,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints
 
 RADIX = 64  # ports of a 400G InfiniBand switch (QM9700)
 LAYER_NAMES = {"roce": ("rtsw", "ctsw", "atsw"), "infiniband": ("leaf", "spine", "core")}

@@ -15,10 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from placement.cut import Floats, egress_by_axis
-from placement.fabric import Fabric, Ints
-from placement.request import Request
-from placement.traffic import AxisTraffic
+from placement.fabric.tree import Fabric, Ints
+from placement.objective.cut import Floats, egress_by_axis
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic
 
 SCALE_UP = "scale-up"
 NIC = "nic"

@@ -23,13 +23,13 @@ from functools import cached_property
 
 import numpy as np
 
-from placement.fabric import Fabric, Ints
-from placement.model import training_flops
+from placement.fabric.tree import Fabric, Ints
 from placement.network import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
-from placement.request import Request
-from placement.training import DataParallel, Sync
-from placement.volumes import state_share, work_of
+from placement.workload.flops import training_flops
+from placement.workload.request import Request
+from placement.workload.training import DataParallel, Sync
+from placement.workload.volumes import state_share, work_of
 
 PEAK_TFLOPS = 989.4  # H100 SXM, dense BF16 (NVIDIA data sheet)
 # Of peak, while kernels run: what makes this model meet both 8,192-token rows of Llama 3,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.fabric import Fabric, Ints
-from placement.hostset import Mask
-from placement.request import Request
+from placement.fabric.hostset import Mask
+from placement.fabric.tree import Fabric, Ints
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.values import value
+from placement.workload.request import Request
 
 
 @value(frozen=True, slots=True)

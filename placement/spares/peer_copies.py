@@ -22,10 +22,10 @@ from math import comb
 
 import numpy as np
 
-from placement import hostset
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.request import Request
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.workload.request import Request
 
 POWER = "power"  # label of hosts behind one feed
 MOST_PEERS = 3

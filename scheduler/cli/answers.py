@@ -7,13 +7,14 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from placement.constraints import fullest, labelled
-from placement.cut import egress
-from placement.fabric import Fabric
-from placement.hostset import HostSet, to_mask
-from placement.near import Hint
+from placement.fabric.constraints import fullest, labelled
+from placement.fabric.hostset import HostSet, to_mask
+from placement.fabric.tree import Fabric
+from placement.objective.cut import egress
 from placement.objective.step_time import Assumptions
-from placement.request import (
+from placement.replace.near import Hint
+from placement.runners_up import RunnerUp, runners_up
+from placement.workload.request import (
     Answer,
     Infeasible,
     Insufficient,
@@ -22,8 +23,7 @@ from placement.request import (
     TierCut,
     Undecided,
 )
-from placement.runnersup import RunnerUp, runners_up
-from placement.traffic import axis_traffic
+from placement.workload.traffic import axis_traffic
 from scheduler.cli import around, copiestext, steps, steptables
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from placement.cut import cut
-from placement.fabric import Fabric
-from placement.hostset import HostSet, has, to_mask
-from placement.leftover import FreeTier, left_free
-from placement.near import Hint
-from placement.request import Placement, Request
+from placement.fabric.hostset import HostSet, has, to_mask
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
+from placement.replace.near import Hint
+from placement.tiers.fragmentation import FreeTier, left_free
+from placement.workload.request import Placement, Request
 from scheduler.cli.text import bytes_text, counted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from placement import spares
-from placement.request import Placement
 from placement.spares import Holders, fatal_domains, survival
+from placement.workload.request import Placement
 from scheduler.cli.text import bytes_text, counted, seconds_text
 from scheduler.core.checkpoint.sizes import sizes_of
 

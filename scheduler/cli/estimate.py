@@ -16,7 +16,7 @@ from scheduler.cli.place import EXIT_CODES
 
 if TYPE_CHECKING:
     from placement.objective.step_time import Assumptions
-    from placement.request import Answer
+    from placement.workload.request import Answer
     from scheduler.cli.answers import Question
     from scheduler.cli.steps import Estimate, Network
     from scheduler.specs import JobFile
@@ -167,7 +167,7 @@ def _assumptions(
 
 
 def _hidden(text: str) -> tuple[str, float]:
-    from placement.parallelism import AXES
+    from placement.workload.parallelism import AXES
     from scheduler.problems import InputError, Problem
 
     axis, _, share = text.partition("=")
@@ -201,9 +201,9 @@ def _run(
     job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: Network
 ) -> Run:
     from placement.errors import BadInput
-    from placement.hostset import full
+    from placement.fabric.hostset import full
     from placement.place import place
-    from placement.request import Placement
+    from placement.workload.request import Placement
     from scheduler import specs
     from scheduler.cli.answers import Question
     from scheduler.cli.steps import estimate
@@ -281,7 +281,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
 
 
 def _without_estimate(asked: Question, answer: Answer) -> str:
-    from placement.request import Placement
+    from placement.workload.request import Placement
     from scheduler.cli import answers
 
     if isinstance(answer, Placement):

@@ -15,7 +15,7 @@ from scheduler.cli.calls import Format, Output
 from scheduler.cli.text import columns
 
 if TYPE_CHECKING:
-    from placement.fabric import Fabric
+    from placement.fabric.tree import Fabric
 
 
 class FileFormat(StrEnum):

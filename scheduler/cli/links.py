@@ -14,7 +14,7 @@ from scheduler.cli.fabric import gbps_text
 from scheduler.cli.text import columns
 
 if TYPE_CHECKING:
-    from placement.fabric import Ints
+    from placement.fabric.tree import Ints
     from placement.network import Links, Proof
 
 

@@ -13,7 +13,7 @@ from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.network import Congestion
-    from placement.request import Answer
+    from placement.workload.request import Answer
     from scheduler.cli.answers import Question
 
 Plot = Annotated[
@@ -43,7 +43,7 @@ def drawer(path: Path | None, by: By | None) -> Draw:
     Raises: BadInput at once when the path is no name of a picture, before any solving;
     InputError when colours are chosen for no picture.
     """
-    from placement.request import Placement
+    from placement.workload.request import Placement
     from scheduler import plot
 
     if path is not None:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placement.request import Answer, Objective, Placement
+from placement.workload.request import Answer, Objective, Placement
 from scheduler.cli import clock, formats
 from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
-    from placement.fabric import Fabric
-    from placement.hostset import HostSet
+    from placement.fabric.hostset import HostSet
+    from placement.fabric.tree import Fabric
     from scheduler.cli.answers import Question
     from scheduler.specs import JobFile
 
@@ -108,7 +108,7 @@ def place_command(
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
     2 bad input.
     """
-    from placement.hostset import full
+    from placement.fabric.hostset import full
     from scheduler import specs
     from scheduler.cli.answers import Question
     from scheduler.oldplacement import load_hint
@@ -196,7 +196,7 @@ def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
     """The answer, and the question at the size that it is for: of an elastic job the
     largest that fits; near an old placement, the one that it asks for."""
     from placement.place import place
-    from placement.replicas import legal_sizes, place_largest, sized
+    from placement.replace.elastic import legal_sizes, place_largest, sized
 
     fabric, free, request = asked.fabric, asked.free, asked.request
     if not job.spec.min_dp or asked.near is not None:
@@ -208,9 +208,9 @@ def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
 
 def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:
     """`free` less what an exclusive job may not share: busy hosts are taken to be others'."""
-    from placement.constraints import around, tier_of
     from placement.errors import BadInput
-    from placement.hostset import full
+    from placement.fabric.constraints import around, tier_of
+    from placement.fabric.hostset import full
     from scheduler.core import neighbours
 
     wants = job.spec.neighbours

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement.collectives import Advice, advice
-from placement.hostset import to_mask
+from placement.fabric.hostset import to_mask
 from placement.network import Congestion, Routing, flows_of, links, route
 from placement.objective.step_time import Assumptions, StepTime, at_random, by_name, step_time
-from placement.request import Placement
+from placement.workload.request import Placement
 
 if TYPE_CHECKING:
     from scheduler.cli.answers import Question

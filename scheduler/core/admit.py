@@ -7,7 +7,7 @@ from typing import assert_never
 
 from placement.errors import BadInput
 from placement.spares import refuse_without_peers
-from placement.traffic import axis_traffic
+from placement.workload.traffic import axis_traffic
 from scheduler.core import neighbours
 from scheduler.core.commands import (
     CancelJob,

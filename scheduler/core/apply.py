@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import assert_never
 
-from placement import hostset
-from placement.fabric import from_spec
-from placement.replicas import legal_sizes, sized
+from placement.fabric import hostset
+from placement.fabric.tree import from_spec
+from placement.replace.elastic import legal_sizes, sized
 from scheduler.core.events import (
     Defragmented,
     Event,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from placement import hostset
-from placement.check import violations
-from placement.constraints import broken
-from placement.cut import cut
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.constraints import broken
+from placement.fabric.hostset import HostSet
+from placement.objective.check import violations
+from placement.objective.cut import cut
 from scheduler.core.apply import replay
 from scheduler.core.checkpoint import peers
 from scheduler.core.company import Company

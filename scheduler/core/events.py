@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placement.request import TierCut
 from placement.spares import Holders
 from placement.values import value
+from placement.workload.request import TierCut
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from placement.place import place
-from placement.request import Placement
 from placement.spares import BY_DEFAULT
-from placement.taste import INDIFFERENT, Taste
+from placement.tiers.preference import INDIFFERENT, Taste
+from placement.workload.request import Placement
 from scheduler.core.job import Job
 from scheduler.core.policy import Limits
 from scheduler.core.spares.pools import Pools

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.replicas import sized
-from placement.request import Request, TierCut
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.replace.elastic import sized
 from placement.spares import Holders
 from placement.values import value
+from placement.workload.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs
 from scheduler.core.failures.rungs import Ladder

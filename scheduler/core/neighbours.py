@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from placement.constraints import around, tier_of
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric.constraints import around, tier_of
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.values import value
 
 

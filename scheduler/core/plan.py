@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import assert_never, overload
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import Placement, TierCut
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from placement.values import value
+from placement.workload.request import Placement, TierCut
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.windows.window import Shares
 

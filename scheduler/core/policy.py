@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from placement.request import Limits as PlaceLimits
+from placement.workload.request import Limits as PlaceLimits
 from scheduler.core.job import SECOND_NS, Job
 
 MINUTE_NS = 60 * SECOND_NS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placement import hostset
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.goodput import NOTHING, Parts
 from scheduler.core.health.policy import AS_STATED, HealthPolicy
 from scheduler.core.health.record import BLANK, Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from placement.request import Placement
+from placement.workload.request import Placement
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation
 from scheduler.core.preemption.easing import Gone

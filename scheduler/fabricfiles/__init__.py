@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.fabricfiles import (
     fabricyaml,
     ibnetdiscover,

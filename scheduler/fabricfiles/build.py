@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placement import hostlist
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec
+from placement.fabric import hostlist
+from placement.fabric.tree import Fabric, from_spec
 from scheduler.fabricfiles.fitting import fitted, rates
 from scheduler.fabricfiles.network import Network, refusal
 from scheduler.fabricfiles.overlay import DEFAULT_HOST_TIER, Overlay

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from placement import hostlist
-from placement.fabric import Fabric
+from placement.fabric import hostlist
+from placement.fabric.tree import Fabric
 from scheduler.fabricfiles.build import commonest, plain
 
 

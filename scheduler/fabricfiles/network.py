@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.problems import InputError, Problem
 
 MOST_BYTES = 1 << 30  # `kubectl get nodes -o json` spends 20 KB a node

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placement import hostlist
 from placement.errors import BadInput
-from placement.fabric import KINDS
+from placement.fabric import hostlist
+from placement.fabric.tree import KINDS
 from scheduler.strictyaml import Document, load
 
 DEFAULT_HOST_TIER = "host"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from placement import hostlist
+from placement.fabric import hostlist
 from scheduler.fabricfiles import slurm
 from scheduler.fabricfiles.network import MOST_BYTES, Choices, Network, refusal
 from scheduler.fabricfiles.switches import Switch, network

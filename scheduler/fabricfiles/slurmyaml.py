@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from placement import hostlist
+from placement.fabric import hostlist
 from scheduler.fabricfiles import slurm
 from scheduler.fabricfiles.network import Choices, Network
 from scheduler.fabricfiles.switches import Switch, network

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.fabric import Fabric, Ints, Tier
+from placement.fabric.tree import Fabric, Ints, Tier
 
 
 def summary(fabric: Fabric) -> dict[str, Any]:

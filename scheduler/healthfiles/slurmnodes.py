@@ -17,8 +17,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from placement import hostlist
 from placement.errors import BadInput
+from placement.fabric import hostlist
 from scheduler import strictyaml
 from scheduler.fabricfiles.jsonfile import JsonFile
 from scheduler.fabricfiles.network import MOST_BYTES

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from placement.parallelism import Parallelism
-from placement.training import Batch, ModelShape, Training
+from placement.workload.parallelism import Parallelism
+from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.job import JobSpec
 from scheduler.jobfile import job_from_document
 from scheduler.problems import InputError, Problem

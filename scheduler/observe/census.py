@@ -9,9 +9,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
-from placement import hostset
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.lifecycle import IN_SERVICE, LIVE
 from scheduler.observe.proof import Proof, proof

@@ -20,8 +20,8 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from placement.hostset import HostSet
-from placement.request import Placement
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
 from scheduler.changes import Change
 from scheduler.core import Job, State
 from scheduler.core.events import Event, HostMoved, HostSignalled, JobSubmitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from placement.request import TierCut
+from placement.workload.request import TierCut
 
 
 class Proof(StrEnum):

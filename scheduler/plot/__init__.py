@@ -13,10 +13,10 @@ from placement.errors import BadInput
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
-    from placement.fabric import Fabric
-    from placement.hostset import HostSet
+    from placement.fabric.hostset import HostSet
+    from placement.fabric.tree import Fabric
     from placement.network import Congestion
-    from placement.request import Placement, Request
+    from placement.workload.request import Placement, Request
 
 __all__ = ["By", "check_path", "draw"]
 
@@ -51,7 +51,7 @@ def draw(
     Raises: BadInput on another suffix. Cost: 1 s, of which importing is half.
     """
     check_path(path)
-    from placement import hostset
+    from placement.fabric import hostset
     from scheduler.plot.figure import Picture, figure, save
 
     usable = hostset.full(fabric.host_count) if free is None else free

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement import hostset
-from placement.fabric import Fabric, Ints
-from placement.hostset import HostSet
-from placement.request import Placement, Request
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints
+from placement.workload.request import Placement, Request
 from scheduler.plot.by import By
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")

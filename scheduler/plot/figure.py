@@ -16,10 +16,10 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from placement import hostlist
-from placement.fabric import Fabric, Ints, Tier
-from placement.hostset import HostSet
-from placement.request import Placement, Request
+from placement.fabric import hostlist
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints, Tier
+from placement.workload.request import Placement, Request
 from scheduler.cli.text import bytes_text, counted
 from scheduler.plot import colours
 from scheduler.plot.by import By

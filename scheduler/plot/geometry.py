@@ -12,7 +12,7 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.cut import egress
-from placement.fabric import Fabric
-from placement.request import Placement, Request
+from placement.fabric.tree import Fabric
+from placement.objective.cut import egress
+from placement.workload.request import Placement, Request
 from scheduler.plot.geometry import Floats
 
 if TYPE_CHECKING:

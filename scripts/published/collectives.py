@@ -21,7 +21,7 @@ from placement.collectives import (
     schedule,
     seconds,
 )
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from scripts.published import Row, Tolerance, Value, exactly, near
 
 RANKS = 64

@@ -12,10 +12,10 @@ from statistics import fmean
 
 import numpy as np
 
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from placement.network import Flows, Kind, Routing, flows_of, links, parse_routing, route, together
-from placement.parallelism import Parallelism
-from placement.request import Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
 from scripts.published import Row, Value, at_least, exactly, within
 
 LINE_RATE = 5e10  # bytes per second of a 400G NIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.network import Proof, Striping, links, proofs
 from scripts.published import Row, Value, exactly, near
 

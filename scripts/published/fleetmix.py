@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import exp
 
-from placement.fabric import from_spec
+from placement.fabric.tree import from_spec
 from scheduler.core import State
 from scheduler.core.events import Event
 from scripts.published import Row, Value, within

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from placement.fabric import Fabric, from_spec
-from placement.parallelism import Parallelism
-from placement.request import Request
+from placement.fabric.tree import Fabric, from_spec
 from placement.spares import choose, standby_pool, survival
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
 from scheduler.core.checkpoint.intervals import (
     Faults,
     daly,

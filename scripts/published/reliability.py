@@ -17,9 +17,9 @@ from itertools import islice, takewhile
 from math import exp, expm1
 from statistics import fmean
 
-from placement.fabric import Fabric, from_spec
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Request
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.job import SECOND_NS, JobSpec
 from scheduler.core.tenancy.tenants import Restarts

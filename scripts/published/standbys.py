@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cache, partial
 from statistics import fmean
 
-from placement.fabric import Fabric, from_spec
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Request, SpareRule
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.job import SECOND_NS, JobSpec
 from scripts.published import Row, at_least, at_most

@@ -13,14 +13,14 @@ from statistics import fmean
 
 import numpy as np
 
-from placement.cut import egress
-from placement.fabric import Fabric, preset
-from placement.hostset import full
+from placement.fabric.hostset import full
+from placement.fabric.tree import Fabric, preset
 from placement.objective.axis_loads import NIC, axis_loads
+from placement.objective.cut import egress
 from placement.objective.step_time import StepTime, at_random, step_time
 from placement.place import place
-from placement.request import Collective, Placement, Request
-from placement.training import Batch
+from placement.workload.request import Collective, Placement, Request
+from placement.workload.training import Batch
 from scripts.published import Row, Value, at_least, near, within
 from scripts.published.traffic import LLAMA3_RUNS, all_within
 

@@ -11,9 +11,9 @@ from functools import cache, partial
 from math import log
 from random import Random
 
-from placement.fabric import Fabric, from_spec
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Request
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
 from scheduler.core import JobSpec, JobState, Limits, State, Tenants
 from scheduler.core.commands import CancelJob, EndJob, LoadHealth, ReportHost, SubmitJob
 from scheduler.core.events import Event, JobPreempted, JobStarted

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from placement.memory import memory
-from placement.model import active_parameter_count, parameter_count, training_flops
 from placement.objective.step_time import PEAK_TFLOPS, Pipeline
-from placement.parallelism import Parallelism
-from placement.request import Request
-from placement.traffic import axis_traffic
-from placement.training import Batch, ModelShape, Recompute, Training
-from placement.volumes import state_share
+from placement.workload.flops import active_parameter_count, parameter_count, training_flops
+from placement.workload.memory import memory
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.traffic import axis_traffic
+from placement.workload.training import Batch, ModelShape, Recompute, Training
+from placement.workload.volumes import state_share
 from scripts.published import Row, Tolerance, Value, exactly, near, within
 
 LLAMA3 = ModelShape(126, 16_384, 53_248, 128, 8, 128_256, 8_192)

@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 
 DAY_S = 86_400
 HOST = "host"

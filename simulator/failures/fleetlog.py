@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 
 
 @dataclass(frozen=True, slots=True, order=True)

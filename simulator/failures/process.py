@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from random import Random
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from simulator.failures.cause import DAY_S, HOST, Cause, Units
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.problems import InputError, Problem
 from simulator.failures import infinitehbd, lanl
 from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.events import JobStarted
 from scheduler.core.job import SECOND_NS
 from scheduler.core.lifecycle import JobState

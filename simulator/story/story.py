@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from heapq import heappush, heappushpop
 from typing import Any
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS
 from simulator.accounts import Account

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Policy
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.healthfiles.policyfile import load_health

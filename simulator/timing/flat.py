@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from placement.request import Request
+from placement.workload.request import Request
 from scheduler.core import State
 from simulator.gangs import Left, Run
 from simulator.snapshot.plain import Kept

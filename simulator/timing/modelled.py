@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.fabric import Fabric
-from placement.model import parameter_count
-from placement.replicas import sized
-from placement.request import Request
+from placement.fabric.tree import Fabric
+from placement.replace.elastic import sized
+from placement.workload.flops import parameter_count
+from placement.workload.request import Request
 from simulator.gangs import Left, Run
 from simulator.snapshot.plain import Kept
 from simulator.timing.knobs import Times

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from placement.request import Request
+from placement.workload.request import Request
 from simulator.gangs import Left, Run
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench.graph import Task
 from tests.bench.rank_order import replicas
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placement import hostset
-from placement.fabric import Ints
+from placement.fabric import hostset
+from placement.fabric.tree import Ints
 from placement.place import place
-from placement.request import Objective, Placement, Request
+from placement.workload.request import Objective, Placement, Request
 from tests.bench import arnold_mip, bipartition, partitioners, rank_order
 from tests.bench.fabrics import flat_zones
 from tests.bench.graph import Task, tasks

@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import preset
+from placement.fabric import hostset
+from placement.fabric.tree import preset
+from placement.objective.cut import cut
 from scheduler.core import Limits, Plan, State, decide, replay
 from scheduler.core.commands import LoadTenants, SubmitJob
 from scheduler.core.job import SECOND_NS

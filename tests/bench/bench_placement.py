@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from placement.warm import warm_up
+from placement.warmup import warm_up
 from scheduler.interpreter import expect_no_cycles
 from tests.bench import arnold_setting, duel, own, page
 from tests.bench.instances import instance

@@ -28,9 +28,9 @@ from pathlib import Path
 
 import grpc
 
-from placement.fabric import preset
+from placement.fabric.tree import preset
 from placement.place import place
-from placement.request import Placement
+from placement.workload.request import Placement
 from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
 from scheduler.core.commands import LoadTenants, SubmitJob
 from scheduler.core.costs import Costs

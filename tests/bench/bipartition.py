@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench.graph import Task
 from tests.bench.partitioners import in_all
 

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import numpy.typing as npt
 
-from placement import hostset
-from placement.fabric import Fabric, Ints
-from placement.hostset import HostSet, Mask
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet, Mask
+from placement.fabric.tree import Fabric, Ints
 
 CAPACITIES = ("zones", "racks", "hosts", "replay")
 

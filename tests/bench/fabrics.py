@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 
 FABRICS = ("roce-24k", "ib-24k", "roce-98k", "lingjun")
 LINGJUN = Path("lingjun2023") / "topo.csv"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placement import hostset
-from placement.cut import cut_by_axis
-from placement.fabric import Ints
-from placement.request import Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.fabric import hostset
+from placement.fabric.tree import Ints
+from placement.objective.cut import cut_by_axis
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 from tests.bench.instances import Instance
 
 HEAVIEST = 10_000  # of a scaled edge: several tools hold sums in 32 bits

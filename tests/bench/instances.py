@@ -13,10 +13,10 @@ from itertools import product
 
 import numpy as np
 
-from placement import hostset
-from placement.fabric import Fabric, Ints
-from placement.hostset import HostSet
-from placement.request import Request
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints
+from placement.workload.request import Request
 from tests.bench.capacity import CAPACITIES, free_hosts
 from tests.bench.fabrics import FABRICS, bench_fabric
 from tests.bench.jobs import GPUS, KINDS, request

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd, prod
 
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Collective, Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Collective, Request
 
 GPUS = 8
 PP = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 32)

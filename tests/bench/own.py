@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from placement import check, hostset
-from placement.fabric import Fabric
-from placement.parallelism import Parallelism
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective import check
 from placement.place import place
-from placement.request import Infeasible, Insufficient, Limits, Placement, Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Infeasible, Insufficient, Limits, Placement, Request
 from tests.bench.fabrics import FABRICS, bench_fabric, flat_zones
 from tests.bench.graph import deciding_tier
 from tests.bench.instances import GPUS, Instance, small_instance

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench.graph import Task
 
 # Tools that take capacities but fill in proportion do better on the fewest domains.
@@ -151,9 +151,9 @@ def _scotch_file(task: Task) -> str:
 
 def bands(task: Task) -> list[Ints]:
     """The engine's own first layouts, nothing searched: bands of stages over zones."""
-    from placement.bands import band_trees
-    from placement.grid import block_grid
-    from placement.slicing import slice_grid
+    from placement.grid.block_grid import block_grid
+    from placement.search.bands import band_trees
+    from placement.search.grid_slicing import slice_grid
 
     grid = block_grid(task.request, task.gpus)
     if grid is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench import arnold_mip, bipartition, partitioners, rank_order
 from tests.bench.graph import Task
 from tests.bench.repair import fitted

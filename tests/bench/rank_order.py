@@ -9,7 +9,7 @@ import random
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench.graph import Task
 
 

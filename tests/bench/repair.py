@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench.graph import Task
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import Fabric, preset
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, preset
 from placement.network import Congestion, Flows, flows_of, links, parse_routing, route
+from placement.objective.cut import cut
 from placement.place import place
-from placement.request import NO_SPARES, Placement, Request
+from placement.workload.request import NO_SPARES, Placement, Request
 from scheduler.cli.text import columns, seconds_text
 from tests.build import LLAMA3_ROWS
 

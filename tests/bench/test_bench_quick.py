@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 from tests.bench import arnold_setting
 from tests.bench.bench_placement import main
 from tests.bench.graph import Task, block_edges, tasks

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from placement import hostset
-from placement.request import AUTO
+from placement.fabric import hostset
+from placement.workload.request import AUTO
 from scheduler import writer
 from scheduler.core import JobState, Limits, Plan, State, decide, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob

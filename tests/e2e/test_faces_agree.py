@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import Constraints
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Constraints
 from scheduler.cli.program import app
 from scheduler.core import Limits, Policy, State, decide, replay
 from scheduler.core.commands import Command, SubmitJob

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from placement import hostlist
 from placement.errors import BadInput
-from placement.fabric import from_spec, preset
+from placement.fabric import hostlist
+from placement.fabric.tree import from_spec, preset
 from scheduler import codec, fabricfiles, filters, listing, snapshot, strictyaml
 from scheduler.access.authfile import load_auth
 from scheduler.core import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from placement.request import AUTO, Constraints
+from placement.workload.request import AUTO, Constraints
 from scheduler.core import JobState
 from scheduler.core.commands import Command
 from scheduler.core.neighbours import Neighbours

@@ -45,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from placement.hostset import members
+from placement.fabric.hostset import members
 from scheduler.core import (
     Conflict,
     HostState,

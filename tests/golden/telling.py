@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.request import TierCut
+from placement.workload.request import TierCut
 from scheduler.core.events import (
     Defragmented,
     Event,

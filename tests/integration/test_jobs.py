@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from placement.request import Limits as PlaceLimits
+from placement.workload.request import Limits as PlaceLimits
 from scheduler.core import Limits
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from tests.build import exactly

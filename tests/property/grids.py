@@ -7,7 +7,7 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from placement.request import Collective, Request
+from placement.workload.request import Collective, Request
 from tests.build import request
 
 WEIGHT = st.integers(0, 12)

@@ -5,10 +5,10 @@ The promises are worked out here a second time, from the states and the plan alo
 
 from __future__ import annotations
 
-from placement import hostset
-from placement.check import violations
-from placement.cut import cut
-from placement.request import Placement
+from placement.fabric import hostset
+from placement.objective.check import violations
+from placement.objective.cut import cut
+from placement.workload.request import Placement
 from scheduler.core import (
     Conflict,
     HostState,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeGuard
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core import Job, JobState, State, replay
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event, GangResized, GangSwapped, JobPreempted

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.arrange import _Ring, arranged
+from placement.search.zone_order import _Ring, arranged
 
 
 @st.composite

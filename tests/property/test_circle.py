@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.circle import least_cuts
-from placement.steps import MUCH
+from placement.bound.ring_cuts import least_cuts
+from placement.grid.isoperimetry import MUCH
 
 
 @st.composite

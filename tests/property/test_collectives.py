@@ -15,8 +15,8 @@ from placement.collectives import (
     leaving,
     schedule,
 )
-from placement.cut import cut_by_axis
-from placement.request import Collective
+from placement.objective.cut import cut_by_axis
+from placement.workload.request import Collective
 from tests.build import request
 
 ZONES = st.lists(st.integers(0, 4), min_size=2, max_size=40).map(np.array)

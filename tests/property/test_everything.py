@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from placement.request import ANYWHERE, AUTO, Constraints
+from placement.workload.request import ANYWHERE, AUTO, Constraints
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.cut import cut
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from placement.network import Congestion, flows_of, links, parse_routing, route
 from placement.network.reachability import sum_by
-from placement.request import Collective, Request
+from placement.objective.cut import cut
+from placement.workload.request import Collective, Request
 from tests.build import fabric, request, two_tiers
 
 FABRICS = [

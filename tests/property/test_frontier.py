@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placement.along import least_parts
-from placement.blockgraph import BlockGraph, block_graph
-from placement.blocks import orders
-from placement.frontier import Walk
-from placement.ragged import solve_ragged
-from placement.request import Collective, Limits, Request
-from placement.tiny import least_of_parts
+from placement.bound.frontier import Walk
+from placement.bound.pathwidth_dense import least_parts
+from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.exhaustive import least_of_parts
+from placement.search.graph_portfolio import orders
+from placement.tiers.graph_zones import solve_ragged
+from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 from tests.property.grids import requests
 

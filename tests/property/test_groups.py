@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bands import band_trees
-from placement.bounds import Prover
-from placement.grid import block_grid, shared
-from placement.groups import groups_of, parting_of
-from placement.layout import layout_cost
-from placement.request import Collective, Limits, Request
-from placement.slicing import slice_grid
-from placement.zones import solve_zones
+from placement.grid.block_grid import block_grid, shared
+from placement.grid.groups import groups_of, parting_of
+from placement.grid.layout import layout_cost
+from placement.proof.branch_and_price import Prover
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import slice_grid
+from placement.tiers.grid_zones import solve_zones
+from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 from tests.property.grids import requests
 

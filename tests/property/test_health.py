@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,

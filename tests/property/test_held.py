@@ -6,20 +6,20 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placement import held
-from placement.blockgraph import BlockGraph, block_graph
-from placement.blocks import orders
-from placement.fabric import Ints
-from placement.frontier import Walk
-from placement.held import least_by_held
-from placement.parts import PartBound
-from placement.priced import Course, PartPricer, kinds_by_edges
-from placement.ragged import solve_ragged
-from placement.request import Collective, Limits, Request
-from placement.sizes import least_sizes, least_sum
-from placement.steps import MUCH
-from placement.tiny import best_partition
-from placement.turns import courses_around
+from placement.bound.frontier import Walk
+from placement.bound.part_sizes import PartBound
+from placement.bound.ring_width import courses_around
+from placement.bound.size_relaxation import least_sizes, least_sum
+from placement.fabric.tree import Ints
+from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.exhaustive import best_partition
+from placement.grid.isoperimetry import MUCH
+from placement.proof import part_master as held
+from placement.proof.part_master import least_by_held
+from placement.proof.part_pricing import Course, PartPricer, kinds_by_edges
+from placement.search.graph_portfolio import orders
+from placement.tiers.graph_zones import solve_ragged
+from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 from tests.property.grids import requests
 

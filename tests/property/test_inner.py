@@ -10,24 +10,24 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.blockgraph import block_graph
-from placement.check import violations
-from placement.cut import cut_by_axis
-from placement.fabric import Fabric
-from placement.flat import flat_graph
-from placement.grid import BlockGrid, block_grid
-from placement.inner import _bound, _is_connected, _least_bound, proved
-from placement.layout import layout_cost
-from placement.pack import Packer
-from placement.pieces import graph_of_pieces, pieces_of_graph, pieces_of_grid
+from placement.bound.size_relaxation import SizeBound
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.graph.block_graph import block_graph
+from placement.graph.exhaustive import best_partition
+from placement.graph.flat import flat_graph
+from placement.graph.pieces import graph_of_pieces, pieces_of_graph, pieces_of_grid
+from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.layout import layout_cost
+from placement.objective.check import violations
+from placement.objective.cut import cut_by_axis
 from placement.place import place
-from placement.polish import multilevel, polished
-from placement.regions import GridRegions
-from placement.request import Collective, Placement, Request
-from placement.sizes import SizeBound
-from placement.slicing import Region
-from placement.tiny import best_partition
+from placement.search.grid_slicing import Region
+from placement.search.multilevel import multilevel, polished
+from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
+from placement.tiers.packing import Packer
+from placement.tiers.regions import GridRegions
+from placement.workload.request import Collective, Placement, Request
 from tests.build import request, two_tiers
 
 AXES = ("cp", "ep", "pp", "dp")

@@ -15,26 +15,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import compiled
-from placement.blockgraph import BlockGraph, block_graph
-from placement.circle import least_cuts
-from placement.compiled import Kernel
-from placement.flat import flat_graph
-from placement.grid import block_grids
-from placement.layout import layout_cost
-from placement.pieces import PieceGraph, pieces_of_grid
-from placement.polish import multilevel, polished
-from placement.pricing import Pricer
-from placement.request import Collective, Request
-from placement.runs import Runs
-from placement.segments import Segmenter
-from placement.slicing import best_of_trees, slice_grid
-from placement.steps import BlockAxis, _planes
-from placement.sweep import Sweeper
-from placement.traffic import Pattern
-from placement.transfers import transferred
-from placement.trees import Tree, comb
-from placement.warm import warm_up
+from placement import kernels as compiled
+from placement.bound.pricing import Pricer
+from placement.bound.ring_cuts import least_cuts
+from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.flat import flat_graph
+from placement.graph.pieces import PieceGraph, pieces_of_grid
+from placement.grid.block_grid import block_grids
+from placement.grid.isoperimetry import BlockAxis, _planes
+from placement.grid.layout import layout_cost
+from placement.kernels import Kernel
+from placement.search.count_annealing import transferred
+from placement.search.graph_slicing import Sweeper
+from placement.search.grid_slicing import best_of_trees, slice_grid
+from placement.search.multilevel import multilevel, polished
+from placement.search.runs import Runs
+from placement.search.segments import Segmenter
+from placement.search.slicing_trees import Tree, comb
+from placement.warmup import warm_up
+from placement.workload.request import Collective, Request
+from placement.workload.traffic import Pattern
 from tests.build import request
 
 GPUS = 2
@@ -212,7 +212,7 @@ def test_machine_code_is_made_anew_when_a_part_is_written_anew(tmp_path: Path) -
     pytest.importorskip("numba")
     part, loop = tmp_path / "part.py", tmp_path / "loop.py"
     loop.write_text(
-        "from part import more\nfrom placement.compiled import Kernel\n"
+        "from part import more\nfrom placement.kernels import Kernel\n"
         "def _loop(n: int) -> int:\n    return more(n)\n"
         "print(Kernel(_loop, more).compiled(20))\n"
     )

@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bands import band_trees
-from placement.cut import cut
-from placement.descend import Descent
-from placement.fabric import Fabric, Ints
-from placement.grid import block_grid
-from placement.leftover import harm, rehoused
-from placement.request import Request
-from placement.seating import Seating
-from placement.slicing import slice_grid
+from placement.fabric.tree import Fabric, Ints
+from placement.grid.block_grid import block_grid
+from placement.objective.cut import cut
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import slice_grid
+from placement.tiers.descent import Descent
+from placement.tiers.fragmentation import harm, rehoused
+from placement.tiers.seating import Seating
+from placement.workload.request import Request
 from tests.build import request, two_tiers
 
 ZONE = st.lists(st.integers(1, 5), min_size=1, max_size=4)

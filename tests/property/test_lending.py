@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from placement import hostset
-from placement.request import AUTO
+from placement.fabric import hostset
+from placement.workload.request import AUTO
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from placement.request import AUTO, SpareRule
+from placement.workload.request import AUTO, SpareRule
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.check import violations
-from placement.fabric import Fabric
-from placement.near import Hint
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import Limits, Placement
-from placement.swaps import choose_swaps
+from placement.replace.near import Hint
+from placement.replace.swaps import choose_swaps
+from placement.workload.request import Limits, Placement
 from tests.build import request, two_tiers
 
 ZONE = st.lists(st.integers(1, 4), min_size=1, max_size=3)

@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.check import violations
-from placement.cut import cut_by_axis
-from placement.fabric import Fabric
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.check import violations
+from placement.objective.cut import cut_by_axis
 from placement.place import place
-from placement.request import Collective, Insufficient, Placement, Request, SpareRule
+from placement.workload.request import Collective, Insufficient, Placement, Request, SpareRule
 from tests.build import request, two_tiers
 
 RACK = st.integers(1, 3)

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.grid import block_grid
-from placement.groups import Groups, groups_of
-from placement.layout import Layout, layout_cost
-from placement.parted import Parted, lane_rooms
-from placement.request import Collective, Limits, Request
-from placement.zones import solve_zones
+from placement.grid.block_grid import block_grid
+from placement.grid.groups import Groups, groups_of
+from placement.grid.layout import Layout, layout_cost
+from placement.proof.split_groups import Parted, lane_rooms
+from placement.tiers.grid_zones import solve_zones
+from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 from tests.property.grids import requests
 

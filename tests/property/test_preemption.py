@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from placement.request import AUTO
+from placement.workload.request import AUTO
 from scheduler.core import (
     Conflict,
     JobState,

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from placement import hostset
-from placement.request import Constraints
+from placement.fabric import hostset
+from placement.workload.request import Constraints
 from scheduler.core import (
     Conflict,
     Job,

@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import AUTO
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import AUTO
 from scheduler.core import (
     Conflict,
     Job,

@@ -9,19 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.blockgraph import block_graph
-from placement.blocks import Blocks, orders
-from placement.bounds import Prover
-from placement.cells import Cells, cell_views
-from placement.cut import cut_by_axis
-from placement.grid import block_axes, joint_cost
-from placement.layout import counts
-from placement.parts import QUICK
-from placement.pricing import pattern_cost
-from placement.ragged import _by_parts, _by_sizes, solve_ragged
-from placement.request import Collective, Limits, Request
-from placement.sizes import SizeBound
-from placement.views import Views
+from placement.bound.cells import Cells, cell_views
+from placement.bound.part_sizes import QUICK
+from placement.bound.pricing import pattern_cost
+from placement.bound.size_relaxation import SizeBound
+from placement.graph.block_graph import block_graph
+from placement.grid.block_grid import block_axes, joint_cost
+from placement.grid.layout import counts
+from placement.objective.cut import cut_by_axis
+from placement.proof.branch_and_price import Prover
+from placement.proof.cell_proofs import Views
+from placement.search.graph_portfolio import Blocks, orders
+from placement.tiers.graph_zones import _by_parts, _by_sizes, solve_ragged
+from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 
 AXES = ("tp", "cp", "pp", "dp")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.cut import cut, egress
-from placement.request import Collective
+from placement.objective.cut import cut, egress
+from placement.workload.request import Collective
 from tests.build import fabric, request
 
 ZONES, RACKS, HOSTS = 3, 2, 2

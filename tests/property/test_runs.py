@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.blockgraph import BlockGraph, block_graph
-from placement.blocks import orders
-from placement.fabric import Ints
-from placement.request import Request
-from placement.runs import Runs, best_runs
+from placement.fabric.tree import Ints
+from placement.graph.block_graph import BlockGraph, block_graph
+from placement.search.graph_portfolio import orders
+from placement.search.runs import Runs, best_runs
+from placement.workload.request import Request
 from tests.property.test_ragged import enough, larger, ragged
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import Fabric
-from placement.request import Collective, Request
-from placement.shift import shifted
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
+from placement.replace.shift import shifted
+from placement.workload.request import Collective, Request
 from tests.build import flat, request
 
 GANGS = st.builds(

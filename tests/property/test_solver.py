@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import branching
-from placement.bands import band_trees
-from placement.bounds import Prover
-from placement.cut import cut_by_axis, egress
-from placement.grid import BlockGrid, block_grid, joint_cost, shared
-from placement.groups import parting_of
-from placement.layout import counts, layout_cost
-from placement.master import EVERY_ROW, Counter
-from placement.objectives import zone_egress
-from placement.pieces import pieces_of_grid
-from placement.pricing import Pricer, pattern_cost
-from placement.refine import refined
-from placement.request import Collective, Limits, Request
-from placement.rounding import attainable, stairs
-from placement.sizes import SizeBound
-from placement.slicing import slice_grid
-from placement.steps import MUCH
-from placement.swaps import added_cut
-from placement.zones import solve_zones
+from placement.bound.pricing import Pricer, pattern_cost
+from placement.bound.rounding import attainable, stairs
+from placement.bound.size_relaxation import SizeBound
+from placement.graph.pieces import pieces_of_grid
+from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
+from placement.grid.groups import parting_of
+from placement.grid.isoperimetry import MUCH
+from placement.grid.layout import counts, layout_cost
+from placement.objective.cut import cut_by_axis, egress
+from placement.proof import branching
+from placement.proof.branch_and_price import Prover
+from placement.proof.master import EVERY_ROW, Counter
+from placement.replace.swaps import added_cut
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import slice_grid
+from placement.search.refine import refined
+from placement.tiers.grid_zones import solve_zones
+from placement.tiers.objectives import zone_egress
+from placement.workload.request import Collective, Limits, Request
 from tests.build import flat, request
 from tests.property.grids import requests
 

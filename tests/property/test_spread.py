@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.cut import egress
-from placement.grid import block_grid
+from placement.fabric import hostset
+from placement.grid.block_grid import block_grid
+from placement.objective.cut import egress
 from placement.place import place
-from placement.request import Limits, Objective, Placement
-from placement.spread import least_spread, spread, spread_layouts
+from placement.tiers.spread import least_spread, spread, spread_layouts
+from placement.workload.request import Limits, Objective, Placement
 from tests.build import flat, request
 
 CAPACITIES = st.lists(st.integers(1, 6), min_size=2, max_size=3)

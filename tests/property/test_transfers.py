@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placement.bands import band_trees
-from placement.cover import laid_out
-from placement.grid import block_grids
-from placement.layout import layout_cost
-from placement.request import Collective, Limits
-from placement.slicing import slice_grid
-from placement.transfers import is_counted, transferred
-from placement.zones import solve_zones
+from placement.grid.block_grid import block_grids
+from placement.grid.layout import layout_cost
+from placement.search.bands import band_trees
+from placement.search.count_annealing import is_counted, transferred
+from placement.search.grid_slicing import slice_grid
+from placement.search.integer_cover import laid_out
+from placement.tiers.grid_zones import solve_zones
+from placement.workload.request import Collective, Limits
 from tests.build import request
 
 GPUS = 2

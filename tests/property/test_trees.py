@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bands import band_trees
-from placement.grid import BlockGrid, block_grids
-from placement.layout import layout_cost
-from placement.request import Collective
-from placement.slicing import Slicer, best_of_trees, slice_grid
-from placement.trees import NOWHERE, Plan, Tree, change, comb, plan_of
+from placement.grid.block_grid import BlockGrid, block_grids
+from placement.grid.layout import layout_cost
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import Slicer, best_of_trees, slice_grid
+from placement.search.slicing_trees import NOWHERE, Plan, Tree, change, comb, plan_of
+from placement.workload.request import Collective
 from tests.build import request
 
 GPUS = 2

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placement import turns
-from placement.blockgraph import BlockGraph, block_graph
-from placement.blocks import orders
-from placement.ragged import solve_ragged
-from placement.request import Limits, Request
-from placement.tiny import least_of_parts
-from placement.turns import least_around
+from placement.bound import ring_width as turns
+from placement.bound.ring_width import least_around
+from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.exhaustive import least_of_parts
+from placement.search.graph_portfolio import orders
+from placement.tiers.graph_zones import solve_ragged
+from placement.workload.request import Limits, Request
 from tests.build import request
 from tests.property.grids import requests
 

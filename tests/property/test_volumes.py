@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.memory import memory
-from placement.model import active_parameter_count, parameter_count, training_flops
-from placement.parallelism import Parallelism
-from placement.request import Request
-from placement.traffic import Pattern, axis_traffic
-from placement.training import (
+from placement.workload.flops import active_parameter_count, parameter_count, training_flops
+from placement.workload.memory import memory
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.traffic import Pattern, axis_traffic
+from placement.workload.training import (
     Batch,
     ContextParallel,
     DataParallel,

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
 from scheduler.core.commands import Command
 from scheduler.core.events import Event, GangSwapped, JobStarted, WindowSet

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.blockgraph import block_graph
-from placement.circle import MOST_REACH
-from placement.grid import BlockGrid, block_grid, finer
-from placement.request import Request
-from placement.zigzag import floors, least_by_cells, odd, shared_ends
+from placement.bound.ring_cuts import MOST_REACH
+from placement.bound.stage_ends import floors, least_by_cells, odd, shared_ends
+from placement.graph.block_graph import block_graph
+from placement.grid.block_grid import BlockGrid, block_grid, finer
+from placement.workload.request import Request
 from tests.build import request
 
 WEIGHT = st.integers(1, 9)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from placement.model import parameter_count
+from placement.workload.flops import parameter_count
 from scheduler.cli.program import app
 from scheduler.core.checkpoint.intervals import Faults, efficiency
 from scheduler.core.checkpoint.terms import Checkpoint

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.fabric import preset
-from placement.hostlist import expand
+from placement.fabric.hostlist import expand
+from placement.fabric.tree import preset
 from scheduler.cli import formats
 from scheduler.cli.formats import Gang, compress
 from scheduler.cli.text import bytes_text, columns, counted, seconds_text

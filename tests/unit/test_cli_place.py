@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from placement import hostlist
-from placement.cut import cut
+from placement.fabric import hostlist
+from placement.objective.cut import cut
 from scheduler.specs import job_from_mapping, load_fabric
 from tests.commands import JOB, MINI, Muster, Result
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from placement import hostset
-from placement.fabric import preset
-from placement.parallelism import AXES
+from placement.fabric import hostset
+from placement.fabric.tree import preset
+from placement.workload.parallelism import AXES
 from scheduler.specs import (
     InputError,
     load_busy,

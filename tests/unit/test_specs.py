@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.parallelism import AXES, Parallelism
-from placement.request import AUTO, Batch, Collective, SpareRule
-from placement.traffic import axis_traffic
+from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.request import AUTO, Batch, Collective, SpareRule
+from placement.workload.traffic import axis_traffic
 from scheduler.specs import (
     InputError,
     job_from_mapping,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from placement.memory import memory
-from placement.training import Batch, ModelShape, Training
+from placement.workload.memory import memory
+from placement.workload.training import Batch, ModelShape, Training
 from scheduler.specs import load_job
 from tests.build import DEEPSEEK_V3
 

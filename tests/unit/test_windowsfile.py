@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import PRESETS, from_spec
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import PRESETS, from_spec
 from scheduler.core import Limits, Tenants
 from scheduler.core.job import SECOND_NS
 from scheduler.core.tenancy.tenants import DEFAULT, Tenant

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement.fabric import Fabric
-from placement.model import parameter_count
-from placement.request import Request
+from placement.fabric.tree import Fabric
+from placement.workload.flops import parameter_count
+from placement.workload.request import Request
 
 STATE_BYTES = 12  # of a parameter: fp32 copy and two moments, or fp32 parameter and moments
 STORAGE_GB_PER_S = 2_000.0  # sustained, for all of Llama 3's cluster (2024, 3.3.1)

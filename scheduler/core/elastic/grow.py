@@ -12,10 +12,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Protocol
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from placement.place import place
-from placement.replicas import has_room, widened
-from placement.request import Placement
+from placement.replace.elastic import has_room, widened
+from placement.workload.request import Placement
 from scheduler.core.costs import Costs
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState

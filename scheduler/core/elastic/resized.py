@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from placement import hostset
-from placement.check import violations
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.objective.check import violations
 from scheduler.core.checkpoint import peers
 from scheduler.core.events import GangResized
 from scheduler.core.job import Job

@@ -12,13 +12,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from placement import hostset
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.place import place
-from placement.replicas import NEW, carried, has_room, on_hosts, ranks_inside, replicas_on
-from placement.request import Limits, Placement
-from placement.swaps import choose_swaps
+from placement.replace.elastic import NEW, carried, has_room, on_hosts, ranks_inside, replicas_on
+from placement.replace.swaps import choose_swaps
+from placement.workload.request import Limits, Placement
 from scheduler.core.job import Job
 from scheduler.core.plan import Resize
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placement.objective.step_time import step_time
-from placement.request import TierCut
+from placement.workload.request import TierCut
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.policy import Limits, expected_end_ns
 from scheduler.core.spares.policy import DAY_S

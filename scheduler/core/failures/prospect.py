@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.apply import apply
 from scheduler.core.events import HostMoved
 from scheduler.core.failures.ladder import Climb

@@ -10,9 +10,9 @@ et al., HPCA 2025).
 
 from __future__ import annotations
 
-from placement import hostset
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.costs import Costs, Ending
 from scheduler.core.job import SECOND_NS, Job, Strike
 from scheduler.core.remade import remade

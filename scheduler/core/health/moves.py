@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
 from scheduler.core.failures.storm import since_stop, struck
 from scheduler.core.health import history

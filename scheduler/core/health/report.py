@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core.commands import ReportHost
 from scheduler.core.events import Event, HostMoved, HostSignalled
 from scheduler.core.health.history import is_trouble, reported

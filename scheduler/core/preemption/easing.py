@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.elastic.grow import due_ns
 from scheduler.core.elastic.shrink import Smaller, at_size, to_free
 from scheduler.core.policy import Limits, expected_end_ns, time_limit_ns

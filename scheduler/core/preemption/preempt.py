@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol
 
-from placement.fabric import Fabric
-from placement.hostset import HostSet
-from placement.request import Placement
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.workload.request import Placement
 from scheduler.core.job import Job
 from scheduler.core.preemption.easing import Forms, Gone, Slack, mild
 from scheduler.core.preemption.victims import (

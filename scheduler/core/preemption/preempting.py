@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
-from placement.hostset import HostSet
-from placement.request import Placement
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
 from scheduler.core.company import Company, is_bound
 from scheduler.core.failures.storm import avoided
 from scheduler.core.job import Job

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.elastic.resized import misfit
 from scheduler.core.job import Job
 from scheduler.core.plan import Action, Resize, Start, Swap

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs
 from scheduler.core.elastic.shrink import Smaller

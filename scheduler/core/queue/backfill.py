@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from scheduler.core.company import Company
 from scheduler.core.job import Job
 from scheduler.core.plan import Foreseen, Reservation

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import Placement
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
 from scheduler.core.company import Company, is_bound
 from scheduler.core.failures.storm import avoided
 from scheduler.core.job import Job

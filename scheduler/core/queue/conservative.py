@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.job import Job
 from scheduler.core.plan import Reservation, Reserve
 from scheduler.core.policy import Limits, time_limit_ns

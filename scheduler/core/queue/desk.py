@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import Placement
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
 from scheduler.core.company import Company
 from scheduler.core.failures.storm import avoided, clear_ns
 from scheduler.core.finding import Find

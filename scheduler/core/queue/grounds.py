@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from scheduler.core.job import Job, Release
 from scheduler.core.queue.profile import Profile
 from scheduler.core.tenancy.cells import highest

@@ -16,10 +16,10 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from placement import hostset
-from placement.constraints import masks, tier_of
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.constraints import masks, tier_of
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.company import Company, is_bound
 from scheduler.core.job import Job, Release
 from scheduler.core.plan import Reservation

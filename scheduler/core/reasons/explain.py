@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from placement import hostset
-from placement.constraints import wish_text
-from placement.fabric import Fabric
-from placement.hostset import HostSet
-from placement.replicas import legal_sizes, place_largest
-from placement.request import Answer, Insufficient, Placement
+from placement.fabric import hostset
+from placement.fabric.constraints import wish_text
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.replace.elastic import legal_sizes, place_largest
+from placement.workload.request import Answer, Insufficient, Placement
 from scheduler.core.company import Company
 from scheduler.core.elastic.grow import dp_text, is_smaller, size_text
 from scheduler.core.failures.storm import avoided_text, resting_text

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from placement.errors import BadInput
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
 from scheduler.core.admit import Code, Rejected, admit
 from scheduler.core.commands import SubmitJob
 from scheduler.core.finding import placing

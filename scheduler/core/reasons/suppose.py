@@ -15,9 +15,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from placement import hostset
 from placement.errors import BadInput
-from placement.request import AUTO, SpareRule
+from placement.fabric import hostset
+from placement.workload.request import AUTO, SpareRule
 from scheduler.core.admit import Rejected, admit
 from scheduler.core.apply import replay
 from scheduler.core.commands import (

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from placement import hostset
-from placement.hostset import HostSet
-from placement.request import ANYWHERE
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import ANYWHERE
 from scheduler.core.events import SparesChanged
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from placement.spares import Sizing
 from scheduler.core.failures.prospect import cost_s
 from scheduler.core.lifecycle import HostState, JobState

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
 
-from placement import hostset
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.spares import Sizing
 from placement.values import value
 from scheduler.core.job import Job

@@ -16,10 +16,10 @@ from functools import reduce
 from operator import or_
 from typing import Protocol
 
-from placement import hostset
-from placement.constraints import joinable
-from placement.hostset import HostSet
-from placement.request import ANYWHERE
+from placement.fabric import hostset
+from placement.fabric.constraints import joinable
+from placement.fabric.hostset import HostSet
+from placement.workload.request import ANYWHERE
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Refill

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from placement import hostset
-from placement.constraints import joinable
-from placement.request import ANYWHERE
+from placement.fabric import hostset
+from placement.fabric.constraints import joinable
+from placement.workload.request import ANYWHERE
 from scheduler.core.apply import replay
 from scheduler.core.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.job import Job

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState

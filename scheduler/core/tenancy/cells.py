@@ -16,10 +16,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from placement import hostset
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.tenancy import quota
 from scheduler.core.tenancy.quota import Node, cell_hosts, domain_masks
 from scheduler.core.tenancy.tenants import Tenant, Tenants

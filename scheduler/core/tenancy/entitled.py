@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from placement import place
-from placement.fabric import Fabric
-from placement.replicas import check_batch, legal_sizes, sized
-from placement.request import Infeasible, Request
+from placement.fabric.tree import Fabric
+from placement.replace.elastic import check_batch, legal_sizes, sized
+from placement.workload.request import Infeasible, Request
 from scheduler.core.job import JobSpec
 from scheduler.core.state import State
 from scheduler.core.tenancy.ledger import level_of, tenant_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.job import Job, Release
 from scheduler.core.tenancy.cells import kept_hosts
 from scheduler.core.tenancy.quota import Book, Node, cell_hosts

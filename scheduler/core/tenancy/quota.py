@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placement.errors import BadInput
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 
 UNLIMITED = 1 << 40

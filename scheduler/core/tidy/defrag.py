@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from placement import hostset
-from placement.constraints import broken
-from placement.cut import cut
-from placement.fabric import Fabric
-from placement.hostset import HostSet
-from placement.near import Hint
+from placement.fabric import hostset
+from placement.fabric.constraints import broken
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
 from placement.place import place
-from placement.request import NO_SPARES, Placement, Request, TierCut
-from placement.swaps import choose_swaps
+from placement.replace.near import Hint
+from placement.replace.swaps import choose_swaps
+from placement.workload.request import NO_SPARES, Placement, Request, TierCut
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs
 from scheduler.core.job import SECOND_NS, Job

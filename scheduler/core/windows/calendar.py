@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from functools import reduce
 from operator import or_
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from scheduler.core.events import WindowClosed, WindowOpened
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import WindowState

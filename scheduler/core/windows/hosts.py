@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 
-from placement import hostlist, hostset
 from placement.errors import BadInput
-from placement.fabric import Fabric
-from placement.hostset import HostSet
+from placement.fabric import hostlist, hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.lifecycle import JobState, WindowState
 from scheduler.core.queue.reserve import nearest

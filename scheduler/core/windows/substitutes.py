@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from placement import hostset
-from placement.constraints import around
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.constraints import around
+from placement.fabric.hostset import HostSet
 from scheduler.core.events import WindowSet
 from scheduler.core.lifecycle import WindowState
 from scheduler.core.plan import Rehost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.hostset import HostSet
+from placement.fabric.hostset import HostSet
 from scheduler.core.job import SECOND_NS, Job
 from scheduler.core.reasons.reason import Obstacle
 from scheduler.core.state import State

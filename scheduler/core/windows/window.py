@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.lifecycle import WindowState
 
 Shares = tuple[tuple[int, int], ...]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Limits, Policy, State
 from scheduler.core.events import Event, JobStarted
 from scheduler.core.job import SECOND_NS

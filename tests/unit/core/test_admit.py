@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement.request import Collective
+from placement.workload.request import Collective
 from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, replay
 from scheduler.core.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.events import HostMoved, HostSignalled, JobEnded, JobSubmitted

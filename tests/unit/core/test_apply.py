@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.request import TierCut
+from placement.fabric import hostset
+from placement.workload.request import TierCut
 from scheduler.core import HostState, JobState, State, apply, replay
 from scheduler.core.events import (
     Event,

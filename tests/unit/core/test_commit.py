@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placement.cut import cut
-from placement.request import Placement
+from placement.objective.cut import cut
+from placement.workload.request import Placement
 from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, replay
 from scheduler.core.commands import Command
 from scheduler.core.events import GangSwapped, HostSwap, JobRequeued, JobStarted

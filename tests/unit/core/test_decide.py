@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.request import SpareRule
+from placement.fabric import hostset
+from placement.objective.check import violations
+from placement.workload.request import SpareRule
 from scheduler.core import JobState, Limits, Policy, State, decide
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Plan, Start

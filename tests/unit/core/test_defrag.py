@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.request import Constraints
+from placement.fabric import hostset
+from placement.workload.request import Constraints
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs

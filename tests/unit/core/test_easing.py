@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core import Limits
 from scheduler.core.commands import LoadTenants
 from scheduler.core.preemption.easing import Forms, Gone, Slack

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.hostset import HostSet
-from placement.request import AUTO, Constraints, Placement
-from placement.training import Batch
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.objective.check import violations
+from placement.workload.request import AUTO, Constraints, Placement
+from placement.workload.training import Batch
 from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.commit import Conflict, commit

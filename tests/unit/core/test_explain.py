@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placement.request import Infeasible, Insufficient, Placement
+from placement.workload.request import Infeasible, Insufficient, Placement
 from scheduler.core import Limits, Policy, Reason, State, Tenants, decide, dry_run, explain
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.plan import Start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core import HostState, JobState, Limits, State, decide
 from scheduler.core.commands import LoadTenants
 from scheduler.core.job import SECOND_NS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core import Limits, Policy, State
 from scheduler.core.finding import placing
 from scheduler.core.job import SECOND_NS

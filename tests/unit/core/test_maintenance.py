@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from placement import hostset
+from placement.fabric import hostset
 from scheduler.core import Conflict, HostState, JobState, Limits, State, commit, decide
 from scheduler.core.events import WindowClosed
 from scheduler.core.lifecycle import WindowState

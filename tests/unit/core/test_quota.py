@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from placement import hostset
 from placement.errors import BadInput
+from placement.fabric import hostset
 from scheduler.core.tenancy import cells
 from scheduler.core.tenancy.cells import highest, kept_hosts
 from scheduler.core.tenancy.quota import UNLIMITED, Book, nodes

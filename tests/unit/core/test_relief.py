@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.cut import cut
-from placement.request import AUTO
+from placement.fabric import hostset
+from placement.objective.cut import cut
+from placement.workload.request import AUTO
 from scheduler.core import State
 from scheduler.core.commands import LoadTenants
 from scheduler.core.failures.relief import relieved, thin

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from placement import hostset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core import Limits, Policy, State, decide
 from scheduler.core.commands import LoadTenants
 from scheduler.core.job import Job

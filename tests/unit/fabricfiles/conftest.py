@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.fabricfiles import Choices, read_fabric
 from scheduler.fabricfiles.build import Built
 from scheduler.problems import InputError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import Fabric
+from placement.fabric.tree import Fabric
 from scheduler.fabricfiles import FORMATS, read_fabric, write_fabric, write_overlay
 from scheduler.problems import InputError
 from tests.build import fabric, two_tiers

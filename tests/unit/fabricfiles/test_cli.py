@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import from_spec, preset
+from placement.fabric.tree import from_spec, preset
 from scheduler import cli
 from scheduler.fabricfiles.summary import summary
 from scheduler.specs import load_fabric

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.fabricfiles import FORMATS, dump, read_fabric, write_fabric, write_overlay
 from scheduler.specs import load_fabric
 from scheduler.strictyaml import parse

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placement.training import Batch
+from placement.workload.training import Batch
 from tests.build import training
 from tests.unit.importers.conftest import Importing, Refusing
 

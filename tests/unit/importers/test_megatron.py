@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 
-from placement.model import parameter_count
-from placement.parallelism import Parallelism
-from placement.training import Batch, ContextParallel, DataParallel, Recompute, Sync, Training
+from placement.workload.flops import parameter_count
+from placement.workload.parallelism import Parallelism
+from placement.workload.training import (
+    Batch,
+    ContextParallel,
+    DataParallel,
+    Recompute,
+    Sync,
+    Training,
+)
 from scheduler.strictyaml import parse
 from tests.build import DEEPSEEK_V3, GPT3
 from tests.unit.importers.conftest import Importing, Refusing

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from placement.model import active_parameter_count, parameter_count
-from placement.training import ModelShape
+from placement.workload.flops import active_parameter_count, parameter_count
+from placement.workload.training import ModelShape
 from scheduler.importers.shapes import model_of
 from scheduler.problems import InputError
 from tests.build import DEEPSEEK_V3, MIXTRAL

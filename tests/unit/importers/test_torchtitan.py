@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from placement.model import active_parameter_count, parameter_count
-from placement.parallelism import Parallelism
-from placement.training import Batch, Training
+from placement.workload.flops import active_parameter_count, parameter_count
+from placement.workload.parallelism import Parallelism
+from placement.workload.training import Batch, Training
 from tests.build import LLAMA3, training
 from tests.unit.importers.conftest import Importing, Refusing
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placement.request import TierCut
+from placement.workload.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.commands import Command, ReportHost
 from scheduler.core.decide import decide

@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from placement import ahead as module
-from placement.ahead import ahead
-from placement.bounds import Prover
-from placement.grid import block_grid
-from placement.nodes import Exploration
-from placement.request import Collective, Limits
-from placement.zones import solve_zones
+from placement import speculative as module
+from placement.grid.block_grid import block_grid
+from placement.proof.branch_and_price import Prover
+from placement.proof.node import Exploration
+from placement.speculative import ahead
+from placement.tiers.grid_zones import solve_zones
+from placement.workload.request import Collective, Limits
 from tests.build import request
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.check import host_violations, violations
-from placement.request import Placement, TierCut
+from placement.fabric import hostset
+from placement.objective.check import host_violations, violations
+from placement.workload.request import Placement, TierCut
 from tests.build import everything, exactly, fabric, gang, on
 
 FABRIC = fabric(2, 2, 2)  # z0: hosts 0..3, z1: 4..7

@@ -27,7 +27,7 @@ from placement.collectives import (
     seconds,
 )
 from placement.collectives.schedules import Schedule, tree_parents
-from placement.fabric import Ints
+from placement.fabric.tree import Ints
 
 AR, AG, RS = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER
 A2A, BROADCAST = Operation.ALL_TO_ALL, Operation.BROADCAST

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.network import (
     Congestion,
     Flows,
@@ -25,7 +25,7 @@ from placement.network import (
 from placement.network.failures import switch_name
 from placement.network.paths import Walker
 from placement.network.router import _on_rails, _trips
-from placement.request import Collective, Request
+from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 
 ECMP, PINNED, ADAPTIVE = (parse_routing(name) for name in ("ecmp", "pinned", "adaptive"))

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement import hostset
-from placement.check import violations
-from placement.constraints import around, joinable, usable, zones_of
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.constraints import around, joinable, usable, zones_of
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, from_spec
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import (
+from placement.workload.request import (
     AUTO,
     Constraints,
     Infeasible,

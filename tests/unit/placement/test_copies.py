@@ -7,9 +7,7 @@ from itertools import combinations
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric import from_spec
-from placement.parallelism import Parallelism
-from placement.request import Request
+from placement.fabric.tree import from_spec
 from placement.spares import (
     Holders,
     choose,
@@ -20,6 +18,8 @@ from placement.spares import (
     source,
     survival,
 )
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
 from tests.build import fabric, fabric_spec
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs

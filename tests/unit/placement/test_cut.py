@@ -9,9 +9,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from placement.cut import cut, cut_by_axis, egress
-from placement.fabric import Fabric, preset
-from placement.request import Batch, Collective, Request
+from placement.fabric.tree import Fabric, preset
+from placement.objective.cut import cut, cut_by_axis, egress
+from placement.workload.request import Batch, Collective, Request
 from tests.build import fabric, flat, gang, llama3, request, two_tiers
 
 HIERARCHICAL = Collective.HIERARCHICAL

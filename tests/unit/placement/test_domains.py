@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.domains import single_domains
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
+from placement.tiers.single_domain import single_domains
 from tests.build import two_tiers
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric import MOST_HOSTS, PRESETS, Fabric, from_spec, preset
+from placement.fabric.tree import MOST_HOSTS, PRESETS, Fabric, from_spec, preset
 from tests.build import fabric, fabric_spec, flat, two_tiers
 
 

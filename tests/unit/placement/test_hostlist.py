@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.errors import BadInput
-from placement.hostlist import expand, fold
+from placement.fabric.hostlist import expand, fold
 
 
 @pytest.mark.parametrize(

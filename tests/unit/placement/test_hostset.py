@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement import hostset
+from placement.fabric import hostset
 
 SAMPLES: list[set[int]] = [
     set(),

@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.fabric import Fabric, from_spec, preset
-from placement.hostset import HostSet
-from placement.parallelism import Parallelism
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, from_spec, preset
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import NO_SPARES, Collective, Limits, Placement, Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Collective, Limits, Placement, Request
 
 SIX_EQUAL = [384] * 6 + [0, 0]
 PATIENT = Limits(rounds=600, trees=60_000)  # some proofs take more than the default effort

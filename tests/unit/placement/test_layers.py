@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from placement.cut import egress
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.objective.axis_loads import AxisLoad, axis_loads, layers_of
-from placement.request import Collective, Request
+from placement.objective.cut import egress
+from placement.workload.request import Collective, Request
 from tests.build import fabric, fabric_spec, gang, llama3, request
 
 TERA = 1e12

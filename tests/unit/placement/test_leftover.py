@@ -7,12 +7,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import Fabric
-from placement.leftover import harm, left_free
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
 from placement.place import place
-from placement.request import Placement, Request, SpareRule
+from placement.tiers.fragmentation import harm, left_free
+from placement.workload.request import Placement, Request, SpareRule
 from tests.build import fabric, request, two_tiers
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.network import (
     By,
     Layer,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from placement.errors import BadInput
-from placement.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
-from placement.model import expert_parameters
 from placement.place import impossible, place
-from placement.request import Infeasible, Placement
-from placement.training import Batch
+from placement.workload.flops import expert_parameters
+from placement.workload.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
+from placement.workload.request import Infeasible, Placement
+from placement.workload.training import Batch
 from tests.build import (
     DEEPSEEK_V3,
     GPT3,

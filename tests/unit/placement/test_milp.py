@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from ortools.linear_solver.linear_solver_pb2 import MPModelProto
 
-from placement.columns import least_cover
-from placement.master import Counter
 from placement.messages import program
 from placement.milp import INFINITY, MOST_SUM, ColumnLp, IntegerProgram
+from placement.proof.closing import least_cover
+from placement.proof.master import Counter
 
 
 def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from placement.errors import BadInput
-from placement.model import (
+from placement.workload.flops import (
     active_parameter_count,
     dense_parameters,
     expert_parameters,
     parameter_count,
     training_flops,
 )
-from placement.request import Request
-from placement.training import Batch, ModelShape
+from placement.workload.request import Request
+from placement.workload.training import Batch, ModelShape
 from tests.build import DEEPSEEK_V3, GPT3, LLAMA3, MIXTRAL, llama3, request, training
 
 

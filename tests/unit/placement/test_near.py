@@ -8,15 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from placement import hostset
-from placement.check import violations
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
-from placement.hostset import HostSet
-from placement.near import Hint
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, from_spec, preset
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import NO_SPARES, Objective, Placement, Request
-from placement.swaps import choose_swaps
+from placement.replace.near import Hint
+from placement.replace.swaps import choose_swaps
+from placement.workload.request import NO_SPARES, Objective, Placement, Request
 from tests.build import fabric, flat, request
 
 ROCE = preset("roce-24k")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.fabric import from_spec
-from placement.pack import best_fit
+from placement.fabric import hostset
+from placement.fabric.tree import from_spec
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import Collective, Limits, Placement, Request
+from placement.tiers.packing import best_fit
+from placement.workload.request import Collective, Limits, Placement, Request
 from tests.build import request, two_tiers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.errors import BadInput
-from placement.parallelism import AXES, Parallelism
+from placement.workload.parallelism import AXES, Parallelism
 
 
 def test_megatron_dp_groups_of_its_docstring() -> None:

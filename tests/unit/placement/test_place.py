@@ -9,14 +9,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.cut import egress
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
-from placement.hostset import HostSet
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, from_spec, preset
+from placement.objective.check import violations
+from placement.objective.cut import egress
 from placement.place import place
-from placement.request import (
+from placement.workload.request import (
     AUTO,
     NO_SPARES,
     Infeasible,

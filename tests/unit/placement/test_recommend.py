@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from placement.collectives import Advice, Algorithm, Operation, advice
-from placement.cut import cut
-from placement.fabric import preset
-from placement.request import Collective, Request
-from placement.training import ContextParallel, DataParallel, Training
+from placement.fabric.tree import preset
+from placement.objective.cut import cut
+from placement.workload.request import Collective, Request
+from placement.workload.training import ContextParallel, DataParallel, Training
 from tests.build import fabric, gang, llama3, request
 
 ROCE = preset("roce-24k")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement import ahead
-from placement.blocks import Blocks
-from placement.pieces import pieces_of_graph
-from placement.refine import put_anew
+from placement import speculative as ahead
+from placement.graph.pieces import pieces_of_graph
+from placement.search.graph_portfolio import Blocks
+from placement.search.refine import put_anew
 from tests.build import request
 
 

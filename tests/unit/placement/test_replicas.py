@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from placement.check import violations
 from placement.errors import BadInput
+from placement.objective.check import violations
 from placement.place import place
-from placement.replicas import (
+from placement.replace.elastic import (
     NEW,
     batch_sizes,
     carried,
@@ -22,8 +22,8 @@ from placement.replicas import (
     sizes_text,
     widened,
 )
-from placement.request import Constraints, Insufficient, Placement
-from placement.training import Batch
+from placement.workload.request import Constraints, Insufficient, Placement
+from placement.workload.training import Batch
 from tests.build import everything, exactly, fabric, gang, llama3, request
 
 F = fabric(zones=2, racks=2, hosts=2)

@@ -7,7 +7,7 @@ from math import nan
 import pytest
 
 from placement.errors import BadInput
-from placement.request import AUTO, Placement, SpareRule, TierCut
+from placement.workload.request import AUTO, Placement, SpareRule, TierCut
 from tests.build import gang, llama3, request
 
 

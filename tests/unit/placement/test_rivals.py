@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from placement import hostset
-from placement.check import violations
-from placement.fabric import Fabric
-from placement.hostset import HostSet
-from placement.request import ANYWHERE, NO_SPARES, Constraints, Placement, SpareRule
-from placement.rivals import Choose, at_random, chosen, consecutive
+from placement.baselines import Choose, at_random, chosen, consecutive
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.objective.check import violations
+from placement.workload.request import ANYWHERE, NO_SPARES, Constraints, Placement, SpareRule
 from tests.build import exactly, fabric, gang
 
 SMALL = fabric(zones=3, racks=2, hosts=2)  # zones of four hosts: 0-3, 4-7, 8-11

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.cut import cut
-from placement.fabric import preset
+from placement.fabric.tree import preset
+from placement.objective.cut import cut
 from placement.place import place
-from placement.request import NO_SPARES, Placement, Request
-from placement.runnersup import runners_up
+from placement.runners_up import runners_up
+from placement.workload.request import NO_SPARES, Placement, Request
 from tests.build import everything, fabric, llama3, request
 
 

@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from placement.cutting import Cutter
-from placement.grid import block_grid
-from placement.pieces import PieceGraph, pieces_of_grid
-from placement.request import Collective, Request
-from placement.segments import Filler, Segmenter
-from placement.walks import box_walks
+from placement.graph.pieces import PieceGraph, pieces_of_grid
+from placement.grid.block_grid import block_grid
+from placement.search.line_search import Cutter
+from placement.search.segments import Filler, Segmenter
+from placement.search.walks import box_walks
+from placement.workload.request import Collective, Request
 from tests.build import request
 
 TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import preset
+from placement.fabric import hostset
+from placement.fabric.tree import preset
+from placement.objective.cut import cut
 from placement.place import place
-from placement.request import Objective, Placement
-from placement.shift import shifted
+from placement.replace.shift import shifted
+from placement.workload.request import Objective, Placement
 from tests.build import fabric, flat, llama3, request
 
 ROCE = preset("roce-24k")

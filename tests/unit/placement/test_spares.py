@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from placement import hostset
-from placement.cut import cut
-from placement.fabric import Fabric
-from placement.request import Request
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
+from placement.replace.swaps import Swaps, choose_swaps
 from placement.spares import Sizing, size_spares
-from placement.swaps import Swaps, choose_swaps
+from placement.workload.request import Request
 from tests.build import fabric, flat, gang, request, two_tiers
 
 HOUR = 1 / 24

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement import hostset
 from placement.errors import BadInput
-from placement.grid import BlockGrid, block_grid
+from placement.fabric import hostset
+from placement.grid.block_grid import BlockGrid, block_grid
 from placement.place import place
-from placement.request import NO_SPARES, Objective, Placement
-from placement.spread import least_spread, most_zones, spread, spread_layouts
+from placement.tiers.spread import least_spread, most_zones, spread, spread_layouts
+from placement.workload.request import NO_SPARES, Objective, Placement
 from tests.build import flat, request
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement.fabric import preset
-from placement.model import training_flops
+from placement.fabric.tree import preset
 from placement.objective.axis_loads import axis_loads
 from placement.objective.step_time import (
     EFFICIENCY,
@@ -21,8 +20,9 @@ from placement.objective.step_time import (
     by_name,
     step_time,
 )
-from placement.request import Batch, Request
-from placement.training import DataParallel, Sync, Training
+from placement.workload.flops import training_flops
+from placement.workload.request import Batch, Request
+from placement.workload.training import DataParallel, Sync, Training
 from tests.build import fabric, gang, llama3
 
 ROCE, IB = preset("roce-24k"), preset("ib-24k")

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from placement import hostset
-from placement.check import violations
+from placement.fabric import hostset
+from placement.objective.check import violations
 from placement.place import place
-from placement.request import Placement
-from placement.taste import Taste
+from placement.tiers.preference import Taste
+from placement.workload.request import Placement
 from tests.build import exactly, fabric, gang
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from placement.errors import BadInput
-from placement.model import parameter_count
-from placement.request import Collective, Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic
-from placement.training import Batch, ModelShape
+from placement.workload.flops import parameter_count
+from placement.workload.request import Collective, Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.training import Batch, ModelShape
 from tests.build import LLAMA3, LLAMA3_ROWS, llama3, request
 
 MB, GB = 1e6, 1e9

@@ -10,11 +10,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from placement.request import SpareRule, TierCut
 from placement.values import value
+from placement.workload.request import SpareRule, TierCut
 
 _ASSIGN = """
-from placement.request import TierCut
+from placement.workload.request import TierCut
 cut = TierCut("zone", 8)
 try:
     cut.tier = "rack"

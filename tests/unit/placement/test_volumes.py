@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from placement.cut import cut
 from placement.errors import BadInput
-from placement.model import dense_parameters, expert_parameters, parameter_count
-from placement.request import Collective, Request
-from placement.traffic import AxisTraffic, Pattern, axis_traffic
-from placement.training import Batch
+from placement.objective.cut import cut
+from placement.workload.flops import dense_parameters, expert_parameters, parameter_count
+from placement.workload.request import Collective, Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.training import Batch
 from tests.build import (
     DEEPSEEK_V3,
     LLAMA3,

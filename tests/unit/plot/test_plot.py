@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement import hostset
-from placement.cut import egress
 from placement.errors import BadInput
-from placement.fabric import Fabric, from_spec, preset
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.network import flows_of, links, parse_routing, route
+from placement.objective.cut import egress
 from placement.place import place
-from placement.request import Placement, Request, SpareRule
+from placement.workload.request import Placement, Request, SpareRule
 from scheduler import plot
 from scheduler.plot import By, colours
 from scheduler.plot.figure import fitting, group_words

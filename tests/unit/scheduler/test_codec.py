@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from placement.request import Batch, Collective, SpareRule, TierCut
+from placement.workload.request import Batch, Collective, SpareRule, TierCut
 from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core import JobSpec, JobState
 from scheduler.core.events import (

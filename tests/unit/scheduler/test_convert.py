@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.request import (
+from placement.workload.request import (
     AUTO,
     Answer,
     Batch,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placement.training import Batch, Training
+from placement.workload.training import Batch, Training
 from scheduler.codec import decode, encode
 from scheduler.core import JobSpec
 from scheduler.core.admit import Code

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from placement.fabric import PRESETS
+from placement.fabric.tree import PRESETS
 from scheduler import snapshot
 from scheduler.core import JobState, State, replay
 from scheduler.core.events import (

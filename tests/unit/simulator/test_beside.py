@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import from_spec
+from placement.fabric.tree import from_spec
 from scheduler.core.events import FabricLoaded, HostMoved
 from scheduler.core.lifecycle import HostMove
 from scheduler.problems import InputError

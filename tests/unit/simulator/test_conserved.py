@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement.request import SpareRule
+from placement.workload.request import SpareRule
 from scheduler.core import State
 from scheduler.core.events import Event, JobStarted
 from simulator.conserved import Conserved, NotConserved

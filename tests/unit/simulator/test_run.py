@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placement.request import SpareRule
+from placement.workload.request import SpareRule
 from scheduler.core import HostState, JobSpec, JobState, Limits, Policy, replay
 from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
 from scheduler.core.costs import Costs

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from placement.memory import GIB, USUAL_GPU_GB, memory
-from placement.replicas import batch_sizes
-from placement.request import NO_SPARES, Request
-from placement.traffic import axis_traffic
+from placement.replace.elastic import batch_sizes
+from placement.workload.memory import GIB, USUAL_GPU_GB, memory
+from placement.workload.request import NO_SPARES, Request
+from placement.workload.traffic import axis_traffic
 from simulator.mapping import job_spec
 from simulator.shapes import LLAMA_8B, LLAMA_405B, TABLE, Attach, Rule, shaped
 from tests.replays import trace_job

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from placement.fabric import from_spec
-from placement.request import SpareRule
+from placement.fabric.tree import from_spec
+from placement.workload.request import SpareRule
 from scheduler.problems import InputError
 from simulator.case import Case, run_case
 from simulator.report import Report, tables

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 import pytest
 
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from scheduler.problems import InputError
 from simulator.failures import Outage, parse
 from simulator.failures.cause import Lemons, Repair, Units

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from placement.fabric import from_spec
-from placement.request import SpareRule
+from placement.fabric.tree import from_spec
+from placement.workload.request import SpareRule
 from scheduler.core.costs import Costs
 from simulator.case import Case, run_case
 from simulator.pages.html import LONG, cards

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from placement.fabric import Fabric, from_spec
-from placement.request import SpareRule
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.request import SpareRule
 from scheduler.core import Limits, State
 from scheduler.core.costs import Costs
 from scheduler.core.events import Event

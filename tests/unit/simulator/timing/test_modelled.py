@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from placement.parallelism import Parallelism
-from placement.request import NO_SPARES, Request
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.events import GangSwapped, HostMoved, JobStarted
 from scheduler.core.job import JobSpec
@@ -136,7 +136,7 @@ def test_what_a_load_takes(kind: str, same_hosts: bool, load_s: float) -> None:
 
 def test_the_state_of_a_model_is_counted_by_its_parameters() -> None:
     """Llama 3 405B: 405.9 B x 12 bytes over 2 TB/s are 2.4 s, and 7.6 s of stall: 10 s."""
-    from placement.model import parameter_count
+    from placement.workload.flops import parameter_count
     from scripts.published.traffic import LLAMA3_RUNS
 
     request, roce = LLAMA3_RUNS[1], machine(2_048, 8)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from placement.fabric import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec
 from placement.objective.step_time import step_time
-from placement.parallelism import Parallelism
-from placement.request import Request
-from placement.training import Batch, ModelShape
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.training import Batch, ModelShape
 from simulator.timing.network import ALONE, GangLoad, Network, Sent
 
 MODEL = ModelShape(

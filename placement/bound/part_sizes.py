@@ -1,0 +1,78 @@
+"""What parts of a graph cut at least, by their size, and so what domains of given sizes do.
+
+Where the blocks are few, or the graph is narrow in some order, the cheapest part of each size is
+known exactly; parts that hold all blocks and respect the capacities cost at least the least sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placement.bound.pathwidth_dense import least_parts
+from placement.bound.ring_width import least_around
+from placement.bound.rounding import fewest
+from placement.bound.size_relaxation import least_sum
+from placement.fabric.tree import Ints
+from placement.graph.block_graph import BlockGraph
+from placement.graph.exhaustive import MOST_IN_PARTS, least_of_parts
+from placement.proof.part_master import least_by_held
+
+QUICK = 20_000_000  # steps along an order: some 20 ms
+
+
+class PartBound:
+    """Bounds on what layouts of one graph cut; tables are made once."""
+
+    def __init__(self, graph: BlockGraph, orders: Sequence[Ints] = ()) -> None:
+        """`orders`: of the blocks, in which the graph may be narrow, beside their own."""
+        self._graph = graph
+        self._orders = [np.arange(graph.blocks), *orders]
+        # By size, and with how many steps they were looked for.
+        self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
+        self._has_tried_held = False
+
+    def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
+        """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
+        too little is known of parts, or takes more than so many steps."""
+        found = self._part_costs(min(self._graph.blocks, max(capacities)), steps)
+        if found is None:
+            return 0
+        cost, offset = found
+        return max(0, least_sum(self._graph.blocks, capacities, cost) - offset)
+
+    def least_around(self, capacities: Sequence[int], layout: Ints, known: int, steps: int) -> int:
+        """As `least_cut`, round the ring that the graph may be narrow along, of parts that pay no
+        more than the dearest one of a `layout`; 0 if that tells no more than is `known`."""
+        dearest = int(self._graph.paid_by_zone(layout).max())
+        most = min(self._graph.blocks, max(capacities))
+        each = known // fewest(capacities, self._graph.blocks)
+        around = least_around(self._graph, self._orders, most, dearest, each, steps)
+        return 0 if around is None else least_sum(self._graph.blocks, capacities, around)
+
+    def least_by_held(
+        self, capacities: Sequence[int], layout: Ints, known: int, work: int
+    ) -> tuple[int, bool]:
+        """As `least_cut`, once, of parts that hold all blocks of each kind, at least what is
+        `known`; and whether parts of every size tell no more. `layout`: one to begin with."""
+        if self._has_tried_held:
+            return known, False
+        self._has_tried_held = True
+        return least_by_held(self._graph, self._orders, capacities, layout, known, work)
+
+    def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
+        """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too
+        much."""
+        if self._graph.blocks <= MOST_IN_PARTS:
+            most = self._graph.blocks
+        tried, found = self._costs.get(most, (0, None))
+        if found is None and tried < steps:
+            found = self._found(most, steps)
+            self._costs[most] = steps, found
+        return found
+
+    def _found(self, most: int, steps: int) -> tuple[Ints, int] | None:
+        if self._graph.blocks <= MOST_IN_PARTS:
+            return least_of_parts(self._graph)
+        return least_parts(self._graph, self._orders, most, steps)

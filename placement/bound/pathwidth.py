@@ -1,0 +1,371 @@
+"""The cheapest part of every size, block by block along an order, as far as anybody asks for it.
+
+It is enough to know the cheapest part of each size for every state of the frontier (`frontier`),
+and both grow and shrink with it: 2^frontier x sizes numbers, gone through once for each block, each
+group of it, and each that leaves the frontier. Where no more than a budget is of interest, states
+from which a part cannot come to its end within it are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.bound.frontier import ENTER, LEAVE, Steps, Walk, Worth, paid_for
+from placement.fabric.tree import Ints
+from placement.grid.isoperimetry import MUCH
+from placement.kernels import Kernel
+
+MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
+MOST_KEPT = 1 << 22  # of what is to go: 32 MB
+A_STATE = 16  # sizes that take as long as to look at a state
+
+
+class Table(NamedTuple):
+    """The cheapest parts so far. Shapes: of each state, which row of `cost` is its own, and from
+    which size to which that counts (none where low > high) (states,); cost, and code unless
+    nothing is worth anything (rows x sizes,); `alive`, the states that have a row, and a second
+    such list (rows,); rows that are `spare` (rows,); `tally`: of those alive, of spare rows, of
+    work so far (3,)."""
+
+    row: Ints
+    low: Ints
+    high: Ints
+    cost: Ints
+    code: Ints
+    alive: Ints
+    coming: Ints
+    spare: Ints
+    tally: Ints
+
+
+class Passage:
+    """Along the steps of a walk, from the empty state; by how many blocks are in, or out.
+
+    `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the
+    size, and one that is out; who adds to it is a block that the part holds. `begin`: the size of
+    the empty state. `paid`: its cost and its code.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        sizes: int,
+        budget: int = int(MUCH),
+        counts: tuple[int, int] = (1, 0),
+        begin: int = 0,
+        worth: Worth | None = None,
+        paid: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.steps = walk.steps(worth)
+        self.states = 1 << walk.bits
+        self.budget = budget
+        self._sizes, self._counts = sizes, counts
+        rows = min(MOST_NUMBERS // sizes, self.states)
+        row, low, high = np.zeros((3, self.states), dtype=np.int64)
+        low += 1
+        cost = np.empty(rows * sizes, dtype=np.int64)
+        alive, coming = np.zeros((2, rows), dtype=np.int64)
+        spare, tally = np.arange(rows - 1, -1, -1), np.array([0, rows, 0])
+        code = np.empty(0 if worth is None else len(cost), dtype=np.int64)
+        self.table = Table(row, low, high, cost, code, alive, coming, spare, tally)
+        if begin < sizes:
+            self.put(0, begin, *paid)
+
+    def put(self, state: int, size: int, cost: int, code: int = 0) -> None:
+        """One more state, with parts of one size."""
+        table = self.table
+        alive, spare, _ = table.tally.tolist()
+        table.alive[alive], table.row[state] = state, table.spare[spare - 1]
+        table.low[state] = table.high[state] = size
+        at = table.row[state] * self._sizes + size
+        table.cost[at] = cost
+        table.code[at : at + 1] = code
+        table.tally[:2] = alive + 1, spare - 1
+
+    def drop(self, state: int) -> None:
+        """Go on without it."""
+        table = self.table
+        alive = int(table.tally[0])
+        kept = table.alive[:alive][table.alive[:alive] != state]
+        table.alive[: len(kept)] = kept
+        if len(kept) < alive:
+            table.spare[table.tally[1]] = table.row[state]
+            table.low[state], table.high[state] = 1, 0
+            table.tally[:2] += (-1, 1)
+
+    def go(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
+        """Through these steps; whether that took no more than so much work and rows.
+        `to_go`: as `Ahead.to_go` of these steps."""
+        known = np.zeros(0, dtype=np.int64) if to_go is None else to_go
+        inside, outside = self._counts
+        return _passed.run(
+            (last - first) * A_STATE,
+            self.table,
+            self.steps,
+            first,
+            last,
+            self._sizes,
+            self.states if len(known) else 0,
+            self.budget,
+            inside,
+            outside,
+            known,
+            most,
+        )
+
+    def least(self) -> Ints:
+        """By size, at the end."""
+        table, sizes = self.table, self._sizes
+        cost = np.full(sizes, MUCH)
+        low, high = int(table.low[0]), int(table.high[0])
+        if low <= high:
+            begin = int(table.row[0]) * sizes
+            cost[low : high + 1] = table.cost[begin + low : begin + high + 1]
+        return np.minimum(cost, MUCH)
+
+    @property
+    def work(self) -> int:
+        return int(self.table.tally[2])
+
+    def codes(self) -> Ints:
+        """Of these parts; where there is none it means nothing."""
+        begin = int(self.table.row[0]) * self._sizes
+        return self.table.code[begin : begin + self._sizes]
+
+
+class Ahead:
+    """What parts pay at least from each state to the end of a walk, where no state may be left."""
+
+    def __init__(
+        self,
+        walk: Walk,
+        counts: tuple[int, int] = (1, 0),
+        worth: Worth | None = None,
+        mixed: Collection[int] = (),
+    ) -> None:
+        """`counts`, `worth`: as of a `Passage`. `mixed`: after how many steps the frontier may be
+        neither all in nor all out."""
+        self._steps, self.states, self._counts = walk.steps(worth), 1 << walk.bits, counts
+        steps = len(self._steps.what)
+        each = max(1, min(steps, MOST_KEPT // self.states))
+        stops = sorted({*range(0, steps, each), *mixed, steps})
+        # First and last steps, in which the walk is gone along.
+        self.stretches = list(pairwise(stops))
+        at_end = np.full(self.states, MUCH)
+        at_end[0] = 0
+        # What is to go after each stretch; what is inside of it, when needed.
+        self._after = {steps: at_end}
+        self._kept = (steps, at_end)
+        for first, last in reversed(self.stretches):
+            self._kept = (first, self.to_go(first, last))
+            self._after[first] = self._kept[1][: self.states].copy()
+            if first in mixed:
+                self._after[first][[0, self._steps.used[first]]] = MUCH
+
+    def to_go(self, first: int, last: int) -> Ints:
+        """Shape: ((last - first + 1) x states,)."""
+        if self._kept[0] == first:
+            return self._kept[1]
+        table = np.empty((last - first + 1) * self.states, dtype=np.int64)
+        table[-self.states :] = self._after[last]
+        _back.run(len(table), self._steps, first, last, self.states, *self._counts, table)
+        return table
+
+    def led(self, passages: Sequence[Passage], work: int) -> bool:
+        """Whether each of these comes to the end in so much work. States grow in number and in
+        sizes as one goes, so what is spent by now foretells it."""
+        steps = len(self._steps.what)
+        for first, last in self.stretches:
+            to_go = self.to_go(first, last)
+            for passage in passages:
+                if not passage.go(first, last, work * last // steps, to_go):
+                    return False
+        return True
+
+
+def _through(
+    table: Table,
+    steps: Steps,
+    first: int,
+    last: int,
+    sizes: int,
+    states: int,
+    budget: int,
+    inside: int,
+    outside: int,
+    to_go: Ints,
+    most: int,
+) -> bool:
+    """`states`: 0 where nothing is known of what is to go. The lists hold each state that has a
+    row once; who `TOUCH`es or `LEAVE`s takes its row along, or joins who is there."""
+    alive, work = table.tally[0], table.tally[2]
+    for step in range(first, last):
+        what = steps.what[step]
+        mask = 1 << steps.bit[step]
+        group = 1 << steps.other[step]
+        after = (step + 1 - first) * states
+        coming = 0
+        for k in range(alive):
+            state = table.alive[k]
+            work += table.high[state] - table.low[state] + A_STATE
+            if what == ENTER:
+                there = state | mask
+                paid_in, paid_out = paid_for(steps, step, state)
+                paid_in += inside * steps.price[step]
+                paid_out += outside * steps.price[step]
+                room_in, room_out = budget - paid_in, budget - paid_out
+                if states:
+                    room_in -= to_go[after + there]
+                    room_out -= to_go[after + state]
+                code_in, code_out = inside * steps.code[step], outside * steps.code[step]
+                many = _copied(table, sizes, state, there, room_in, paid_in, inside, code_in)
+                if many < 0:
+                    return False
+                if many:
+                    table.coming[coming] = there
+                    coming += 1
+                if _kept(table, sizes, state, room_out, paid_out, outside, code_out):
+                    table.coming[coming] = state
+                    coming += 1
+                continue
+            there, paid = state, 0 * state
+            if what == LEAVE:
+                there = state & ~mask
+            elif state & mask and not state & group:
+                there = state | group
+                paid = steps.weight[step]
+            if there == state or _moved(table, sizes, state, there, paid):
+                table.coming[coming] = there
+                coming += 1
+        for k in range(coming):
+            table.alive[k] = table.coming[k]
+        alive = coming
+        if work > most:
+            return False
+    table.tally[0] = alive
+    table.tally[2] = work
+    return True
+
+
+def _within(table: Table, sizes: int, state: int, room: int, more: int) -> tuple[int, int]:
+    """First and last size of a state that has room to become so much more, for what it pays."""
+    cost, here = table.cost, table.row[state] * sizes
+    begin, end = table.low[state], min(table.high[state], sizes - 1 - more)
+    while begin <= end and cost[here + begin] > room:
+        begin += 1
+    while begin <= end and cost[here + end] > room:
+        end -= 1
+    return begin, end
+
+
+def _copied(
+    table: Table, sizes: int, state: int, there: int, room: int, paid: int, more: int, code: int
+) -> int:
+    """Another state out of this one: 1, or 0 if there is no room for any size, or -1 if there is no
+    row to spare."""
+    begin, end = _within(table, sizes, state, room, more)
+    if begin > end:
+        return 0
+    if not table.tally[1]:
+        return -1
+    table.tally[1] -= 1
+    table.row[there] = table.spare[table.tally[1]]
+    here, into = table.row[state] * sizes, table.row[there] * sizes + more
+    for n in range(begin, end + 1):
+        table.cost[into + n] = table.cost[here + n] + paid
+    if len(table.code):
+        for n in range(begin, end + 1):
+            table.code[into + n] = table.code[here + n] + code
+    table.low[there], table.high[there] = begin + more, end + more
+    return 1
+
+
+def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int, code: int) -> bool:
+    """The state itself, where there is room for any of its sizes; else its row is spare."""
+    begin, end = _within(table, sizes, state, room, more)
+    if begin > end:
+        _freed(table, state)
+        return False
+    here = table.row[state] * sizes
+    if more:
+        for back in range(end - begin + 1):
+            n = here + end - back
+            table.cost[n + more] = table.cost[n] + paid
+            if len(table.code):
+                table.code[n + more] = table.code[n] + code
+    else:
+        for n in range(begin, end + 1):
+            table.cost[here + n] += paid
+    table.low[state], table.high[state] = begin + more, end + more
+    return True
+
+
+def _freed(table: Table, state: int) -> None:
+    table.low[state], table.high[state] = 1, 0
+    table.spare[table.tally[1]] = table.row[state]
+    table.tally[1] += 1
+
+
+def _moved(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
+    """A state becomes another one, for what it pays; whether nobody was there before, whom it
+    joins."""
+    cost, code, is_coded = table.cost, table.code, len(table.code) > 0
+    low, high = table.low[state], table.high[state]
+    begin, end = table.low[there], table.high[there]
+    here = table.row[state] * sizes
+    for n in range(low, high + 1):
+        cost[here + n] += paid
+    if begin > end:
+        table.row[there] = table.row[state]
+        table.low[state], table.high[state] = 1, 0
+        table.low[there], table.high[there] = low, high
+        return True
+    into = table.row[there] * sizes
+    # Of two ranges that do not meet there is nothing in between.
+    for n in range(high + 1, begin):
+        cost[into + n] = MUCH
+    for n in range(end + 1, low):
+        cost[into + n] = MUCH
+    for n in range(low, high + 1):
+        if n < begin or n > end or cost[here + n] < cost[into + n]:
+            cost[into + n] = cost[here + n]
+            if is_coded:
+                code[into + n] = code[here + n]
+    table.low[there], table.high[there] = min(low, begin), max(high, end)
+    _freed(table, state)
+    return False
+
+
+def _backward(
+    steps: Steps, first: int, last: int, states: int, inside: int, outside: int, to_go: Ints
+) -> None:
+    """`to_go`: after each step, of which the last is known."""
+    for step in range(last - 1, first - 1, -1):
+        mask = 1 << steps.bit[step]
+        group = 1 << steps.other[step]
+        here = (step - first) * states
+        after = here + states
+        for state in range(states):
+            if state & ~steps.used[step]:
+                continue
+            if steps.what[step] == ENTER:
+                paid_in, paid_out = paid_for(steps, step, state)
+                paid_in += inside * steps.price[step]
+                paid_out += outside * steps.price[step]
+                to_go[here + state] = min(
+                    to_go[after + (state | mask)] + paid_in, to_go[after + state] + paid_out
+                )
+            elif steps.what[step] == LEAVE:
+                to_go[here + state] = to_go[after + (state & ~mask)]
+            elif state & mask and not state & group:
+                to_go[here + state] = to_go[after + (state | group)] + steps.weight[step]
+            else:
+                to_go[here + state] = to_go[after + state]
+
+
+_passed = Kernel(_through, paid_for, _within, _copied, _kept, _freed, _moved)
+_back = Kernel(_backward, paid_for)

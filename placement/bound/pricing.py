@@ -1,0 +1,151 @@
+"""One table that prices the zone patterns of every capacity at once.
+
+A pattern says how many slots of each row a zone holds: n = (n_1 .. n_S). Given a
+price per slot and per row touched, the cheapest pattern is a shortest path over rows
+with state (slots of this row, hosts used so far). The step between rows costs a convex
+function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
+minima (a distance transform), and slope after slope is transform after transform: a sweep
+there and back over the rows of the table where a slope goes on to the end, else windows.
+All arithmetic is in int64: a bound computed here is exact, not a float's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.bound.pricing_kernels import (
+    INFINITE,
+    Between,
+    Ends,
+    Tables,
+    price_rows,
+    retrace,
+    within,
+)
+from placement.fabric.tree import Ints
+from placement.grid.block_grid import BlockGrid, Slopes, joint_costs
+
+IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
+
+
+class Prices(NamedTuple):
+    """What patterns cost at the prices of a master program, `scale` to a unit of the grid: of each
+    row by `slots`, shape (rows, width + 1); less by size; less by `links`, as in `Pricer.price`.
+    `constant`: what all zones together pay beside that, of each row and of all of them."""
+
+    slots: Ints
+    sizes: Ints
+    links: Ints
+    constant: tuple[int, ...]
+    scale: int
+
+
+class Pricer:
+    """Prices patterns of a grid, again and again at different prices.
+
+    `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes:
+    (capacity + 1,).
+    Cost: O(rows x width x capacity), 5 ms for 16 x 128 x 384. The tables are allocated
+    once: fresh pages cost more than the arithmetic.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        capacity: int,
+        slopes: Sequence[Slopes],
+        floors: Sequence[int] = (),
+        lot: int = 1,
+        has_patterns: bool = True,
+    ) -> None:
+        """`slopes`, `floors`: as of a BlockGrid. `lot`: a pattern's slots number a multiple
+        of it. `has_patterns`: whether `patterns` are asked for; what a pattern costs takes two
+        tables only."""
+        self._broken = np.arange(capacity + 1) % lot != 0
+        self._rows, self._width = rows, width
+        slots, used = min(width, capacity) + 1, capacity + 1
+        floor = np.array(list(floors) or [0] * (rows - 1), dtype=np.int64)
+        joint = joint_costs(tuple(slopes), slots - 1)
+        cut_short = [_cut_short(each, slots - 1) for each in slopes]
+        begin = np.cumsum([0, *map(len, cut_short)])
+        pairs = np.array([p for each in cut_short for p in each], dtype=np.int64).reshape(-1, 2)
+        weight, reach = pairs.T.copy()
+        no_links = np.zeros(rows, dtype=np.int64)
+        self._between = Between(begin, weight, reach, floor, width, no_links, joint.ravel())
+        kept = rows if has_patterns else min(2, rows)
+        tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
+        self._tables = [tables[s % kept] for s in range(rows)]
+        self._room = _room(tables, is_windowed=bool((reach < slots - 1).any()))
+        self._steps = (rows + 4 * len(pairs)) * slots * used
+        self.best: Ints = np.empty(used, dtype=np.int64)
+        self.by_used: Ints = np.empty(used, dtype=np.int64)
+
+    def price(self, cost: Ints, size_price: Ints, link_price: Ints | None = None) -> None:
+        """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
+        a pattern of u hosts; `link_price[s]`: off one that holds some of row s and some of
+        row s + 1. All in the units of the slopes.
+        """
+        links = np.zeros(self._rows, dtype=np.int64) if link_price is None else link_price
+        self._link_price = links
+        self._cost = np.ascontiguousarray(cost[:, : self._room.slots])
+        between = self._between._replace(link=links)
+        price_rows.run(
+            self._steps, self._cost.ravel(), self._rows, between, self._room, self.by_used
+        )
+        self.by_used -= size_price
+        self.by_used[self._broken] = INFINITE
+        self.by_used[0] = INFINITE  # the empty pattern is the caller's business
+        np.minimum.accumulate(self.by_used, out=self.best)
+
+    def patterns(self, capacities: Sequence[int]) -> list[tuple[int, ...]]:
+        """For each capacity a cheapest pattern of 1 to so many hosts; ties to fewer hosts, then
+        to fewer slots."""
+        rows, slots = self._rows, self._room.slots
+        between = self._between._replace(link=self._link_price)
+        found: Ints = np.empty(len(capacities) * rows, dtype=np.int64)
+        hosts = [int(np.argmin(self.by_used[: c + 1])) for c in capacities]
+        used = np.array(hosts, dtype=np.int64)
+        retrace.run(len(found) * slots, self._cost.ravel(), rows, between, self._room, used, found)
+        return [tuple(p) for p in found.reshape(-1, rows).tolist()]
+
+    def within(self, budget: Ints, most: int) -> Ints | None:
+        """Every pattern of u hosts that costs at most `budget[u]`, in order; None if more than
+        `most`. Shapes: (capacity + 1,) to (patterns, rows)."""
+        rows = self._rows
+        rows_pay = budget + (self._tables[-1].min(axis=0) - self.by_used)
+        rows_pay[self._broken] = -INFINITE
+        between = self._between._replace(link=self._link_price)
+        *parts, found = np.empty((5, most * rows), dtype=np.int64)
+        count = within.run(
+            found.size * self._room.slots,
+            *(self._cost.ravel(), rows, between, self._room, rows_pay, Ends(most, *parts), found),
+        )
+        return None if count > most else found[: count * rows].reshape(-1, rows)
+
+
+def _room(tables: Ints, *, is_windowed: bool) -> Tables:
+    kept, slots, used = tables.shape
+    part = max(1, min(used, IN_CACHE // slots))
+    nearest, first = np.empty(slots * used, dtype=np.int64), np.empty(used, dtype=np.int64)
+    lead, trail, down = np.empty((3, slots * part if is_windowed else 0), dtype=np.int64)
+    none = np.full(part, 2 * INFINITE)
+    return Tables(tables.ravel(), kept, slots, used, nearest, first, lead, trail, down, none, part)
+
+
+def _cut_short(slopes: Slopes, most: int) -> Slopes:
+    """The same costs of differences up to `most`, with reaches up to it; where the last slope
+    gets there it goes on to the end, for dearer slots come after cheaper ones."""
+    reaches = [min(reach, most) for _, reach in slopes]
+    if reaches and sum(reaches) >= most:
+        reaches[-1] = most
+    return tuple((weight, reach) for (weight, _), reach in zip(slopes, reaches, strict=True))
+
+
+def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
+    """Doubled cost of one zone, before the constant that the grid subtracts."""
+    held = np.array([pattern], dtype=np.int64)
+    return int(grid.step[held].sum() + grid.between(held)[0])

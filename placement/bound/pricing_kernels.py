@@ -1,0 +1,345 @@
+"""The inner loops of pricing over flat arrays: `price_rows`, and the way back, `retrace`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from placement.fabric.tree import Ints
+from placement.kernels import Kernel
+
+INFINITE = 1 << 60
+FEW_STEPS = 3  # of a slope that are taken one by one: a window takes as long as six
+
+
+class Between(NamedTuple):
+    """What is paid between rows. After row s come the slopes from begin[s] to begin[s + 1], each
+    `weight` a slot for `reach` of them, and `floor[s]`, but for empty rows and for full ones, of
+    `width` slots. `link[s]` is what some slots in both rows are worth, where `joint`, row by
+    row, is what each difference costs."""
+
+    begin: Ints
+    weight: Ints
+    reach: Ints
+    floor: Ints
+    width: int
+    link: Ints
+    joint: Ints
+
+
+class Tables(NamedTuple):
+    """`tables`: `kept` of them, one after the other, that rows use by turns; each has `slots`
+    lines of `used` columns. `nearest`: one more. `first`: one line; `none`: one of
+    what is never the least. `lead`, `trail`, `down`: as many lines for `part` columns, that
+    windows slide over while they are in the cache."""
+
+    tables: Ints
+    kept: int
+    slots: int
+    used: int
+    nearest: Ints
+    first: Ints
+    lead: Ints
+    trail: Ints
+    down: Ints
+    none: Ints
+    part: int
+
+
+def _less_of(a: Ints, b: Ints, into: Ints, climb: int) -> None:
+    """The lesser of two lines, so much dearer."""
+    for u in range(len(into)):
+        into[u] = (a[u] if a[u] < b[u] else b[u]) + climb
+
+
+def _sweep(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
+    """`nearest` of a slope without an end for some columns; `source` may be the same. There
+    and back."""
+    slots, used, into = room.slots, room.used, room.nearest
+    first = into[begin:end]
+    for u in range(end - begin):
+        first[u] = source[begin + u]
+    for n in range(1, slots):
+        last, now = (
+            into[(n - 1) * used + begin : (n - 1) * used + end],
+            into[n * used + begin : n * used + end],
+        )
+        old = source[n * used + begin : n * used + end]
+        for u in range(len(now)):
+            moved = last[u] + weight
+            now[u] = moved if moved < old[u] else old[u]
+    for n in range(slots - 2, -1, -1):
+        last, now = (
+            into[(n + 1) * used + begin : (n + 1) * used + end],
+            into[n * used + begin : n * used + end],
+        )
+        for u in range(len(now)):
+            moved = last[u] + weight
+            now[u] = moved if moved < now[u] else now[u]
+
+
+def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
+    """`nearest` of a slope of one slot for some columns; `source` may be the same."""
+    slots, used, last = room.slots, room.used, room.lead[: end - begin]
+    for u in range(len(last)):
+        last[u] = INFINITE
+    for n in range(slots):
+        here = source[n * used + begin : n * used + end]
+        after = here if n + 1 == slots else source[(n + 1) * used + begin : (n + 1) * used + end]
+        now = room.nearest[n * used + begin : n * used + end]
+        for u in range(len(last)):
+            old = here[u]
+            moved = (last[u] if last[u] < after[u] else after[u]) + weight
+            last[u] = old
+            now[u] = moved if moved < old else old
+
+
+def _climbed(old: Ints, last: Ints, into: Ints, climb: int) -> None:
+    """A line so much dearer, or the one before it where that is less."""
+    for u in range(len(into)):
+        here = old[u] + climb
+        into[u] = last[u] if last[u] < here else here
+
+
+def _stretches(source: Ints, room: Tables, begin: int, end: int, climb: int, length: int) -> None:
+    """Lines `climb` dearer each: the least of a line and those before it in its stretch of so
+    many lines (`lead`), and of those after it (`trail`)."""
+    slots, used, many = room.slots, room.used, end - begin
+    for n in range(slots):
+        old, last = source[n * used + begin : n * used + end], room.none[:many]
+        if n % length:
+            last = room.lead[(n - 1) * many : n * many]
+        _climbed(old, last, room.lead[n * many : (n + 1) * many], climb * n)
+    for n in range(slots - 1, -1, -1):
+        old, last = source[n * used + begin : n * used + end], room.none[:many]
+        if n + 1 < slots and (n + 1) % length:
+            last = room.trail[(n + 1) * many : (n + 2) * many]
+        _climbed(old, last, room.trail[n * many : (n + 1) * many], climb * n)
+
+
+def _slide(source: Ints, room: Tables, begin: int, end: int, weight: int, reach: int) -> None:
+    """`nearest` of a slope of `reach` slots for some columns; `source` may be the same. A window
+    is the end of one stretch of lines and the start of the next (van Herk 1992)."""
+    slots, used, many = room.slots, room.used, end - begin
+    length, last = reach + 1, slots - 1
+    _stretches(source, room, begin, end, weight, length)
+    for n in range(slots):
+        to = min(n + reach, last)
+        first, into = room.trail[n * many : (n + 1) * many], room.down[n * many : (n + 1) * many]
+        # Where the lines end within the stretch, it ends with them.
+        second = first if to // length == n // length else room.lead[to * many : (to + 1) * many]
+        for u in range(many):
+            into[u] = (first[u] if first[u] < second[u] else second[u]) - weight * n
+    _stretches(source, room, begin, end, -weight, length)
+    for n in range(slots):
+        now = room.nearest[n * used + begin : n * used + end]
+        down, second = room.down[n * many : (n + 1) * many], room.lead[n * many : (n + 1) * many]
+        first = second if n < reach else room.trail[(n - reach) * many : (n - reach + 1) * many]
+        for u in range(many):
+            up = (first[u] if first[u] < second[u] else second[u]) + weight * n
+            now[u] = up if up < down[u] else down[u]
+
+
+def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
+    """nearest[n, u] = min over n' of source[n', u] + what |n - n'| costs after this row."""
+    slots, used = room.slots, room.used
+    for begin in range(0, used, room.part):
+        end, now = min(begin + room.part, used), source
+        for k in range(between.begin[row], between.begin[row + 1]):
+            if between.reach[k] >= slots - 1:
+                _sweep(now, room, begin, end, between.weight[k])
+            elif 0 < between.reach[k] <= FEW_STEPS:
+                for _ in range(between.reach[k]):
+                    _step(now, room, begin, end, between.weight[k])
+                    now = room.nearest
+            else:
+                _slide(now, room, begin, end, between.weight[k], between.reach[k])
+            now = room.nearest
+    floor = between.floor[row]
+    if floor:
+        for k in range(slots * used):
+            room.nearest[k] += floor
+        for n in range(slots):
+            if n == 0 or n >= between.width:
+                line = room.nearest[n * used : (n + 1) * used]
+                _less_of(source[n * used : (n + 1) * used], line, line, 0)
+
+
+def _linked(source: Ints, room: Tables, between: Between, row: int) -> None:
+    """As `_transform`, where going from some slots to some is worth something."""
+    slots, used, link = room.slots, room.used, between.link[row]
+    for u in range(used):
+        room.first[u] = source[u]
+        source[u] = INFINITE
+    _transform(source, room, between, row)
+    for u in range(used):
+        source[u] = room.first[u]
+    for n in range(slots):
+        line = room.nearest[n * used : (n + 1) * used]
+        worth = link if n else 0
+        paid = between.joint[row * slots + n] + (between.floor[row] if n else 0)
+        for u in range(used):
+            from_some, from_none = line[u] - worth, room.first[u] + paid
+            line[u] = from_some if from_some < from_none else from_none
+
+
+def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: Ints) -> None:
+    """The least cost of a pattern of each number of hosts. `cost`: of n slots of row s."""
+    slots, used = room.slots, room.used
+    for k in range(slots * used):
+        room.tables[k] = INFINITE
+    for n in range(slots):
+        room.tables[n * used + n] = cost[n]
+    for s in range(1, rows):
+        begin, to = (s - 1) % room.kept * slots * used, s % room.kept * slots * used
+        source = room.tables[begin : begin + slots * used]
+        if between.link[s - 1]:
+            _linked(source, room, between, s - 1)
+        else:
+            _transform(source, room, between, s - 1)
+        for n in range(slots):
+            into = room.tables[to + n * used : to + (n + 1) * used]
+            paid, shorter = cost[s * slots + n], room.nearest[n * used : (n + 1) * used - n]
+            for u in range(min(n, used)):
+                into[u] = INFINITE
+            rest = into[n:]
+            for u in range(len(rest)):
+                total = shorter[u] + paid
+                rest[u] = total if total < INFINITE else INFINITE
+    begin = (rows - 1) % room.kept * slots * used
+    for u in range(used):
+        by_used[u] = room.tables[begin + u]
+    for n in range(1, slots):
+        line = room.tables[begin + n * used : begin + (n + 1) * used]
+        for u in range(used):
+            by_used[u] = line[u] if line[u] < by_used[u] else by_used[u]
+
+
+price_rows = Kernel(
+    _price_rows, _less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked
+)
+
+
+def _pay(room: Tables, between: Between, row: int, n: int) -> None:
+    """What n slots of this row or of the next one pay beside 0, 1, .. of the other, prices of
+    links included: in `first`."""
+    paid, joint = room.first[: room.slots], between.joint[row * room.slots :]
+    floor, link = between.floor[row], between.link[row] if n else 0
+    for other in range(len(paid)):
+        paid[other] = joint[abs(other - n)] + floor - (link if other else 0)
+    if n == 0 or n == between.width:
+        paid[n] -= floor
+
+
+def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: int) -> int:
+    """The slots of this row, before n of the next one, with which what is paid up to there is
+    `rest`, or comes next to it."""
+    _pay(room, between, row, n)
+    best, nearest, paid = 0, INFINITE, room.first[: room.slots]
+    here = row % room.kept * room.slots * room.used + used
+    for before in range(len(paid)):
+        off = abs(room.tables[here + before * room.used] + paid[before] - rest)
+        if off < nearest:
+            best, nearest = before, off
+    return best
+
+
+def _retrace(
+    cost: Ints, rows: int, between: Between, room: Tables, hosts: Ints, found: Ints
+) -> None:
+    """A cheapest pattern of each number of hosts, one after the other, from the tables that
+    `price_rows` has filled; of all rows."""
+    slots = room.slots
+    for k in range(len(hosts)):
+        used = hosts[k]
+        last = (rows - 1) % room.kept * slots * room.used + used
+        n = 0
+        for each in range(1, slots):
+            if room.tables[last + each * room.used] < room.tables[last + n * room.used]:
+                n = each
+        found[(k + 1) * rows - 1] = n
+        for row in range(rows - 1, 0, -1):
+            here = row % room.kept * slots * room.used + n * room.used + used
+            rest = room.tables[here] - cost[row * slots + n]
+            used -= n
+            n = _before(room, between, row - 1, n, used, rest)
+            found[k * rows + row - 1] = n
+
+
+retrace = Kernel(_retrace, _pay, _before)
+
+
+class Ends(NamedTuple):
+    """The ends of patterns, row by row, `most` of each at most: slots `at` a row, hosts `used` up
+    to there, how much is `left` to be spent, and which end from the `next` row on this one begins.
+    """
+
+    most: int
+    at: Ints
+    used: Ints
+    left: Ints
+    next: Ints
+
+
+def _last_rows(room: Tables, budget: Ints, row: int, ends: Ends) -> int:
+    """As `_ends`, of the last row."""
+    count, most = 0, ends.most
+    at, held, left = ends.at[row * most :], ends.used[row * most :], ends.left[row * most :]
+    for n in range(room.slots):
+        begin = (row * room.slots + n) * room.used
+        line = room.tables[begin : begin + room.used]
+        for used in range(1, len(line)):
+            if line[used] <= budget[used]:
+                if count == most:
+                    return count + 1
+                at[count], held[count], left[count] = n, used, budget[used] - line[used]
+                count += 1
+    return count
+
+
+def _ends(cost: Ints, between: Between, room: Tables, row: int, known: int, ends: Ends) -> int:
+    """How many ends from this row on can be part of a pattern for which there is enough; one more
+    than there may be where there are more. `known`: how many from the next row on."""
+    slots, count, most = room.slots, 0, ends.most
+    begin, after = row * most, (row + 1) * most
+    at, held, left = ends.at[begin:after], ends.used[begin:after], ends.left[begin:after]
+    begins = ends.next[begin:after]
+    n_at, used = ends.at[after : after + known], ends.used[after : after + known]
+    rest, paid = ends.left[after : after + known], room.first[:slots]
+    for k in range(known):
+        here = (row + 1) * slots + n_at[k]
+        rest[k] += room.tables[here * room.used + used[k]] - cost[here]
+    for before in range(slots):
+        _pay(room, between, row, before)
+        line = room.tables[(row * slots + before) * room.used :]
+        for k in range(known):
+            over = rest[k] - line[used[k] - n_at[k]] - paid[n_at[k]]
+            if over >= 0:
+                if count == most:
+                    return count + 1
+                at[count], held[count], left[count] = before, used[k] - n_at[k], over
+                begins[count] = k
+                count += 1
+    return count
+
+
+def _within(
+    cost: Ints, rows: int, between: Between, room: Tables, budget: Ints, ends: Ends, found: Ints
+) -> int:
+    """How many patterns cost no more than the `budget` for their hosts; each is `found`, of all
+    rows, one after the other. No end is followed in vain: the tables know what each costs at
+    least."""
+    count = _last_rows(room, budget, rows - 1, ends)
+    for row in range(rows - 2, -1, -1):
+        if count > ends.most:
+            break
+        count = _ends(cost, between, room, row, count, ends)
+    if count <= ends.most:
+        for k in range(count):
+            end = k
+            for row in range(rows):
+                found[k * rows + row] = ends.at[row * ends.most + end]
+                end = ends.next[row * ends.most + end]
+    return count
+
+
+within = Kernel(_within, _pay, _last_rows, _ends)

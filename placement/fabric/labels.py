@@ -1,0 +1,83 @@
+"""Labels of hosts, such as the GPU model, as a fabric file gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from placement.errors import BadInput
+from placement.fabric import hostlist
+from placement.fabric.hostset import HostSet
+
+if TYPE_CHECKING:
+    from placement.fabric.tree import Tier
+
+Labels = Mapping[str, Mapping[str, HostSet]]  # key -> value -> hosts
+
+
+def read_labels(value: Any, tiers: Sequence[Tier], hosts: Sequence[str]) -> Labels:
+    """`labels: {z0: {gpu: h100}, "z1-r[00-15]": {gpu: a100}}`: of domains and hosts, by
+    name or hostlist range. What is said of a host goes before what is said of its rack,
+    and that before its zone.
+
+    Raises: BadInput naming the entry.
+    """
+    if not isinstance(value, Mapping):
+        raise BadInput("labels", "must be a mapping of domains or hosts to labels")
+    places = _places(tiers, hosts)
+    given: list[dict[int, dict[str, str]]] = [{} for _ in range(len(tiers) + 1)]
+    for names, labels in value.items():
+        path = f"labels.{names}"
+        found = _checked(labels, path)
+        for depth, members in _named(str(names), places, path):
+            for host in members:
+                given[depth].setdefault(host, {}).update(found)
+    by_host = [
+        {key: text for level in given for key, text in level.get(host, {}).items()}
+        for host in range(len(hosts))
+    ]
+    return _by_value(by_host)
+
+
+def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int, list[int]]]:
+    """The depth and the hosts of everything that has a name; the inner one where two
+    share it."""
+    places: dict[str, tuple[int, list[int]]] = {}
+    for depth, tier in enumerate(tiers):
+        members: list[list[int]] = [[] for _ in tier.domains]
+        for host, domain in enumerate(tier.domain_by_host.tolist()):
+            members[domain].append(host)
+        places.update({n: (depth, m) for n, m in zip(tier.domains, members, strict=True)})
+    places.update({name: (len(tiers), [host]) for host, name in enumerate(hosts)})
+    return places
+
+
+def _named(
+    text: str, places: Mapping[str, tuple[int, list[int]]], path: str
+) -> list[tuple[int, list[int]]]:
+    try:
+        names = hostlist.expand(text)
+    except BadInput as error:
+        raise BadInput(path, error.message) from None
+    for name in names:
+        if name not in places:
+            raise BadInput(path, f"no domain or host {name!r} in this fabric")
+    return [places[name] for name in names]
+
+
+def _checked(labels: Any, path: str) -> dict[str, str]:
+    if not isinstance(labels, Mapping) or not labels:
+        raise BadInput(path, "must be a mapping of labels to values, such as {gpu: h100}")
+    for key, text in labels.items():
+        if not isinstance(key, str) or not isinstance(text, str) or not key or not text:
+            raise BadInput(f"{path}.{key}", f"must be a non-empty text, not {text!r}")
+    return dict(labels)
+
+
+def _by_value(by_host: Sequence[Mapping[str, str]]) -> Labels:
+    found: dict[str, dict[str, HostSet]] = {}
+    for host, labels in enumerate(by_host):
+        for key, text in labels.items():
+            values = found.setdefault(key, {})
+            values[text] = values.get(text, 0) | 1 << host
+    return {key: dict(sorted(found[key].items())) for key in sorted(found)}

@@ -1,0 +1,61 @@
+"""What is wrong with a placement, whoever made it.
+
+Commit, the tests and the simulator all ask here; no solver is trusted.
+"""
+
+from __future__ import annotations
+
+from placement.fabric import hostset
+from placement.fabric.constraints import broken
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
+from placement.workload.request import Placement, Request
+
+
+def violations(fabric: Fabric, free: HostSet, request: Request, placement: Placement) -> list[str]:
+    """Sentences; an empty list is a valid placement.
+
+    Checks that the gang is whole, no host is named twice, every host is free, the
+    spares that were required are there, the constraints are kept, the cuts are what the
+    referee counts, and the bound does not exceed the cut.
+    """
+    wrong = host_violations(fabric, free, request, placement)
+    if wrong:
+        return wrong
+    counted = cut(fabric, request, placement.hosts)
+    if counted != placement.cuts:
+        wrong.append(f"cut is {counted}, the placement says {placement.cuts}")
+    if placement.lower_bound > placement.cut:
+        wrong.append(f"lower bound {placement.lower_bound} exceeds the cut {placement.cut}")
+    if placement.is_optimal and placement.lower_bound != placement.cut:
+        wrong.append("called optimal with a gap")
+    if placement.inner is not None:
+        inner = placement.inner
+        here = sum(tier.bytes_per_step for tier in placement.cuts if tier.tier == inner.tier)
+        if inner.bytes_per_step > here:
+            wrong.append(f"lower bound {inner.bytes_per_step} exceeds the {inner.tier} cut {here}")
+    return wrong
+
+
+def host_violations(
+    fabric: Fabric, free: HostSet, request: Request, placement: Placement
+) -> list[str]:
+    """The part of `violations` that needs no counting of bytes. Cost: O(hosts)."""
+    needed = request.hosts_needed(fabric.gpus_per_host)
+    if len(placement.hosts) != needed:
+        return [f"the gang has {needed} blocks, {len(placement.hosts)} are placed"]
+    everyone = placement.hosts + placement.spares
+    wrong = []
+    if len(set(everyone)) != len(everyone):
+        wrong.append("a host is named twice")
+    if min(everyone) < 0 or max(everyone) >= fabric.host_count:
+        return [*wrong, "a host is not of this fabric"]
+    taken = placement.held & ~free
+    if taken:
+        names = ", ".join(fabric.names(hostset.members(taken))[:4])
+        wrong.append(f"{taken.bit_count()} hosts are not free: {names}")
+    required = request.spares.required(needed)
+    if len(placement.spares) < required:
+        wrong.append(f"{required} spares are required, {len(placement.spares)} are held")
+    return wrong + broken(fabric, request.where, placement.held)

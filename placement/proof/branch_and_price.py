@@ -1,0 +1,214 @@
+"""What no placement can beat: column generation and branching on counts of zones.
+
+Theory of operation. By `grid`, the doubled cut is at least a sum over zones of a cost
+of the zone's pattern n = (n_1 .. n_S), less a constant. The patterns of all zones
+cover every row: sum over zones of n_s >= width. Beside the covering rows stand
+*counters*: how many zones have a pattern of at least t hosts, or at least t slots of
+row s. Capacities are counters (at most two zones have more than 350 hosts), so is the
+least number of zones, and so is every branching decision. Cuts are counters as well: what
+zones hold of a row, or of the gang, counts on a staircase (`stairs`).
+
+Relaxing the covering rows with prices u >= 0 and the counters with prices v leaves one
+shortest path per zone (`pricing`), hence for *any* prices
+
+    2 cut >= width sum_s u_s + sum_counters (v low, or v high where v < 0)
+             + sum over zones min(0, cheapest pattern at these prices) - offset
+
+This is the Dantzig-Wolfe bound when the prices are the duals of the master LP over
+columns. The LP is solved in floats; its duals are rounded to integers first and the
+right-hand side is then computed in int64, so the bound holds whatever the LP solver
+did. It is rounded up to what the weights of whole edges can add up to.
+
+Rows are covered at least once there, which keeps prices of one sign. Where all counts of a
+node are whole and some rows are covered more than once, it is solved anew with equal rows.
+
+The root is weak where a counter is fractional, so nodes split on one: at most its
+floor, or at least its ceiling (design: placement, 5, branches on k_s, the counters
+with t = 1). The bound of the tree is the least over its open leaves. A node in which few
+patterns are within the gap is not split but solved, as one integer program (`columns`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from placement.bound.pricing import Prices
+from placement.bound.rounding import fewest
+from placement.bound.stage_ends import Ends
+from placement.grid.block_grid import BlockGrid
+from placement.grid.groups import Parting
+from placement.proof.master import WHOLE_GANG, Counter, Pattern, Pool, Range, rectangles
+from placement.proof.node import ROUNDS, WORK, Case, Exploration, Node, Tables
+from placement.speculative import ahead
+
+TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
+
+
+class Prover:
+    """Proves lower bounds on the doubled cut of a grid over zones of given capacities."""
+
+    def __init__(
+        self,
+        grid: BlockGrid,
+        capacities: Sequence[int],
+        seeds: Iterable[Pattern],
+        lot: int = 1,
+        odd: Sequence[int] = (),
+        is_exact: bool = True,
+        ends: Sequence[Ends] = (),
+        parting: Parting | None = None,
+        enough: float = inf,
+    ) -> None:
+        """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
+        lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
+        many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
+        nodes are settled by integer programs where these are small. `ends`: what zones of one
+        row pay together. `parting`: what tells zones that part a group. `enough`: a bound of the
+        root that need not be raised, below the incumbent."""
+        self.grid, self.is_exact, self._enough = grid, is_exact, enough
+        self._case = case = Case(grid, capacities, lot, odd, ends, parting)
+        self.states, self.mirrored = case.states, case.mirrored
+        self._tables = Tables(case)
+        self._is_patient = True  # until a node's program was not settled in all its time
+        self.cover: list[Pattern] = []  # of least cost in some node
+        self.pool = Pool(grid, case.norm)
+        self.pool.add(seeds)
+        spaced = case.classes[:: max(1, len(case.classes) // 4)]
+        self.pool.add_many(rectangles(grid, spaced, lot))
+        self._cuts: dict[Counter, Range] = {}
+        self._in_use: dict[Pattern, None] = {}  # in the last solution of some node
+        self.heap: list[tuple[int, int, Node]] = []
+        self._leaves: list[int] = []  # bounds of closed nodes
+        self.made = 0
+        self.incumbent = 0
+        self._rounds, self._explored = 0.0, 0  # of work, all in all, and nodes
+        self.root_prices: Prices | None = None  # at which it was left
+        self._last: tuple[tuple[float, ...], Mapping[Counter, float]] = (0.0,) * grid.rows, {}
+
+    @cached_property
+    def _other_tables(self) -> Tables:
+        """For a node that is explored beside another one."""
+        return Tables(self._case)
+
+    def _root(self) -> Node:
+        """What is known of the counters before any decision."""
+        g, capacities, zones = self.grid, self._case.capacities, len(self._case.capacities)
+        known = {Counter(WHOLE_GANG, 1): (fewest(capacities, g.size), zones)}
+        for larger, smaller in pairwise(self._case.classes):
+            at_least = sum(c >= larger for c in capacities)
+            known[Counter(WHOLE_GANG, smaller + 1)] = (0, at_least)
+        in_row = fewest([min(c, g.width) for c in capacities], g.width)
+        for s in range(g.rows):
+            known[Counter(s, 1)] = (in_row, zones)
+        # Slots at an equal share of a good layout's cost: a first guess at the prices.
+        share = (self.incumbent + g.offset) / g.size / self._case.norm
+        return Node(known, (share,) * g.rows, {})
+
+    def prove(
+        self, incumbent: int, rounds: int, *, is_last: bool = False, is_alone: bool = True
+    ) -> int:
+        """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
+
+        A round is an amount of work; large tables and programs take several at once. `is_last`:
+        nobody asks for more, and the last node is not split. `is_alone`: no other proof takes the
+        second core.
+
+        Best-first search; ties to the node made first. A node once begun is finished:
+        half of its columns prove next to nothing. Where nodes are long, two are explored at a
+        time, the second one without what the first one finds; but not where rounds are few, for
+        then it would miss that.
+        """
+        is_better = incumbent < self.incumbent
+        self.incumbent = min([incumbent, *self._leaves])
+        most = self._rounds + rounds
+        again = self._again() if is_better and self.heap else 0
+        if again >= self.incumbent:
+            return min(again, incumbent)
+        if not self.made:
+            self.made = 1
+            self.heap.append((0, 0, self._root()))
+        while self._is_open and self._rounds < most:
+            left = most - self._rounds if is_last else inf
+            begun = self._begun(2 if is_alone else 1)
+            calls = [partial(each.explore, left, is_exact=self.is_exact) for each in begun]
+            for done in list(ahead(calls)):
+                self._learn(done)
+        open_ = (known for known, _, _ in self.heap)
+        return max(again, min([incumbent, *self._leaves, *open_]))
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self.heap) and self.heap[0][0] < min([self.incumbent, *self._leaves])
+
+    def _begun(self, most: int) -> list[Exploration]:
+        """The next node, or as many as `most` where nodes are long."""
+        is_long = self._rounds >= TWO_AT_ONCE * self._explored > 0
+        many = most if is_long and self._case.rounds == ROUNDS else 1
+        begun: list[Exploration] = []
+        while self._is_open and len(begun) < many:
+            known, _, node = heapq.heappop(self.heap)
+            tables = self._other_tables if begun else self._tables
+            begun.append(self._exploration(tables, node, known, is_root=self.made == 1))
+        return begun
+
+    def _exploration(self, tables: Tables, node: Node, known: int, *, is_root: bool) -> Exploration:
+        return Exploration(
+            self._case,
+            tables,
+            self.pool,
+            self._cuts,
+            node,
+            known,
+            self.incumbent,
+            is_root=is_root,
+            enough=self._enough if is_root else inf,
+            is_patient=self._is_patient,
+        )
+
+    def _learn(self, done: Exploration) -> None:
+        """What a node has come to."""
+        self._explored += 1
+        if self.made == 1 and self.is_exact and done.in_use:
+            self.root_prices = done.prices
+        self.pool.add(done.fresh)
+        self._cuts |= done.cuts
+        for pattern in done.in_use:
+            self._in_use.pop(pattern, None)
+            self._in_use[pattern] = None
+        self._last = done.last or self._last
+        self._learn_settled(done)
+        if not done.children:
+            self._leaves.append(done.proved)
+        for child in done.children:
+            self.made += 1
+            heapq.heappush(self.heap, (done.proved, self.made, child))
+
+    def _learn_settled(self, done: Exploration) -> None:
+        self._rounds += done.rounds
+        self.cover = done.cover or self.cover
+        self._is_patient = self._is_patient and done.is_patient
+        self.incumbent = min(self.incumbent, done.incumbent)
+
+    def _again(self) -> int:
+        """The root with a better incumbent. It was not settled in a long time before, and if it is
+        now, it takes little."""
+        if self.root_prices is None:
+            return 0
+        self._is_patient = False
+        self._tables.fill(self.root_prices)
+        root = self._exploration(self._tables, self._root(), 0, is_root=True)
+        root.settle(WORK / 2)
+        self._learn_settled(root)
+        return root.proved
+
+    def good_patterns(self, most: int) -> list[Pattern]:
+        """What a whole cover is made of: the patterns in use where nodes ended, the last
+        node first, then the cheapest at the last prices."""
+        cheapest = self.pool.cheapest(*self._last, most, np.inf)
+        return list(dict.fromkeys([*reversed(self._in_use), *cheapest]))[:most]

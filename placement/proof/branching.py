@@ -1,0 +1,170 @@
+"""On which count of zones a node of the proof is split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import floor
+
+import numpy as np
+
+from placement.fabric.hostset import Mask
+from placement.fabric.tree import Ints
+from placement.grid.block_grid import BlockGrid
+from placement.grid.groups import Parting
+from placement.milp import LpSolution
+from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
+
+FRACTIONAL = 1e-4  # zones
+HARDLY = 1e-6  # of the gap: what a child counts that costs no more
+DEARER = 1 + 1e-6  # times, or it is a tie
+FEW_ZONES = 4  # whose covers are looked for from one end of the rows only
+Decision = tuple[Counter, Range]
+
+
+def split(
+    master: Master,
+    solution: LpSolution,
+    ranges: Mapping[Counter, Range],
+    zones: int,
+    gap: float,
+    parting: Parting | None = None,
+) -> tuple[Decision, Decision] | None:
+    """A counter and its range in each of two children; None when all counts are whole.
+
+    Of each family the count furthest from whole is a candidate, the first in order on a tie.
+    Which family tells zones apart that the program mixes differs: where sizes are what they
+    will, splits on sizes go on for ever, and where they decide, nothing else helps. So the
+    program says what each child costs more, new patterns aside, and the candidate whose
+    children are dearest, multiplied, is taken; a sum over all rows, which tells little of any of
+    them, only if that closes one child. `gap`: what closes a child.
+    """
+    patterns, share = master.support(solution)
+    candidates: list[tuple[Decision, Decision]] = []
+    for family in FAMILIES:
+        found = _most_fractional(family(patterns), share)
+        if found is not None:
+            counter, below = found
+            low, high = ranges.get(counter, (0, counter.most(zones, patterns.shape[1])))
+            candidates.append(((counter, (low, below)), (counter, (below + 1, high))))
+    alone = parted_alone(patterns, share, ranges, zones, parting)
+    candidates += [alone] if alone else []
+    best, most = None, -1.0
+    for halves in candidates:
+        dearer, is_closed = 1.0, False
+        for counter, half in halves if len(candidates) > 1 else ():
+            if counter not in master.ranges:
+                every = counter.most(zones, patterns.shape[1])
+                master.open({counter: ranges.get(counter, (0, every))})
+            cost = master.cost_within(counter, half) if half[0] <= half[1] else None
+            risen = gap if cost is None else min(gap, cost - solution.cost)
+            dearer *= max(risen, HARDLY * gap)
+            is_closed = is_closed or risen >= gap
+        if halves[0][0].row == EVERY_ROW and len(candidates) > 1 and not is_closed:
+            continue
+        if best is None or dearer > most * DEARER:
+            best, most = halves, dearer
+    return best
+
+
+def rows_alike(grid: BlockGrid, odd: Sequence[int], zones: int) -> int:
+    """How many rows there are if they are alike from either end and zones are few; else 0. Over
+    many zones half of a tree means other patterns for layouts, and worse ones about as often."""
+    is_alike = all(each == each[::-1] for each in (grid.slopes, grid.floors, tuple(odd)))
+    return grid.rows if is_alike and zones <= FEW_ZONES else 0
+
+
+def children(
+    ranges: Mapping[Counter, Range], halves: tuple[Decision, Decision], mirrored: int
+) -> list[dict[Counter, Range]]:
+    """Ranges of the children of a node. `mirrored`: rows that are alike from either end, else 0.
+
+    There a node that says the same of both ends has with each cover the one read from the
+    other end. If either of them falls into the second child it is looked for there, so in the
+    first child the same holds at both ends.
+    """
+    (counter, first), (other, second) = halves
+    both = {counter: first}
+    if mirrored and all(ranges.get(_mirrored(c, mirrored)) == ranges[c] for c in ranges):
+        both[_mirrored(counter, mirrored)] = first
+    found = [({**ranges, **both}, first), ({**ranges, other: second}, second)]
+    return [child for child, (low, high) in found if low <= high]
+
+
+def _mirrored(counter: Counter, rows: int) -> Counter:
+    """The same count from the other end."""
+    if counter.row < 0:
+        return counter
+    return replace(counter, row=rows - 1 - counter.row - counter.is_link)
+
+
+def parted_alone(
+    patterns: Ints,
+    share: Floats,
+    ranges: Mapping[Counter, Range],
+    zones: int,
+    parting: Parting | None,
+) -> tuple[Decision, Decision] | None:
+    """The row in which zones that part a group most nearly add up to one, which cannot be: at
+    least two do, or none does. None where no row has such zones, rows of `ranges` aside."""
+    if parting is None:
+        return None
+    best, nearest = None, FRACTIONAL
+    for s in range(patterns.shape[1]):
+        some, none = parting.counters(s)
+        is_cheaper = float(share @ none.of(patterns)) > FRACTIONAL
+        if some in ranges or none in ranges or not is_cheaper:
+            continue
+        value = float(share @ some.of(patterns))
+        near = round(min(value, 2 - value), 6)
+        if near > nearest:
+            best, nearest = ((some, (2, zones)), (none, (0, 0))), near
+    return best
+
+
+def _most_fractional(
+    counted: Iterator[tuple[Counter, Mask | Ints]], share: Floats
+) -> tuple[Counter, int] | None:
+    """The count furthest from whole, and its floor."""
+    found, furthest = None, FRACTIONAL
+    for counter, holds in counted:
+        value = float(share @ holds)
+        distance = round(abs(value - round(value)), 6)
+        if distance > furthest:
+            found, furthest = (counter, floor(value)), distance
+    return found
+
+
+def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    """Half way between the sizes in use, where both children have to change."""
+    size = patterns.sum(axis=1)
+    values = np.unique(size)
+    for least in (values[1:] + values[:-1] + 1) // 2:
+        yield Counter(WHOLE_GANG, int(least)), size >= least
+
+
+def _touches(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    for s in range(patterns.shape[1]):
+        yield Counter(s, 1), patterns[:, s] > 0
+
+
+def _all_touches(patterns: Ints) -> Iterator[tuple[Counter, Ints]]:
+    counter = Counter(EVERY_ROW, 1)
+    yield counter, counter.of(patterns)
+
+
+def _links(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    for s in range(patterns.shape[1] - 1):
+        yield Counter(s, is_link=True), (patterns[:, s] > 0) & (patterns[:, s + 1] > 0)
+
+
+def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
+    for s in range(patterns.shape[1]):
+        for least in np.unique(patterns[:, s]):
+            if least > 0:
+                yield Counter(s, int(least)), patterns[:, s] >= least
+
+
+# Sizes first: a zone of a single host satisfies "six zones" at no cost, and the program mixes
+# such zones in; only a split on sizes tells them from real ones.
+FAMILIES = (_sizes, _all_touches, _touches, _links, _slots)

@@ -1,0 +1,326 @@
+"""The master program of column generation, and the patterns it chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric.tree import Ints
+from placement.grid.block_grid import BlockGrid
+from placement.grid.isoperimetry import MUCH
+from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
+
+Pattern = tuple[int, ...]
+Floats = npt.NDArray[np.float64]
+WHOLE_GANG, EVERY_ROW = -1, -2
+KEPT = 1024  # tables of counters: some 10 KB each
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
+    the whole gang; or of each row, added up), of those that hold some of `row` and some of the
+    next row if it is a link, of those that hold no multiple of `lot`, or, with `rise`, of what
+    the zones climb on a staircase with ramps, in parts of a step of which `top` make one.
+
+    Such stairs are mixed-integer rounding cuts of what the zones cover together. With
+    n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
+    next one, at most all of it. That is subadditive and grows with n, so zones climb
+    together what one that holds everything does.
+
+    With `turn`, what n slots count by n modulo its length: zones that add up to less or more than
+    they may pay `price` for each unit (`zigzag.Ends`, `groups.Parting`).
+    """
+
+    row: int
+    least: int = 1
+    is_link: bool = False
+    lot: int = 0
+    rise: int = 0
+    run: int = 1
+    top: int = 0
+    turn: tuple[int, ...] = ()
+    price: int = 0
+
+    def values(self, length: int) -> Ints:
+        """f(n) for n = 0 .. length - 1, of one row or of the gang; not to be written to."""
+        return _counted(self, length)
+
+    def most(self, zones: int, rows: int) -> int:
+        """What so many zones count at most, if it is no staircase."""
+        return zones * max(self.turn, default=1) * (rows if self.row == EVERY_ROW else 1)
+
+    def of(self, patterns: Ints) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        return Held(patterns).counted(self)
+
+
+@lru_cache(maxsize=KEPT)
+def _counted(counter: Counter, length: int) -> Ints:
+    """f(n) for n = 0 .. length - 1. Every pricing round and every column asks for the same."""
+    n = np.arange(length)
+    if counter.turn:
+        values = np.array(counter.turn)[n % len(counter.turn)]
+    elif counter.rise:
+        whole, rest = np.divmod(n * counter.rise, counter.run)
+        values = whole * counter.top + np.minimum(rest, counter.top)
+    else:
+        values = (n % counter.lot > 0 if counter.lot else n >= counter.least).astype(np.int64)
+    values.flags.writeable = False
+    return np.asarray(values)
+
+
+class Held:
+    """What patterns hold, for many counters. Shape of `patterns`: (patterns, rows)."""
+
+    def __init__(self, patterns: Ints) -> None:
+        self._by_row = np.ascontiguousarray(patterns.T)
+        self._in_all: Ints = patterns.sum(axis=1)
+        self._length = 1 << int(self._in_all.max(initial=0)).bit_length()
+
+    def counted(self, counter: Counter) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        if counter.is_link:
+            both = (self._by_row[counter.row] > 0) & (self._by_row[counter.row + 1] > 0)
+            return np.asarray(both, int)
+        if counter.row == EVERY_ROW:
+            return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
+        held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
+        return np.asarray(_counted(counter, self._length)[held])
+
+
+Range = tuple[int, int]
+
+
+class Counted(NamedTuple):
+    """What counters count, in their order, as tables.
+
+    `by_row`, `by_every`, `by_size`, `by_link`: numbers of those that count slots of a row, of every
+    row, hosts of the whole gang, links; `rows`, `link_rows`: of which row; `in_row`, `in_every`,
+    `in_all`: what they count of 0, 1, .. slots or hosts. Of each counter `places`, its row, -1 for
+    all of them, or the second one of a link; `last`, what it counts of the most; `paid`, its own
+    price, 0 for none; `low` and `high`.
+    """
+
+    by_row: Ints
+    by_every: Ints
+    by_size: Ints
+    by_link: Ints
+    rows: Ints
+    link_rows: Ints
+    in_row: Ints
+    in_every: Ints
+    in_all: Ints
+    places: Ints
+    last: Ints
+    paid: Ints
+    low: Ints
+    high: Ints
+
+    def of(self, patterns: Ints) -> Ints:
+        """What each counts. Shapes: (patterns, rows) to (counters, patterns)."""
+        found: Ints = np.empty((len(self.last), len(patterns)), dtype=np.int64)
+        found[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
+        found[self.by_every] = self.in_every[:, patterns].sum(axis=2)
+        found[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
+        some = patterns.T > 0
+        found[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
+        return found
+
+
+def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first: int) -> Counted:
+    """Tables for up to `width` slots and `largest` hosts. `first`: number of the first counter."""
+    every = list(ranges)
+    kind = np.array([_kind(counter) for counter in every], dtype=np.int64)
+    by_row, by_every, by_size, by_link = (np.flatnonzero(kind == wanted) for wanted in range(4))
+    row = np.array([c.row for c in every], dtype=np.int64)
+    last = np.ones(len(every), dtype=np.int64)
+
+    def table(which: Ints, length: int) -> Ints:
+        counted = [every[k].values(length) for k in which]
+        values: Ints = np.array(counted, dtype=np.int64).reshape(-1, length)
+        last[which] = values[:, -1]
+        return values
+
+    return Counted(
+        *(first + by_row, first + by_every, first + by_size, first + by_link),
+        *(row[by_row], row[by_link]),
+        *(table(by_row, width + 1), table(by_every, width + 1), table(by_size, largest + 1)),
+        np.array([max(c.row, WHOLE_GANG) + c.is_link for c in every], dtype=np.int64),
+        last,
+        np.array([c.price if c.turn else 0 for c in every], dtype=np.int64),
+        *np.array(list(ranges.values()), dtype=np.int64).reshape(-1, 2).T,
+    )
+
+
+def _kind(counter: Counter) -> int:
+    """0 of a row, 1 of every row, 2 of the whole gang, 3 a link."""
+    if counter.is_link:
+        return 3
+    return {EVERY_ROW: 1, WHOLE_GANG: 2}.get(counter.row, 0)
+
+
+class Master:
+    """The LP of one node: covering rows, then one row for each counter."""
+
+    def __init__(
+        self,
+        grid: BlockGrid,
+        ranges: Mapping[Counter, Range],
+        norm: float,
+        largest: int,
+        *,
+        is_equal: bool = False,
+    ) -> None:
+        """Patterns have up to `largest` hosts, and cost so many times `norm`. `is_equal`: rows are
+        covered once, and prices of slots have either sign."""
+        self.grid, self.is_equal = grid, is_equal
+        self.ranges: dict[Counter, Range] = {}
+        self._norm, self._largest = norm, largest
+        self._patterns: dict[Pattern, None] = {}
+        self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
+        self.counted = _counted_by({}, grid.width, largest, 0)
+        self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
+        self.open(ranges)
+
+    def open(self, ranges: Mapping[Counter, Range]) -> None:
+        """Give each counter a row."""
+        self.ranges |= ranges
+        first = len(self.counted.last)
+        more = _counted_by(ranges, self.grid.width, self._largest, first)
+        self.counted = Counted(*map(np.concatenate, zip(self.counted, more, strict=True)))
+        held = Held(self._array)
+        for counter, bounds in ranges.items():
+            counted = held.counted(counter).tolist()
+            whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
+            most = int(counter.values(whole + 1)[-1]) if counter.rise else 1
+            paid = counter.price / self._norm if counter.turn else ARTIFICIAL
+            self._lp.add_row(*bounds, counted, most, paid)
+
+    def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
+        """Make each pattern a column; those that were none yet."""
+        fresh = [p for p in dict.fromkeys(patterns) if p not in self._patterns]
+        if not fresh:
+            return []
+        self._patterns.update(dict.fromkeys(fresh))
+        held = np.array(fresh, dtype=np.int64)
+        self._array = np.concatenate([self._array, held])
+        cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
+        by_row = np.concatenate([held.T, self.counted.of(held)])
+        self._lp.add_columns(cost / self._norm, by_row.T)
+        return fresh
+
+    @property
+    def entries(self) -> int:
+        """Rows times columns."""
+        return (self.grid.rows + len(self.ranges)) * len(self._patterns)
+
+    def solve(self) -> LpSolution | None:
+        return self._lp.solve()
+
+    def cost_within(self, counter: Counter, bounds: Range) -> float | None:
+        """The least cost with `counter` in these bounds, which are not kept; None if the
+        solver gives up. The counter has a row."""
+        row = self.grid.rows + list(self.ranges).index(counter)
+        self._lp.set_bounds(row, *bounds)
+        cost = self._lp.cost()
+        self._lp.set_bounds(row, *self.ranges[counter])
+        return cost
+
+    def prices(self, solution: LpSolution) -> tuple[tuple[float, ...], dict[Counter, float]]:
+        """Duals of the covering rows, and of the counters."""
+        rows = self.grid.rows
+        return solution.duals[:rows], dict(zip(self.ranges, solution.duals[rows:], strict=True))
+
+    def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
+        """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
+        share = solution.columns
+        used = np.flatnonzero(share > 1e-7)
+        return self._array[used], share[used]
+
+
+class Pool:
+    """Every pattern met, as arrays, so that the cheapest at given prices come fast."""
+
+    def __init__(self, grid: BlockGrid, norm: float) -> None:
+        """Costs are divided by `norm`, as in the master."""
+        self._grid = grid
+        self._norm = norm
+        self._seen: dict[Pattern, None] = {}
+        self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
+        self._cost: Floats = np.empty(0)
+        self._keep()
+
+    def _keep(self) -> None:
+        """What is asked for again and again of the same patterns: what they hold, and count."""
+        self._held, self._slots = Held(self._array), self._array.astype(np.float64)
+        self._counted: dict[Counter, Floats] = {}
+
+    def __contains__(self, pattern: Pattern) -> bool:
+        return pattern in self._seen
+
+    def add(self, patterns: Iterable[Pattern]) -> None:
+        fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
+        if fresh:
+            self._add(fresh, np.array(fresh, dtype=np.int64))
+
+    def add_many(self, array: Ints) -> None:
+        """The same of rows that differ."""
+        patterns = list(map(tuple, array.tolist()))
+        is_fresh = [p not in self._seen for p in patterns]
+        self._add(list(compress(patterns, is_fresh)), array[is_fresh])
+
+    def _add(self, fresh: list[Pattern], array: Ints) -> None:
+        self._seen.update(dict.fromkeys(fresh))
+        cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
+        self._array = np.concatenate([self._array, array])
+        self._cost = np.concatenate([self._cost, cost / self._norm])
+        self._keep()
+
+    def cheapest(
+        self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
+    ) -> list[Pattern]:
+        """At most `most` patterns of reduced cost under `below`, the cheapest first."""
+        paid = {counter: dual for counter, dual in price.items() if dual}
+        terms = np.array(
+            [self._cost - self._slots @ np.array(slot_price), *map(self._counts, paid)]
+        )
+        terms[1:] *= np.array([*paid.values()])[:, None]
+        # Taken off one after the other: sums in another order would be rounded otherwise.
+        reduced = np.subtract.reduce(terms)
+        under = np.flatnonzero(reduced < below)
+        order = under[np.argsort(reduced[under], kind="stable")[:most]]
+        return [tuple(pattern) for pattern in self._array[order].tolist()]
+
+    def _counts(self, counter: Counter) -> Floats:
+        """What each pattern counts."""
+        known = self._counted.get(counter)
+        if known is None:
+            known = self._counted[counter] = self._held.counted(counter).astype(np.float64)
+        return known
+
+
+def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Ints:
+    """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots.
+
+    Capacities descend. Shape: (patterns, rows); no pattern twice.
+    """
+    # After each row, the last of which is before the first one as well.
+    may_end = np.vstack([grid.joint < MUCH, np.ones(grid.width + 1, dtype=np.bool_)])
+    first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
+    is_inside = first + more < grid.rows
+    first, height = first[is_inside], 1 + more[is_inside]
+    row, last = np.arange(grid.rows), first + height - 1
+    width = np.minimum(grid.width, np.array(capacities)[:, None] // height)
+    is_new = (width > 0) & (height * width % lot == 0)
+    is_new[1:] &= width[1:] != width[:-1]
+    is_new &= may_end[first - 1, width] & may_end[last, width]
+    _, band = np.nonzero(is_new)
+    bands = (row >= first[band, None]) & (row <= last[band, None])
+    return np.asarray(bands * width[is_new][:, None])

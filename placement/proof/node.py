@@ -1,0 +1,325 @@
+"""One node of a proof: its linear program, the patterns that pay, and what it is split into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor
+
+import numpy as np
+
+from placement.bound.pricing import Pricer, Prices
+from placement.bound.rounding import attainable
+from placement.bound.stage_ends import Ends
+from placement.fabric.tree import Ints
+from placement.grid.block_grid import BlockGrid
+from placement.grid.groups import Parting
+from placement.milp import LpSolution
+from placement.proof.branching import children, parted_alone, rows_alike, split
+from placement.proof.closing import least_cover
+from placement.proof.cuts import VIOLATED, Stairs, unbalanced
+from placement.proof.duals import Duals
+from placement.proof.master import WHOLE_GANG, Counter, Master, Pattern, Pool, Range
+
+ROUNDS = 60  # pricing rounds per node; prices have settled long before
+FEW_ROUNDS = 6
+QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
+# What makes a round of about 10 ms: states priced once, or entries of a linear program solved.
+STATES_A_ROUND = 1_000_000
+ENTRIES_A_ROUND = 60_000
+LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
+CLASSES = 8  # capacity classes that get a pattern each round
+MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
+FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
+WORK = 0.06  # deterministic time in which it is tried: some 0.15 s
+MORE = 0.2  # for the first one that takes longer: half a second
+HANDY = 100  # columns of one that always has as long: it takes less than the nodes of a split
+ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
+MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
+HALVINGS = 5  # of the gap, until so few are left
+SMALL = 160  # columns that a node starts with
+FEW_BLOCKS = 64  # of a small gang
+HANDFUL = 24  # columns taken from the pool between two pricing rounds
+SHORTCUTS = 12  # times in a row
+PROBES = 4  # programs whose work it takes to find out on what to split
+LEAST_GAP = 1e-6  # in the master's units
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Ranges of the counters that are bounded here, and the parent's last prices. `is_equal`:
+    rows are covered once."""
+
+    ranges: Mapping[Counter, Range]
+    slot_price: tuple[float, ...]
+    price: Mapping[Counter, float]
+    is_equal: bool = False
+
+
+class Case:
+    """What all nodes of a proof have in common, and none of them changes."""
+
+    def __init__(
+        self,
+        grid: BlockGrid,
+        capacities: Sequence[int],
+        lot: int,
+        odd: Sequence[int],
+        ends: Sequence[Ends],
+        parting: Parting | None,
+    ) -> None:
+        """As of a `bounds.Prover`."""
+        self.grid, self.lot, self.odd, self.ends, self.parting = grid, lot, odd, ends, parting
+        self.capacities = sorted((c for c in capacities if c), reverse=True)
+        self.classes = sorted(set(self.capacities), reverse=True)
+        steps = max((len(slopes) for slopes in grid.slopes), default=1)
+        self.states = grid.rows * (grid.width + 1) * self.classes[0] * steps
+        # Large tables get fewer rounds a node: a round is as dear as many of others.
+        self.rounds = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // self.states))
+        self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
+        self.mirrored = rows_alike(grid, odd, len(self.capacities))
+        self.row_stairs = Stairs(grid.width, self.classes[0])
+        self.gang_stairs = Stairs(grid.size, self.classes[0])
+
+
+class Tables:
+    """Room to price patterns in, for one node at a time."""
+
+    def __init__(self, case: Case) -> None:
+        grid, largest = case.grid, case.classes[0]
+        self.duals = Duals(grid, case.norm, largest)
+        self.scale = self.duals.scale
+        slopes = [tuple((w * self.scale, many) for w, many in each) for each in grid.slopes]
+        floors = [floor * self.scale for floor in grid.floors]
+        self.pricer = Pricer(grid.rows, grid.width, largest, slopes, floors, case.lot)
+        self._capacities = case.capacities
+        self.priced = 0  # the Lagrangian bound at the last prices, in their unit
+
+    def fill(self, prices: Prices) -> None:
+        """The table at these prices, and the bound."""
+        self.pricer.price(*prices[:3])
+        per_zone = sum(min(0, int(self.pricer.best[c])) for c in self._capacities)
+        self.priced = sum(prices.constant) + per_zone
+
+
+class Exploration:
+    """A node being explored: with the patterns and the cuts that are known when it is begun; and
+    what it comes to.
+
+    `proved`: a bound of the node. `children`: what is left of it, none if it is closed. `fresh`:
+    patterns that paid; `in_use`: those of the last solution. `cuts`: rows for any node, those
+    known before among them. `cover`: of least cost here, if there is one. `incumbent`: what costs
+    so much is of no interest; a leaf may lower it. `is_patient`: whether a node's program was
+    settled in all its time. `rounds`: of work. `prices`, `last`: the last ones, in units and in
+    floats.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        tables: Tables,
+        pool: Pool,
+        cuts: Mapping[Counter, Range],
+        node: Node,
+        known: int,
+        incumbent: int,
+        *,
+        is_root: bool,
+        enough: float,
+        is_patient: bool,
+    ) -> None:
+        """`pool`: where patterns are looked for that pay here. `known`: a bound of the node.
+        `enough`: one at which it is closed, if that is less than the incumbent."""
+        self._case, self._tables, self._pool, self._node = case, tables, pool, node
+        self._is_root, self._enough, self.is_patient = is_root, enough, is_patient
+        self.cuts = dict(cuts)
+        self.proved, self.incumbent = known, incumbent
+        self.children: list[Node] = []
+        self.fresh: list[Pattern] = []
+        self.in_use: list[Pattern] = []
+        self.cover: list[Pattern] = []
+        self.rounds = 0.0
+        self.prices: Prices | None = None
+        self.last: tuple[tuple[float, ...], Mapping[Counter, float]] | None = None
+
+    def explore(self, most: float, *, is_exact: bool) -> Exploration:
+        """Itself, explored. After so many rounds, `most`, it is not split. `is_exact`: whether it
+        may be settled by an integer program."""
+        node, case = self._node, self._case
+        ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
+        master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
+        master.add(self._pool.cheapest(node.slot_price, node.price, SMALL, np.inf))
+        solution = self._generated(master)
+        if solution is None:
+            return self
+        self.in_use = [tuple(p) for p in master.support(solution)[0].tolist()]
+        if is_exact and (self.settle() or self.proved >= self.incumbent):
+            return self
+        if self.rounds < most:
+            self._split(master, solution)
+        else:
+            self.children = [node]
+        return self
+
+    def settle(self, work: float = WORK) -> bool:
+        """By an integer program over the few patterns that can be part of anything better than the
+        incumbent; whether that is all there is to know of the node.
+
+        At the root, where they are many, only covers that cost less are looked for. The tables
+        are filled with prices.
+        """
+        grid, tables = self._case.grid, self._tables
+        slack = (self.incumbent + grid.offset) * tables.scale - tables.priced - 1
+        if slack > MOST_SLACK:
+            return False
+        patterns = self._promising(slack, MOST_AT_ROOT if self._is_root else MOST_COLUMNS)
+        below = self.incumbent
+        if patterns is None and self._is_root:
+            low, high = 0, slack
+            for _ in range(HALVINGS):
+                half = (low + high) // 2
+                fewer = self._promising(half, FEW_COLUMNS)
+                low, high = (low, half) if fewer is None else (half, high)
+                patterns = patterns if fewer is None else fewer
+            below = (low + tables.priced + 1) // tables.scale - grid.offset
+        return patterns is not None and self._least_of(patterns, below, work)
+
+    def _least_of(self, patterns: Ints, below: int, work: float) -> bool:
+        """The same with these patterns, which are all for what costs less than `below`."""
+        case, grid = self._case, self._case.grid
+        cost = grid.step[patterns].sum(axis=1) + grid.between(patterns)
+        self.rounds += len(patterns) * ROUNDS_A_COLUMN
+        is_all = below == self.incumbent
+        is_worth_it = self.is_patient or len(patterns) <= HANDY
+        more = MORE if is_all and is_worth_it else 0.0
+        ranges = {**self._node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
+        most = below + grid.offset
+        least, cover = least_cover(patterns, cost, grid.width, ranges, most, work, more)
+        self.cover = cover or self.cover
+        if least is None:
+            self.is_patient = self.is_patient and not is_all
+            return False
+        self.proved = max(self.proved, least - grid.offset)
+        if not cover:
+            return is_all
+        whole = np.array(cover), np.ones(len(cover))
+        if parted_alone(*whole, ranges, len(case.capacities), case.parting):
+            return False
+        # The bound of the tree is no more than that of this leaf.
+        self.incumbent = min(self.incumbent, least - grid.offset)
+        return True
+
+    def _promising(self, slack: int, most: int) -> Ints | None:
+        """Patterns that cost up to so much more than the cheapest of their zone; None if there
+        are more than `most`."""
+        classes, pricer = self._case.classes, self._tables.pricer
+        sizes = np.arange(classes[0] + 1)
+        fitting = np.array(classes[::-1])[np.searchsorted(classes[::-1], sizes)]
+        return pricer.within(np.minimum(0, pricer.best[fitting]) + slack, most)
+
+    def _generated(self, master: Master) -> LpSolution | None:
+        """The master with all patterns and cuts that it takes; None if it gives up, or the node
+        is closed."""
+        case = self._case
+        solution = self._solved(master)
+        for _ in range(case.rounds):
+            if solution is None:
+                break
+            self.rounds += LEAST_WORK + case.states / STATES_A_ROUND
+            value, found = self._price(master, solution)
+            self.proved = max(self.proved, attainable(case.grid, value))
+            if self.proved >= min(self.incumbent, self._enough):
+                return None
+            # What is violated is read off the solution before there are more columns.
+            is_over = self.proved >= self._ceiling(solution)
+            cuts = self._violated(master, solution) if is_over else {}
+            fresh = master.add(found)
+            self.fresh += fresh
+            if not is_over and not fresh:
+                is_over, cuts = True, self._violated(master, solution)
+            if is_over and not cuts:
+                break
+            if cuts:
+                master.open(cuts)
+                self.cuts |= cuts
+            solution = self._solved(master)
+        return solution
+
+    def _solved(self, master: Master) -> LpSolution | None:
+        """The master over its columns and those of the pool that pay: cheaper than a
+        pricing round, and most of what one would find has been met before."""
+        solution = self._solve(master)
+        for _ in range(SHORTCUTS):
+            if solution is None:
+                break
+            self.last = master.prices(solution)
+            if not master.add(self._pool.cheapest(*self.last, HANDFUL, -1e-7)):
+                break
+            solution = self._solve(master)
+        return solution
+
+    def _solve(self, master: Master) -> LpSolution | None:
+        self.rounds += master.entries / ENTRIES_A_ROUND
+        return master.solve()
+
+    def _ceiling(self, solution: LpSolution) -> int:
+        """What the node's bound can reach at most: the master's own cost."""
+        grid, norm = self._case.grid, self._case.norm
+        return attainable(grid, floor(solution.cost * norm + 1e-6) - grid.offset)
+
+    def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
+        """The Lagrangian bound at the LP's duals, and patterns that pay: for a small gang all of
+        them, if they are not many."""
+        case, tables = self._case, self._tables
+        self.prices = tables.duals.prices(master, solution)
+        tables.fill(self.prices)
+        value = -(-tables.priced // tables.scale) - case.grid.offset
+        paying = [c for c in case.classes if tables.pricer.best[c] < 0]
+        chosen = paying[:: max(1, len(paying) // CLASSES)]
+        found = tables.pricer.patterns(chosen)
+        if found and case.grid.size <= FEW_BLOCKS:
+            every = tables.pricer.within(np.full(case.classes[0] + 1, -1), SMALL)
+            found += [] if every is None else map(tuple, every.tolist())
+        return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
+
+    def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:
+        """The most violated staircase of each row and of the gang, and a count of odd slots
+        where too many zones hold some."""
+        case = self._case
+        patterns, share = master.support(solution)
+        found: dict[Counter, Range] = {}
+        zones = len(case.capacities)
+        for s in range(case.grid.rows):
+            fallen = case.row_stairs.fallen_short(s, patterns[:, s], share, zones)
+            found |= {replace(c, row=r): b for c, b in fallen.items() for r in self._alike(s)}
+            if case.ends and not any(c.turn and c.row == s for c in self.cuts):
+                found |= unbalanced(s, patterns[:, s], share, case.ends)
+            if case.odd and share @ (patterns[:, s] % case.lot > 0) > case.odd[s] + VIOLATED:
+                found[Counter(s, lot=case.lot)] = (0, case.odd[s])
+        held = patterns.sum(axis=1)
+        found |= case.gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
+        return {counter: found[counter] for counter in found if counter not in master.ranges}
+
+    def _alike(self, row: int) -> Iterable[int]:
+        """Rows that get the cuts of this one. In a small gang all do, for the next solution
+        would break them there, and a round takes longer than a few rows."""
+        grid = self._case.grid
+        return range(grid.rows) if grid.size <= FEW_BLOCKS else (row,)
+
+    def _split(self, master: Master, solution: LpSolution) -> None:
+        """Children on a fractional counter; none when all are integral."""
+        case, node = self._case, self._node
+        slot_price, price = master.prices(solution)
+        norm, zones = case.norm, len(case.capacities)
+        gap = max(LEAST_GAP, (self.incumbent + case.grid.offset) / norm - solution.cost)
+        self.rounds += PROBES * master.entries / ENTRIES_A_ROUND
+        found = split(master, solution, node.ranges, zones, gap, case.parting)
+        if found is None:  # as a rule, patterns are whole as well
+            patterns, share = master.support(solution)
+            self.cover = [tuple(p) for p in patterns.tolist()]
+            is_over = bool(np.any(share @ patterns > case.grid.width + VIOLATED))
+            if is_over and not node.is_equal:
+                self.children = [Node(node.ranges, slot_price, price, is_equal=True)]
+            return
+        ranges = children(node.ranges, found, case.mirrored)
+        self.children = [Node(each, slot_price, price, node.is_equal) for each in ranges]

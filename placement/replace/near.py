@@ -1,0 +1,304 @@
+"""Placing a gang again, near where it is: after failures, or once room has come free.
+
+A block stays when its old host is free and its zone is the old one, so how many blocks
+move is decided by zones alone. Three ways lead to layouts near the old one:
+
+- *repaired*: hosts that are gone are swapped one by one; nothing moves that need not;
+- *polished*: from there, what two zones hold is sliced anew where that cuts less;
+- *renamed*: the best layout found afresh, turned along its axes and with its zones
+  exchanged so that most blocks find their old zone. Neither changes the cut: rings have
+  no beginning, chains read the same backwards.
+
+The answer moves the fewest blocks among those of the least cut over the outermost tier,
+or of a cut that the hint's `slack` still allows. Cuts on inner tiers come after moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet, Mask
+from placement.fabric.tree import Fabric, Ints
+from placement.grid.block_grid import BlockGrid, block_axes, block_grids
+from placement.grid.isoperimetry import BlockAxis
+from placement.grid.layout import Layout, layout_cost
+from placement.milp import assign
+from placement.objective.cut import cut
+from placement.replace.swaps import choose_swaps
+from placement.search.grid_slicing import slice_grid
+from placement.search.slicing_trees import Tree, comb
+from placement.tiers.descent import Descent
+from placement.tiers.objectives import like_zones, measure
+from placement.tiers.seating import Hosts
+from placement.workload.request import Limits, Objective, Request
+from placement.workload.traffic import Pattern
+
+MOST_PAIRS = 40  # of zones that are sliced anew
+MOST_ZONES = 1_000  # beyond that they are not exchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Hosts in block order of an old placement; -1 for a host that no longer exists.
+
+    `slack`: share by which the cut may exceed the best one found if fewer blocks move.
+    """
+
+    hosts: Hosts
+    slack: float = 0.0
+
+    def check(self, gang: int) -> None:
+        """Raises: BadInput when this is no placement of `gang` blocks."""
+        if len(self.hosts) != gang:
+            raise BadInput(
+                "near", f"the old placement is of {len(self.hosts):,}, the job of {gang:,} hosts"
+            )
+        known = [host for host in self.hosts if host >= 0]
+        if len(set(known)) != len(known):
+            raise BadInput("near", "the old placement names a host twice")
+        if not self.slack >= 0:
+            raise BadInput("near", f"slack must not be negative, is {self.slack}")
+
+    def moved(self, hosts: Hosts) -> int:
+        """Blocks that are on another host now."""
+        return sum(new != old for new, old in zip(hosts, self.hosts, strict=True))
+
+
+class Near:
+    """Layouts of one gang near an old one. `free`: host indices, ascending."""
+
+    def __init__(self, fabric: Fabric, request: Request, free: Ints, hint: Hint) -> None:
+        self._fabric = fabric
+        self._request = request
+        self._free = free
+        self._old = np.asarray(hint.hosts, dtype=np.int64)
+        self._is_here: Mask = np.isin(self._old, free)
+        self._zone_of = np.zeros(fabric.host_count, dtype=np.int64)
+        self._zones = 1
+        if fabric.tiers:
+            self._zone_of = fabric.tiers[0].domain_by_host
+            self._zones = len(fabric.tiers[0].domains)
+        self._room = np.bincount(self._zone_of[free], minlength=self._zones)
+        self._old_zone = np.where(self._is_here, self._zone_of[self._old], -1)
+        self._grids = block_grids(request, fabric.gpus_per_host)
+        self._kind = like_zones(fabric, request)
+        self._slack = hint.slack
+        self._moved = hint.moved
+
+    @cached_property
+    def swapped(self) -> Hosts | None:
+        """The old hosts, each lost one swapped for the free one that adds the least cut."""
+        return self._repaired()
+
+    def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
+        """Placements near the old one, equal in all that matters more than inner tiers.
+
+        `fresh`: the zone of each block in the best layouts with no regard to the old one;
+        `bound`: bytes over the outermost tier that no placement cuts fewer than.
+        """
+        swapped = self.swapped
+        if swapped is None:
+            found = self._chosen([self._renamed(zones) for zones in fresh])
+            return [self.seated(zones) for zones in found]
+        if self._request.objective is Objective.CUT and self._cut(swapped) <= bound:
+            return [swapped]
+        zones = self._zone_of[list(swapped)]
+        layouts = [zones, *self._polished(zones, limits), *map(self._renamed, fresh)]
+        chosen = self._chosen(layouts)
+        return [swapped if z is zones else self.seated(z) for z in chosen]
+
+    def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
+        """Those that move the fewest blocks, of those whose cut, or whatever else is
+        minimised, is the least or allowed."""
+        values = [self._value(zones) for zones in layouts]
+        moves = [int((zones != self._old_zone).sum()) for zones in layouts]
+        most = min(values) + self._slack * min(values) if self._slack else min(values)
+        fewest = min(m for m, value in zip(moves, values, strict=True) if value <= most)
+        return [
+            zones
+            for zones, m, value in zip(layouts, moves, values, strict=True)
+            if m == fewest and value <= most
+        ]
+
+    def _value(self, zone_by_block: Ints) -> float | int:
+        """What the request minimises, which hosts inside the zones do not change."""
+        some_host = np.zeros(self._zones, dtype=np.int64)
+        some_host[self._zone_of[self._free]] = self._free
+        hosts = some_host[zone_by_block].tolist()
+        cuts = cut(self._fabric, self._request, hosts)
+        return measure(self._fabric, self._request, hosts, cuts)
+
+    def _cut(self, hosts: Hosts) -> int:
+        cuts = cut(self._fabric, self._request, hosts)
+        return cuts[0].bytes_per_step if cuts else 0
+
+    def notes(self, hosts: Hosts) -> list[str]:
+        """What moving no more than the lost blocks would have come to instead of `hosts`."""
+        if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
+            return []
+        moved, cut_now, cut_swapped = (
+            self._moved(self.swapped),
+            self._cut(hosts),
+            self._cut(self.swapped),
+        )
+        lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
+        what = f"swapping {lost} alone" if moved else "keeping every host"
+        ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
+        return [f"{what} would cut {ratio}"]
+
+    def _repaired(self) -> Hosts | None:
+        lost = np.flatnonzero(~self._is_here)
+        stays = self._old[self._is_here]
+        if not len(stays):
+            return None
+        others = hostset.of(np.setdiff1d(self._free, stays).tolist())
+        now = self._with_stand_ins()
+        swaps = choose_swaps(
+            self._fabric, self._request, now.tolist(), lost.tolist(), hostset.of(()), others
+        )
+        if swaps is None:
+            return None
+        for block, host in swaps.joined:
+            now[block] = host
+        return tuple(now.tolist())
+
+    def _with_stand_ins(self) -> Ints:
+        """A host that no longer exists counts as its neighbour's until it is swapped."""
+        exists = np.flatnonzero(self._old >= 0)
+        at = np.searchsorted(exists, np.arange(len(self._old)), side="right") - 1
+        return np.where(self._old >= 0, self._old, self._old[exists[np.maximum(at, 0)]])
+
+    def _polished(self, zone_by_block: Ints, limits: Limits) -> Iterator[Ints]:
+        """Ever smaller cuts, two zones at a time, the longest boundaries first."""
+        if not self._grids or not limits.trees:
+            return
+        grid = self._grids[0]
+        layout: Layout = zone_by_block[grid.block]
+        cost = layout_cost(grid, layout)
+        pairs = _neighbours(layout, self._zones)[:MOST_PAIRS]
+        for pair in pairs:
+            other = self._sliced_anew(grid, layout, pair, limits.trees // MOST_PAIRS)
+            if (other_cost := layout_cost(grid, other)) < cost:
+                layout, cost = other, other_cost
+                yield _by_block(grid, layout)
+
+    def _sliced_anew(
+        self, grid: BlockGrid, layout: Layout, pair: tuple[int, int], tries: int
+    ) -> Layout:
+        region = np.isin(layout, pair)
+        room = [int(n) if z in pair else 0 for z, n in enumerate(self._room)]
+        orders = [[Tree(zone=z) for z in order] for order in (pair, pair[::-1])]
+        starts = [comb(order, axis) for order in orders for axis in (0, 1)]
+        part = slice_grid(grid, room, starts, tries, 0, region)[1]
+        return np.asarray(np.where(region, part, layout))
+
+    def _renamed(self, zone: Ints) -> Ints:
+        """Turned and with zones exchanged to meet the old ones."""
+        if self._zones > MOST_ZONES:
+            return zone
+        axes = block_axes(self._request, self._fabric.gpus_per_host) or ()
+        kept, best = self._exchanged(zone)
+        for axis in sorted(axes, key=lambda a: (-a.size, a.axis)):
+            turns = [_turned(zone, axis, turn) for turn in _turns(axis)]
+            most = [self._overlap(other).max(axis=1).sum() for other in turns]
+            for i in np.argsort(-np.array(most), kind="stable"):
+                if most[i] <= kept:
+                    break
+                found, exchanged = self._exchanged(turns[i])
+                if found > kept:
+                    kept, best, zone = found, exchanged, turns[i]
+        return best
+
+    def _overlap(self, zone: Ints) -> Ints:
+        """Blocks by new zone and old zone. Shape: (zones, zones)."""
+        key = zone * self._zones + self._old_zone
+        key = key[self._is_here]
+        return np.bincount(key, minlength=self._zones**2).reshape(self._zones, self._zones)
+
+    def _exchanged(self, zone: Ints) -> tuple[int, Ints]:
+        """Blocks that find their old zone, and the zones so named."""
+        used = np.bincount(zone, minlength=self._zones)
+        parts = np.flatnonzero(used)
+        overlap = self._overlap(zone)[parts]
+        fits = (used[parts, None] <= self._room[None, :]) & (
+            self._kind[parts, None] == self._kind[None, :]
+        )
+        stays = parts[:, None] == np.arange(self._zones)[None, :]
+        to = np.arange(self._zones)
+        chosen = assign(np.where(fits, -2 * overlap - stays, 2 * len(zone) ** 2))
+        if chosen is not None:
+            to[parts] = chosen
+        named = to[zone]
+        return int((named == self._old_zone).sum()), np.asarray(named)
+
+    def seated(self, zone_by_block: Ints) -> Hosts:
+        """Blocks on their old hosts where the zone is the same, the others beside them."""
+        stays = self._is_here & (zone_by_block == self._old_zone)
+        grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
+        descent = Descent(self._fabric, grid, 0, self._request)
+        others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
+        depth = min(1, len(self._fabric.tiers))
+        for zone in np.unique(zone_by_block[~stays]):
+            region = (~stays & (zone_by_block == zone))[grid.block]
+            descent.into(region, others[self._zone_of[others] == zone], depth)
+        hosts = self._old.copy()
+        fresh = np.empty_like(hosts)
+        fresh[grid.block] = descent.host
+        return tuple(np.where(stays, hosts, fresh).tolist())
+
+
+def placed_near(
+    fabric: Fabric, request: Request, room: HostSet, hint: Hint, limits: Limits
+) -> Hosts | None:
+    """The gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
+    zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None
+    when too few hosts can be had for a swap."""
+    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
+    near = Near(fabric, request, free, hint)
+    return None if near.swapped is None else near.options((), 0, limits)[0]
+
+
+def seated_near(
+    fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
+) -> Hosts:
+    """The gang on hosts of `room` with each block in this zone: on its old host where that
+    is in it."""
+    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
+    return Near(fabric, request, free, hint).seated(zone_by_block)
+
+
+def _by_block(grid: BlockGrid, layout: Layout) -> Ints:
+    zones = np.empty(grid.size, dtype=np.int64)
+    zones[grid.block] = layout
+    return zones
+
+
+def _neighbours(layout: Layout, zones: int) -> list[tuple[int, int]]:
+    """Pairs of zones that touch, those with the longest boundary first."""
+    length = np.zeros((zones, zones), dtype=np.int64)
+    for one, other in ((layout[1:], layout[:-1]), (layout[:, 1:], layout[:, :-1])):
+        np.add.at(length, (one, other), 1)
+    length += length.T
+    touching = [(a, b) for a, b in combinations(range(zones), 2) if length[a, b]]
+    return sorted(touching, key=lambda pair: (-length[pair], pair))
+
+
+def _turns(axis: BlockAxis) -> Sequence[tuple[int, bool]]:
+    """(steps on, whether backwards) that leave the traffic along the axis as it is."""
+    steps = [0] if axis.pattern is Pattern.CHAIN else range(axis.size)
+    return [(step, back) for back in (False, True) for step in steps]
+
+
+def _turned(zone: Ints, axis: BlockAxis, turn: tuple[int, bool]) -> Ints:
+    block = np.arange(len(zone))
+    at = block // axis.stride % axis.size
+    step, is_back = turn
+    to = ((axis.size - 1 - at if is_back else at) + step) % axis.size
+    return np.asarray(zone[block + (to - at) * axis.stride])

@@ -1,0 +1,167 @@
+"""The swap that adds the least cut: a host for each block that lost its own.
+
+Only the edges of the moved block change, so a domain's price is what those edges cut
+with the block there. Domains without a partner of the block all cost the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric import hostset
+from placement.fabric.constraints import joinable
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints
+from placement.objective.cut import cut
+from placement.workload.request import Request, TierCut
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Swaps:
+    """(block, host that takes it over) per failed block, and the cuts that result."""
+
+    joined: tuple[tuple[int, int], ...]
+    cuts: tuple[TierCut, ...]
+
+
+def choose_swaps(
+    fabric: Fabric,
+    request: Request,
+    hosts: Sequence[int],
+    blocks: Sequence[int],
+    own: HostSet,
+    free: HostSet,
+) -> Swaps | None:
+    """Hosts for the `blocks` that lost theirs, or None when too few can be had that keep
+    the constraints of the request.
+
+    Order: the least cut over the outermost tier, then the domain that it was in, then a
+    spare of one's own before a free host, then the least cut over the inner tiers, then a
+    spare that leaves spare racks whole, unless a whole rack was lost, then the lowest host
+    number.
+    Blocks are served one after the other. Cost: under a millisecond a block.
+    """
+    now = np.array(hosts, dtype=np.int64)
+    joined = []
+    leaving = set(blocks)
+    kept = own | hostset.of(host for block, host in enumerate(hosts) if block not in leaving)
+    together = _together(fabric, [hosts[block] for block in blocks])
+    for block in blocks:
+        may = joinable(fabric, request.where, kept)
+        is_whole = hosts[block] in together
+        best = _best_host(fabric, request, now, block, (own & may, free & may), is_whole)
+        if best is None:
+            return None
+        now[block] = best
+        joined.append((block, best))
+        kept |= 1 << best
+        own &= ~(1 << best)
+        free &= ~(1 << best)
+    return Swaps(tuple(joined), cut(fabric, request, now.tolist()))
+
+
+def _together(fabric: Fabric, left: Sequence[int]) -> set[int]:
+    """Those of the hosts that are left which share their rack with another one."""
+    if len(left) < 2 or len(fabric.tiers) < 2:
+        return set()
+    rack_of = fabric.tiers[-1].domain_by_host
+    racks = Counter(int(rack_of[host]) for host in left)
+    return {host for host in left if racks[int(rack_of[host])] > 1}
+
+
+def _best_host(
+    fabric: Fabric,
+    request: Request,
+    hosts: Ints,
+    block: int,
+    may: tuple[HostSet, HostSet],
+    is_whole: bool,
+) -> int | None:
+    """Walk down the tree: on each tier keep the hosts in domains of the least cut.
+
+    `may`: hosts of one's own, and others. `is_whole`: its whole rack was lost.
+    """
+    own, free = may
+    is_own = hostset.to_mask(own, fabric.host_count)
+    candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
+    if not len(candidates):
+        return None
+    for depth, tier in enumerate(fabric.tiers):
+        if depth == 1:
+            candidates = _owned_first(candidates, is_own)
+        domain_of = tier.domain_by_host
+        cost = added_cut(request, fabric.gpus_per_host, domain_of[hosts], block, len(tier.domains))[
+            domain_of[candidates]
+        ]
+        candidates = candidates[cost <= cost.min()]
+        if depth == 0:
+            at_home = candidates[domain_of[candidates] == domain_of[hosts[block]]]
+            candidates = at_home if len(at_home) else candidates
+    candidates = _owned_first(candidates, is_own)
+    if len(fabric.tiers) < 2 or len(candidates) < 2 or not is_own[candidates[0]]:
+        return int(candidates[0])
+    rack = fabric.tiers[-1].domain_by_host[candidates]
+    left_in_rack = np.bincount(rack)[rack]
+    return int(candidates[np.argmax(left_in_rack) if is_whole else np.argmin(left_in_rack)])
+
+
+def _owned_first(candidates: Ints, is_own: npt.NDArray[np.bool_]) -> Ints:
+    owned = candidates[is_own[candidates]]
+    return owned if len(owned) else candidates
+
+
+def added_cut(
+    request: Request, gpus_per_host: int, domain_by_block: Ints, block: int, domains: int
+) -> Floats:
+    """Bytes that the edges of `block` would cut in each domain. Shape: (domains,).
+
+    A hierarchical axis counts what one more domain in its groups would add.
+    """
+    cost = np.zeros(domains)
+    ranks = block * gpus_per_host + np.arange(gpus_per_host)
+    for traffic in axis_traffic(request):
+        cost += _edges(traffic, ranks, gpus_per_host, domain_by_block, block, domains)
+    return cost
+
+
+def _first_of_group(traffic: AxisTraffic, ranks: Ints) -> Ints:
+    return np.asarray(ranks - ranks // traffic.stride % traffic.size * traffic.stride)
+
+
+def _edges(
+    traffic: AxisTraffic, ranks: Ints, gpus: int, domain_by_block: Ints, block: int, domains: int
+) -> Floats:
+    """What the edges of the ranks of a block along one axis cut, by the domain of the block."""
+    n, w = traffic.size, traffic.edge_bytes
+    if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
+        ranks = ranks[np.unique(_first_of_group(traffic, ranks), return_index=True)[1]]
+    at = (ranks // traffic.stride % n)[:, None]
+    beside = at + np.array([-1, 1])
+    match traffic.pattern:
+        case Pattern.RING:
+            to, weight = beside % n, np.full(beside.shape, float(w))
+        case Pattern.CHAIN:
+            is_there = (beside >= 0) & (beside < n)
+            wrap = np.where((at == 0) | (at == n - 1), float(traffic.wrap_bytes), 0.0)
+            to = np.hstack([np.where(is_there, beside, at), n - 1 - at])
+            weight = np.hstack([np.where(is_there, float(w), 0.0), wrap])
+        case _:
+            to = np.broadcast_to(np.arange(n), (len(ranks), n))
+            weight = np.full(to.shape, 2.0 * w)
+    others = (ranks[:, None] + (to - at) * traffic.stride) // gpus
+    weight[others == block] = 0
+    domain = domain_by_block[others]
+    if traffic.pattern is Pattern.HIERARCHICAL:
+        domain += domains * np.arange(len(ranks))[:, None]
+        there = np.bincount(domain[others != block], minlength=domains * len(ranks))
+        return np.asarray((there.reshape(-1, domains) == 0).sum(axis=0) * (w * n / (n - 1)))
+    inside_bytes = np.bincount(domain.ravel(), weights=weight.ravel(), minlength=domains)
+    return np.asarray(weight.sum() - inside_bytes)

@@ -1,0 +1,371 @@
+"""The inner loops of slicing trees over flat arrays: `part_grid`, `part_graph`, `grid_cost`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from placement.fabric.tree import Ints
+from placement.kernels import Kernel
+from placement.search.slicing_trees import Plan
+
+RING, HIERARCHICAL, ALL_TO_ALL = range(3)
+
+
+class Cells(NamedTuple):
+    """Cells of a region by number, in reading order and group of slots by group of slots; both
+    are sorted anew in place. Of each cell of the grid: its `row`, its `slot`, the `group` of that,
+    and its `place` group by group. `grains`: slots that belong together, the most first; `width`:
+    of the grid. Room to work in: `other`, `lines`; `begin` and `end` of each node, and a `path` of
+    nodes."""
+
+    by_row: Ints
+    by_slot: Ints
+    row: Ints
+    slot: Ints
+    group: Ints
+    place: Ints
+    grains: Ints
+    width: int
+    other: Ints
+    lines: Ints
+    begin: Ints
+    end: Ints
+    path: Ints
+
+
+def _closest(lower: int, upper: int, least: int, most: int, wish: int) -> int:
+    """Of two sizes, lower <= wish < upper, and 0: the one in [least, most] closest to `wish`; -1
+    when there is none. A lower size of -1 is none."""
+    if lower < least:
+        if upper > most:
+            return -1 if least else 0
+        return 0 if not least and wish < upper - wish else upper
+    return lower if upper > most or wish - lower <= upper - wish else upper
+
+
+def _nearest(sizes: Ints, every: int, least: int, most: int, wish: int) -> int:
+    """The same of each `every`-th size; they ascend. least <= wish <= most."""
+    lower, upper = -1, most + 1
+    for k in range(every - 1, len(sizes), every):
+        if sizes[k] > wish:
+            upper = sizes[k]
+            break
+        lower = sizes[k]
+    return _closest(lower, upper, least, most, wish)
+
+
+def _multiple(grain: int, least: int, most: int, wish: int) -> int:
+    """The multiple of `grain` in [least, most] closest to `wish`; -1 when there is none."""
+    low, high = (least + grain - 1) // grain * grain, most // grain * grain
+    return min(max(wish // grain * grain, low), high) if low <= high else -1
+
+
+def _up_to(cells: Ints, line: Ints, begin: int, end: int, most: int) -> int:
+    """Where the cells end whose line is at most that. They are in the order of lines."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if line[cells[middle]] > most:
+            end = middle
+        else:
+            begin = middle + 1
+    return begin
+
+
+def _straight(
+    cells: Ints, line: Ints, begin: int, end: int, least: int, most: int, wish: int
+) -> int:
+    """The size, as in `_closest`, of a part that ends with a whole line."""
+    if begin + wish == end:
+        return wish
+    at = line[cells[begin + wish]]
+    lower = _up_to(cells, line, begin, begin + wish, at - 1) - begin if at else -1
+    upper = _up_to(cells, line, begin + wish, end, at) - begin
+    return _closest(lower, upper, least, most, wish)
+
+
+def _slot_sizes(cells: Cells, begin: int, end: int) -> None:
+    """How many cells come up to the end of each slot, in `lines`."""
+    lines = cells.lines[: cells.width]
+    for k in range(len(lines)):
+        lines[k] = 0
+    for k in range(begin, end):
+        lines[cells.slot[cells.by_row[k]]] += 1
+    for k in range(1, len(lines)):
+        lines[k] += lines[k - 1]
+
+
+def _size(
+    cells: Cells, begin: int, end: int, is_across_rows: bool, least: int, most: int, wish: int
+) -> int:
+    """How many cells to cut off, `least` to `most`: whole groups if that goes, and ended by a
+    straight line if one is in reach."""
+    if is_across_rows:
+        straight = _straight(cells.by_row, cells.row, begin, end, least, most, wish)
+    else:
+        straight = _straight(cells.by_slot, cells.group, begin, end, least, most, wish)
+    for k in range(len(cells.grains)):
+        grain = cells.grains[k]
+        if k and not is_across_rows:
+            _slot_sizes(cells, begin, end)
+            straight = _nearest(cells.lines[: cells.width], grain, least, most, wish)
+        size = straight if straight >= 0 else _multiple(grain, least, most, wish)
+        if size >= 0:
+            return size
+    return least  # a grain of 1 always fits
+
+
+def _parted(cells: Cells, begin: int, end: int, is_across_rows: bool, size: int) -> None:
+    """The first `size` cells in one order come first in the other as well."""
+    other = cells.by_slot if is_across_rows else cells.by_row
+    first = (
+        cells.by_row[begin + size] if is_across_rows else cells.place[cells.by_slot[begin + size]]
+    )
+    to, rest = begin, 0
+    for k in range(begin, end):  # without a branch: which part a cell is in is hard to foretell
+        cell = other[k]
+        is_first = (cell if is_across_rows else cells.place[cell]) < first
+        other[to] = cell
+        cells.other[rest] = cell
+        to += is_first
+        rest += 1 - is_first
+    for k in range(rest):
+        other[to + k] = cells.other[k]
+
+
+def _filled(layout: Ints, cells: Ints, begin: int, end: int, zone: int) -> None:
+    for k in range(begin, end):
+        layout[cells[k]] = zone
+
+
+def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
+    """The zone of each cell of the node `top`, which has its `begin` and `end`."""
+    path = cells.path
+    path[0], open_ = top, 1
+    while open_:
+        open_ -= 1
+        node = path[open_]
+        begin, end = cells.begin[node], cells.end[node]
+        if plan.zone[node] >= 0:
+            _filled(layout, cells.by_row, begin, end, plan.zone[node])
+            continue
+        first, second, count = plan.first[node], plan.second[node], end - begin
+        least, most = max(0, count - plan.held[second]), min(plan.held[first], count)
+        wish = least
+        if plan.lean[node] == 1:
+            wish = count * plan.held[first] // (plan.held[first] + plan.held[second])
+        elif plan.lean[node] == 2:
+            wish = most
+        size, is_across_rows = 0, plan.axis[node] == 1
+        if count:
+            size = _size(cells, begin, end, is_across_rows, least, most, wish)
+        if plan.zone[first] >= 0 and plan.zone[second] >= 0:
+            order = cells.by_row if is_across_rows else cells.by_slot
+            _filled(layout, order, begin, begin + size, plan.zone[first])
+            _filled(layout, order, begin + size, end, plan.zone[second])
+            continue
+        if 0 < size < count:
+            _parted(cells, begin, end, is_across_rows, size)
+        cells.begin[first], cells.end[first] = begin, begin + size
+        cells.begin[second], cells.end[second] = begin + size, end
+        path[open_], path[open_ + 1] = first, second
+        open_ += 2
+
+
+class Axes(NamedTuple):
+    """Axes of a grid: `kind` of each, `size` in blocks, `stride`, and `weight`."""
+
+    kind: Ints
+    size: Ints
+    stride: Ints
+    weight: Ints
+
+
+def _line_cuts(layout: Ints, kind: int, first: int, size: int, stride: int, held: Ints) -> int:
+    """Edges cut on one line of cells. `held`: zeros, for each zone and for none, and again
+    zeros afterwards."""
+    cuts, begin = 0, 0
+    if kind == RING:
+        before = layout[first + (size - 1) * stride]
+        for k in range(size):
+            zone = layout[first + k * stride]
+            cuts += zone != before
+            before = zone
+        return cuts
+    while begin < size:  # run by run of cells of one zone
+        zone, end = layout[first + begin * stride], begin + 1
+        while end < size and layout[first + end * stride] == zone:
+            end += 1
+        if kind == ALL_TO_ALL:
+            cuts -= (end - begin) * (2 * held[zone + 1] + end - begin)
+        elif not held[zone + 1]:
+            cuts += 1
+        held[zone + 1] += end - begin
+        begin = end
+    for k in range(size):
+        held[layout[first + k * stride] + 1] = 0
+    return cuts + size * size if kind == ALL_TO_ALL else cuts - 1
+
+
+def _row_cost(layout: Ints, row: int, width: int, axes: Axes, held: Ints) -> int:
+    """What is cut between the cells of a row."""
+    cost = 0
+    for axis in range(len(axes.kind)):
+        kind, size, stride, cuts = axes.kind[axis], axes.size[axis], axes.stride[axis], 0
+        for begin in range(row * width, (row + 1) * width, size * stride):
+            for first in range(begin, begin + stride):
+                cuts += _line_cuts(layout, kind, first, size, stride, held)
+        cost += axes.weight[axis] * cuts
+    return cost
+
+
+def _apart(layout: Ints, row: int, other: int, width: int) -> int:
+    """Slots that two rows have in different zones."""
+    count, more = 0, (other - row) * width
+    for cell in range(row * width, (row + 1) * width):
+        count += layout[cell] != layout[cell + more]
+    return count
+
+
+def _grid_cost(
+    layout: Ints, width: int, row_weight: int, row_wrap: int, axes: Axes, held: Ints
+) -> int:
+    rows, cost = len(layout) // width, 0
+    for row in range(rows):
+        cost += _row_cost(layout, row, width, axes, held)
+        if row:
+            cost += row_weight * _apart(layout, row, row - 1, width)
+    if row_wrap:
+        cost += row_wrap * _apart(layout, 0, rows - 1, width)
+    return 2 * cost
+
+
+class Links(NamedTuple):
+    """A graph of blocks. Neighbours of block b stand at begin[b] to begin[b + 1], with the
+    weight of the edge; its groups from in_begin[b]. `orders`: of all blocks, one after the
+    other."""
+
+    begin: Ints
+    to: Ints
+    weight: Ints
+    in_begin: Ints
+    in_group: Ints
+    group_weight: Ints
+    orders: Ints
+
+
+class Sweeps(NamedTuple):
+    """Room to work in. By block: `blocks`, those of a node side by side; `node`, `place` on the
+    way across it. By group: its node, and its last member on the way. `curve`: what a first
+    part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes."""
+
+    blocks: Ints
+    node: Ints
+    place: Ints
+    group_node: Ints
+    last: Ints
+    curve: Ints
+    begin: Ints
+    end: Ints
+    path: Ints
+
+
+def _curve(links: Links, sweeps: Sweeps, node: int, begin: int, end: int) -> None:
+    """Bytes between the first n blocks of a node and its others."""
+    curve, place = sweeps.curve, sweeps.place
+    for n in range(end - begin + 2):
+        curve[n] = 0
+    for at in range(end - begin):
+        block = sweeps.blocks[begin + at]
+        for link in range(links.begin[block], links.begin[block + 1]):
+            other = links.to[link]
+            if sweeps.node[other] == node and place[other] > at:
+                curve[at + 1] += links.weight[link]
+                curve[place[other] + 1] -= links.weight[link]
+        for k in range(links.in_begin[block], links.in_begin[block + 1]):
+            group = links.in_group[k]
+            if sweeps.group_node[group] == node:
+                curve[sweeps.last[group] + 1] += links.group_weight[group]
+                curve[at + 1] -= links.group_weight[group]
+            sweeps.group_node[group] = node
+            sweeps.last[group] = at
+    for n in range(1, end - begin + 1):
+        curve[n] += curve[n - 1]
+
+
+def _cheapest(curve: Ints, least: int, most: int, wish: int) -> int:
+    """Where in [least, most] least is cut; ties to what is closest to `wish`."""
+    best = least
+    for n in range(least + 1, most + 1):
+        if curve[n] < curve[best] or (curve[n] == curve[best] and abs(n - wish) < abs(best - wish)):
+            best = n
+    return best
+
+
+def _swept(links: Links, sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
+    """The blocks of a node in the order of an axis."""
+    for k in range(begin, end):
+        sweeps.node[sweeps.blocks[k]] = node
+    count, at = len(sweeps.blocks), 0
+    for block in links.orders[axis * count : (axis + 1) * count]:
+        if sweeps.node[block] == node:
+            sweeps.blocks[begin + at] = block
+            sweeps.place[block] = at
+            at += 1
+
+
+def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: Ints) -> None:
+    """The zone of each block, every cut where it is cheapest; a lean to one side looks at one
+    part in `window` of the places allowed."""
+    count = len(layout)
+    for block in range(count):
+        sweeps.blocks[block], sweeps.node[block] = block, -1
+    for group in range(len(links.group_weight)):
+        sweeps.group_node[group] = -1
+    sweeps.begin[0], sweeps.end[0] = 0, count
+    path = sweeps.path
+    path[0], open_ = 0, 1
+    while open_:
+        open_ -= 1
+        node = path[open_]
+        begin, end = sweeps.begin[node], sweeps.end[node]
+        if plan.zone[node] >= 0:
+            for k in range(begin, end):
+                layout[sweeps.blocks[k]] = plan.zone[node]
+            continue
+        first, second, held = plan.first[node], plan.second[node], end - begin
+        least, most = max(0, held - plan.held[second]), min(plan.held[first], held)
+        wish = held * plan.held[first] // (plan.held[first] + plan.held[second])
+        some = (most - least) // window
+        if plan.lean[node] == 0:
+            most = least + some
+        elif plan.lean[node] == 2:
+            least = most - some
+        size = 0
+        if held:
+            _swept(links, sweeps, node, plan.axis[node], begin, end)
+            _curve(links, sweeps, node, begin, end)
+            size = _cheapest(sweeps.curve, least, most, wish)
+        sweeps.begin[first], sweeps.end[first] = begin, begin + size
+        sweeps.begin[second], sweeps.end[second] = begin + size, end
+        path[open_], path[open_ + 1] = first, second
+        open_ += 2
+
+
+GRID_PARTS = (
+    _closest,
+    _nearest,
+    _multiple,
+    _up_to,
+    _straight,
+    _slot_sizes,
+    _size,
+    _parted,
+    _filled,
+    _line_cuts,
+    _row_cost,
+    _apart,
+)
+part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
+grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)
+SWEEP_PARTS = (_curve, _cheapest, _swept)
+part_graph = Kernel(_part_graph, *SWEEP_PARTS)

@@ -1,0 +1,196 @@
+"""What a gang leaves free, and how to leave it in large pieces.
+
+The harm of a placement, spares included, is compared after its cut on every tier, never
+before: first the domains that were wholly free and are not any more, outermost tier
+first; then how far the free hosts are scattered (the sum of squares of what each domain
+has left, which is large when a few domains hold it all). Domains that carry parts of
+equal cut are exchanged so that the harm is least, an assignment problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placement.fabric.hostset import Mask
+from placement.fabric.tree import Fabric, Ints, Tier, above, sizes_of
+from placement.milp import assign
+
+MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
+
+
+@dataclass(frozen=True, slots=True)
+class FreeTier:
+    """Domains of one tier wholly free, and the most free hosts in one domain."""
+
+    tier: str
+    whole: int
+    largest: int
+
+
+def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTier, ...]:
+    """What is free, tier by tier, once the hosts `taken` are not any more."""
+    left = _without(fabric, free, taken)
+    found = []
+    for tier in fabric.tiers:
+        count = _count(tier, left)
+        found.append(FreeTier(tier.name, int((count == sizes_of(tier)).sum()), int(count.max())))
+    return tuple(found)
+
+
+def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
+    """Smaller is better: whole domains broken by tier, then scattering by tier."""
+    left = _without(fabric, free, taken)
+    broken, scattered = [], []
+    for tier in fabric.tiers:
+        before, after = _count(tier, free), _count(tier, left)
+        broken.append(int(((before == sizes_of(tier)) & (after < before)).sum()))
+        scattered.append(-int((after**2).sum()))
+    return (*broken, *scattered)
+
+
+def kindest(
+    used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints, inner: Ints | None = None
+) -> Ints:
+    """For each domain where its part of the gang should go; where none is, itself.
+
+    `used`: hosts of the part in each domain, 0 for none; `free` and `size`: of the domain
+    before. `kept`: spares beside the part, which its new domain must hold as well. Parts
+    move between domains of one `kind` only. `inner[part, domain]`: whole domains below
+    that the part would break there. All shapes but this one: (domains,).
+    """
+    at_home = np.zeros(len(used), dtype=np.int64) if inner is None else inner.diagonal()
+    parts, places = _movable(used, free, size, kept, at_home)
+    to = np.arange(len(used))
+    if not len(parts) or len(places) > MOST_DOMAINS:
+        return to
+    left = free[None, places] - used[parts, None]
+    scattering = free[None, places] ** 2 - left**2
+    below = 1 + int((free**2).sum())  # outweighs all scattering
+    if inner is not None:
+        scattering += below * inner[np.ix_(parts, places)]
+        below *= 1 + int(inner[parts].max(axis=1).sum())
+    cost = 2 * (scattering + below * (free == size)[None, places])
+    cost += parts[:, None] != places[None, :]  # at equal harm nothing moves
+    fits = (left >= kept[parts, None]) & (kind[parts, None] == kind[None, places])
+    never = 1 + 4 * len(parts) * below
+    chosen = assign(np.where(fits, cost, never))
+    if chosen is not None:
+        to[parts] = places[chosen]
+    return to
+
+
+def _movable(used: Ints, free: Ints, size: Ints, kept: Ints, at_home: Ints) -> tuple[Ints, Ints]:
+    """Parts that may be better off elsewhere, and the domains that they may go to.
+
+    A part that fills a broken domain to the last host is in its best place: whatever
+    takes that place would rather take the other one; unless it breaks whole domains
+    below. One that fills a whole domain can only go to a broken one with more room.
+    """
+    is_full = used + kept == free
+    is_broken = free < size
+    roomy = int(free[is_broken & (~is_full | (used == 0))].max(initial=0))
+    is_stuck = is_full & (at_home == 0) & (is_broken | (roomy < used + kept))
+    parts = np.flatnonzero((used > 0) & ~is_stuck)
+    return parts, np.flatnonzero((free > 0) & ((used == 0) | ((used > 0) & ~is_stuck)))
+
+
+def broken_below(fabric: Fabric, free: Ints, used: Ints) -> Ints | None:
+    """Whole innermost domains that `used[i]` hosts break in outermost domain j, at least.
+
+    Shape: (outermost domains, outermost domains); None when the two tiers are the same,
+    or when there are too many to be assigned anyway.
+    """
+    if len(fabric.tiers) < 2 or len(used) > MOST_DOMAINS:
+        return None
+    tier, outer = fabric.tiers[-1], above(fabric, len(fabric.tiers) - 1)[0]
+    count, size = _count(tier, free), sizes_of(tier)
+    is_whole = count == size
+    broken: Ints = np.zeros(len(used), dtype=np.int64)
+    np.add.at(broken, outer[~is_whole], count[~is_whole])
+    # Whole ones by outermost domain, large ones first, and what those before them hold together.
+    whole = np.flatnonzero(is_whole)
+    whole = whole[np.lexsort((-size[whole], outer[whole]))]
+    held, at = np.cumsum(size[whole]) - size[whole], outer[whole]
+    first = np.searchsorted(at, np.arange(len(used)))
+    held -= held[first[at]]
+    room = np.bincount(at, weights=size[whole], minlength=len(used))
+    found = np.zeros((len(used), len(used)), dtype=np.int64)
+    for part in np.flatnonzero(used):
+        missing = used[part] - broken
+        found[part] = np.bincount(at[held < missing[at]], minlength=len(used)) + (missing > room)
+    return found
+
+
+def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:
+    """The same gang with the parts in innermost domains exchanged for the least harm.
+
+    Parts stay whole and within the domain above, so that no tier's cut changes.
+    """
+    if len(fabric.tiers) < 2:
+        return hosts
+    tier = fabric.tiers[-1]
+    gang = np.asarray(hosts, dtype=np.int64)
+    domain = tier.domain_by_host[gang]
+    used = np.bincount(domain, minlength=len(tier.domains))
+    parent = above(fabric, len(fabric.tiers) - 1)[-2]
+    to = kindest(used, _count(tier, free), sizes_of(tier), np.zeros_like(used), parent)
+    moved = np.flatnonzero(to[domain] != domain)
+    new = to[domain[moved]]
+    for number in np.unique(new):
+        blocks = moved[new == number]
+        gang[blocks] = free[tier.domain_by_host[free] == number][: len(blocks)]
+    return tuple(gang.tolist())
+
+
+def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
+    """The free hosts less whole innermost domains that the gang could do without.
+
+    Each domain above keeps what is free in broken ones, and as few whole ones as hold
+    the rest of its part, large ones first; unless its part then needs more domains than
+    before. Equal to `free` when nothing can be spared.
+    """
+    if len(fabric.tiers) < 2:
+        return free
+    tier, outer = fabric.tiers[-1], fabric.tiers[-2]
+    domain, parent = tier.domain_by_host[free], outer.domain_by_host[free]
+    count, size = _count(tier, free), sizes_of(tier)
+    is_kept = np.ones(len(free), dtype=np.bool_)
+    needed = _count(outer, np.asarray(hosts, dtype=np.int64))
+    for number in np.flatnonzero(needed):
+        inside = np.unique(domain[parent == number])
+        keep = _fewest_whole(count[inside], count[inside] == size[inside], int(needed[number]))
+        if not keep.all() and _parts(count[inside][keep], needed[number]) <= _parts(
+            count[inside], needed[number]
+        ):
+            is_kept &= (parent != number) | np.isin(domain, inside[keep])
+    return np.asarray(free[is_kept])
+
+
+def _fewest_whole(count: Ints, is_whole: Mask, needed: int) -> Mask:
+    """All broken domains, and the fewest whole ones that hold the rest of `needed`."""
+    keep = ~is_whole
+    missing = needed - int(count[keep].sum())
+    for i in np.lexsort((np.arange(len(count)), -count)):
+        if is_whole[i] and missing > 0:
+            keep[i] = True
+            missing -= int(count[i])
+    return keep
+
+
+def _parts(count: Ints, needed: int) -> int:
+    """Domains that `needed` hosts take up at least."""
+    return int(np.searchsorted(np.cumsum(np.sort(count)[::-1]), needed)) + 1
+
+
+def _without(fabric: Fabric, free: Ints, taken: Sequence[int]) -> Ints:
+    is_left: Mask = np.zeros(fabric.host_count, dtype=np.bool_)
+    is_left[free] = True
+    is_left[list(taken)] = False
+    return np.flatnonzero(is_left).astype(np.int64)
+
+
+def _count(tier: Tier, hosts: Ints) -> Ints:
+    return np.asarray(np.bincount(tier.domain_by_host[hosts], minlength=len(tier.domains)))

@@ -1,0 +1,130 @@
+"""The certificate of an inner tier, where one domain of the tier outside holds the gang.
+
+Nothing is cut on the tiers outside then, and the question is the outermost one again:
+blocks of a grid on domains of given capacities. The bound holds for every domain that
+could take the whole gang, not only for the one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+
+from placement.bound.size_relaxation import is_priceable, size_bound
+from placement.fabric.tree import Fabric, Ints, above
+from placement.grid.block_grid import BlockGrid
+from placement.grid.isoperimetry import MUCH
+from placement.proof.branch_and_price import Prover
+from placement.workload.request import TierBound, TierCut
+
+SMALL = 64  # hosts of a small domain
+ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
+MOST_MAKES = 4  # sets of capacities that are bounded one by one
+
+
+def inner_bound(
+    fabric: Fabric, free: Ints, grid: BlockGrid, cuts: Sequence[TierCut]
+) -> TierBound | None:
+    """Bytes that the outermost tier with a cut cannot go below while tiers outside have
+    none. None where that is the outermost tier of all, or nothing is cut, or blocks that
+    send each other nothing could be in different domains outside, or domains are too large.
+    """
+    depth = next((k for k, cut in enumerate(cuts) if cut.bytes_per_step), 0)
+    if not depth or not _is_connected(grid):
+        return None
+    makes = _makes(fabric, free, depth, grid.size)
+    cost = int(cuts[depth].bytes_per_step * 2 / grid.unit)
+    least = _bound(grid, _together(makes), cost)
+    if least < cost and 1 < len(makes) <= MOST_MAKES:
+        least = _least_bound(grid, makes, cost, least)
+    if least <= 0:
+        return None
+    bound = min(cuts[depth].bytes_per_step, ceil(grid.to_bytes(least)))
+    return TierBound(cuts[depth].tier, bound)
+
+
+def common_room(fabric: Fabric, free: Ints, depth: int, gang: int) -> tuple[int, ...]:
+    """Free hosts by domain of tier `depth`, largest first, at least as many as in any domain
+    outside it that could take the gang."""
+    return _together(_makes(fabric, free, depth, gang))
+
+
+def _together(makes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*makes, strict=True)))
+
+
+def _is_connected(grid: BlockGrid) -> bool:
+    return (grid.rows == 1 or grid.row_weight > 0) and all(a.weight for a in grid.slice_axes)
+
+
+def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int, ...]]:
+    """Free hosts by child, largest first and of equal length, of every domain outside
+    `depth` that could take the gang; each set of capacities once."""
+    tier, outer = fabric.tiers[depth], above(fabric, depth)[depth - 1]
+    count = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains))
+    used = np.flatnonzero(count)
+    count, outer = count[used], outer[used]
+    fitting = np.flatnonzero(np.bincount(outer, weights=count) >= gang)
+    rooms = [np.sort(count[outer == d])[::-1].tolist() for d in fitting]
+    longest = max(map(len, rooms))
+    return list(dict.fromkeys((*room, *[0] * (longest - len(room))) for room in rooms))
+
+
+def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
+    everywhere = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    least = size_bound(grid).least_cut(everywhere, room)
+    return least if least >= cost else max(least, proved(grid, room, cost))
+
+
+def _least_bound(grid: BlockGrid, makes: Sequence[tuple[int, ...]], cost: int, known: int) -> int:
+    """What holds for each of `makes`. `known`: what does already."""
+    sizes, everywhere = size_bound(grid), np.ones((grid.rows, grid.width), dtype=np.bool_)
+    by_sizes = [sizes.least_cut(everywhere, make) for make in makes]
+    least = cost
+    for by_size, make in sorted(zip(by_sizes, makes, strict=True)):
+        least = min(least, by_size if by_size >= cost else max(by_size, proved(grid, make, cost)))
+        if least <= known:  # no more of the others matters
+            return known
+    return least
+
+
+def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
+    """A doubled cut that no layout of the grid on these domains beats, as far as `cost`, that of
+    a good layout."""
+    if not is_priceable(grid, max(room)):
+        return 0
+    room = tuple(sorted((n for n in room if n), reverse=True))
+    if room[0] > SMALL:
+        return _proved(grid, room, cost + 1)
+    return min(cost, _in_small(grid, room).proved(cost))
+
+
+@lru_cache(maxsize=32)
+def _proved(grid: BlockGrid, room: tuple[int, ...], reach: int) -> int:
+    """Remembered: the search asks first, the certificate again."""
+    return Prover(grid, room, []).prove(reach, ONE_NODE, is_last=True)
+
+
+class _InSmall:
+    """The same in small domains. Without a cut to reach, the first prices per slot are high and the
+    first patterns large, which suits there. It also goes the same way whatever the cut, if not as
+    far: so what is known for one cut holds for a better one."""
+
+    def __init__(self, grid: BlockGrid, room: tuple[int, ...]) -> None:
+        self._grid, self._room = grid, room
+        self._asked = self._bound = 0
+
+    def proved(self, cost: int) -> int:
+        if self._asked <= self._bound < cost:
+            prover = Prover(self._grid, self._room, [], enough=cost)
+            self._asked, self._bound = cost, prover.prove(int(MUCH), ONE_NODE, is_last=True)
+        return self._bound
+
+
+@lru_cache(maxsize=32)
+def _in_small(grid: BlockGrid, room: tuple[int, ...]) -> _InSmall:
+    """Remembered: as above, and the cut falls from one time to the next."""
+    return _InSmall(grid, room)

@@ -1,0 +1,169 @@
+"""What the zone step minimises: the cut, the worst uplink, or the spread of groups.
+
+A score orders layouts; the cut breaks ties of the other two. The layout of least cut is
+always among those compared, so asking for another objective never makes that one worse.
+Scores are floats that the search compares, never what is reported: the referee counts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.fabric.tree import Fabric, Ints
+from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.isoperimetry import BlockAxis
+from placement.grid.layout import Layout, layout_cost
+from placement.objective.cut import egress
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import Slicer, best_of_trees
+from placement.tiers.grid_zones import ZoneStep, solve_zones
+from placement.tiers.spread import spread, spread_layouts, spread_note
+from placement.workload.request import Limits, Objective, Request, TierCut
+from placement.workload.traffic import Pattern
+
+Floats = npt.NDArray[np.float64]
+Score = Callable[[Layout], float]
+TIE = 1e-6  # weight of the cut beside what comes first
+SCORED = 10  # slicing trees that one stands for whose layout is scored
+
+
+def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
+    """What the request minimises before the cut. `uplink`: bytes/s by zone."""
+    match request.objective:
+        case Objective.CUT:
+            return lambda layout: float(layout_cost(grid, layout))
+        case Objective.BOTTLENECK:
+            return lambda layout: float((zone_egress(grid, layout, len(uplink)) / uplink).max())
+        case Objective.SPREAD:
+            return lambda layout: spread(grid, layout, request.spread_alpha)
+
+
+def measure(
+    fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
+) -> float | int:
+    """What the request minimises, by the referee's count; 0 on a fabric without tiers."""
+    if not cuts:
+        return 0
+    if request.objective is Objective.BOTTLENECK:
+        leaving = np.array(egress(fabric, request, hosts))
+        return float((leaving / fabric.tiers[0].uplink_bytes_per_s).max())
+    if request.objective is Objective.SPREAD:
+        grid = block_grid(request, fabric.gpus_per_host)
+        if grid is not None:
+            return spread(grid, _zones(fabric, grid, hosts), request.spread_alpha)
+    return cuts[0].bytes_per_step
+
+
+def like_zones(fabric: Fabric, request: Request) -> Ints:
+    """A number by zone, equal for zones that can be exchanged without a change in what
+    the request minimises."""
+    uplink = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.zeros(1)
+    if request.objective is Objective.BOTTLENECK:
+        return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
+    return np.zeros(len(uplink), dtype=np.int64)
+
+
+def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
+    """How far groups are spread, when that is what was minimised."""
+    if request.objective is not Objective.SPREAD or not fabric.tiers:
+        return []
+    grid = block_grid(request, fabric.gpus_per_host)
+    if grid is None:
+        return []
+    tier = fabric.tiers[0]
+    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)).tolist()
+    layout = _zones(fabric, grid, hosts)
+    return [spread_note(grid, layout, room, request.spread_alpha, tier.name)]
+
+
+def _zones(fabric: Fabric, grid: BlockGrid, hosts: Sequence[int]) -> Layout:
+    return np.asarray(fabric.tiers[0].domain_by_host[np.asarray(hosts)[grid.block]])
+
+
+def solve_scored(
+    request: Request,
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    reserved: Sequence[int],
+    limits: Limits,
+    uplink: Floats,
+) -> ZoneStep:
+    """The best score met, then the least cut; never worse than what `solve_zones` gives.
+
+    Spares that `reserved` keeps are kept unless the score is better without. The bound is
+    on the cut, as everywhere.
+    """
+    score = score_of(request, grid, uplink)
+    by_cut = solve_zones(grid, capacities, reserved, limits)
+    found = [by_cut.layout]
+    for room in [reserved, capacities] if list(reserved) != list(capacities) else [capacities]:
+        if sum(room) < grid.size:
+            continue
+        if request.objective is Objective.SPREAD:
+            found += spread_layouts(grid, room, request.spread_alpha)
+        found.append(_searched(grid, room, limits, score, _tie(request, grid, uplink)))
+    costs = [layout_cost(grid, layout) for layout in found]
+    best = min(range(len(found)), key=lambda i: (score(found[i]), costs[i], i))
+    return ZoneStep(found[best], costs[best], by_cut.bound)
+
+
+def _tie(request: Request, grid: BlockGrid, uplink: Floats) -> float:
+    """Weight of the cut beside the score: it never makes up for a worse one that counts."""
+    if request.objective is Objective.BOTTLENECK:
+        return TIE / float(uplink.min())
+    return TIE / max(1, 2 * sum(grid.weights) * grid.size)
+
+
+def _searched(
+    grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score, tie: float
+) -> Layout:
+    """By slicing trees."""
+
+    def value(layout: Layout) -> float:
+        return score(layout) + tie * layout_cost(grid, layout)
+
+    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    slicer, starts = Slicer(grid, room, everything), band_trees(grid, room)
+    tries = limits.trees // SCORED
+    return best_of_trees(slicer.layout, value, starts, room, tries, -1, slicer.seed)
+
+
+def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:
+    """What leaves each zone, in the grid's units. Shape: (zones,).
+
+    Of every cut edge each end sends half: a ring enters a zone as often as it leaves,
+    and a chain edge carries as much forwards as back.
+    """
+    total = grid.row_weight * _ends(layout[:-1], layout[1:], zones)
+    total += grid.row_wrap * _ends(layout[-1:], layout[:1], zones)
+    stride = 1
+    for axis in grid.slice_axes:
+        lines = layout.reshape(-1, axis.size, stride)
+        total += axis.weight * _axis_egress(axis, lines, zones)
+        stride *= axis.size
+    return total
+
+
+def _ends(tail: Ints, head: Ints, zones: int) -> Floats:
+    """Half a unit at either end of each edge between zones."""
+    apart = tail != head
+    ends = np.bincount(tail[apart], minlength=zones) + np.bincount(head[apart], minlength=zones)
+    return ends / 2.0
+
+
+def _axis_egress(axis: BlockAxis, lines: Ints, zones: int) -> Floats:
+    """Shape of `lines`: (.., size, stride)."""
+    if axis.pattern is Pattern.RING:
+        return _ends(lines, np.roll(lines, -1, axis=1), zones)
+    groups = np.moveaxis(lines, 1, -1).reshape(-1, axis.size)
+    rows = np.arange(len(groups))[:, None] * zones
+    held = np.bincount((rows + groups).ravel(), minlength=len(groups) * zones)
+    held = held.reshape(len(groups), zones)
+    if axis.pattern is Pattern.ALL_TO_ALL:
+        return np.asarray((held * (axis.size - held)).sum(axis=0), dtype=np.float64)
+    touched = held > 0
+    among = touched.sum(axis=1, keepdims=True)
+    return np.asarray((touched * (among - 1) / among).sum(axis=0))

@@ -1,0 +1,162 @@
+"""From zones to hosts, with little harm to what stays free.
+
+The cut on every tier comes first. So every way to spare whole domains is a placement of
+its own, which the caller compares; ways that need more domains are not tried, for they
+would cut more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placement.fabric.tree import Fabric, Ints, sizes_of
+from placement.grid.block_grid import BlockGrid
+from placement.grid.layout import Layout, layout_cost
+from placement.objective.cut import cut
+from placement.search.bands import band_trees
+from placement.search.grid_slicing import Region, slice_grid
+from placement.tiers.descent import Descent
+from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
+from placement.workload.request import Request
+
+Hosts = tuple[int, ...]
+FEW_TREES = 200  # tried for a layout that needs fewer whole zones
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """Blocks in zones, or all inside one domain (`zones` None) with children on `tier`;
+    hosts are taken from `free`."""
+
+    zones: Layout | None
+    free: Ints
+    tier: int = 1
+
+
+class Seating:
+    """Hosts for the blocks of one grid. `free`: host indices, ascending."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        request: Request,
+        free: Ints,
+        grid: BlockGrid,
+        tries: int,
+    ) -> None:
+        self._fabric = fabric
+        self._request = request
+        self._free = free
+        self._grid = grid
+        self._descent = Descent(fabric, grid, tries, request, free)
+        self._known: dict[tuple[bytes, bytes], Ints] = {}
+
+    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Way]:
+        """The zones of `layout`, and zones that it harms less to use.
+
+        `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
+        within one kind. Both of shape (zones,).
+        """
+        layouts = [layout]
+        for zones in (layout, self._without_whole_zones(layout)):
+            if zones is not None:
+                layouts += [zones, self._kindest(zones, kept, kind)[zones]]
+        new = [z for i, z in enumerate(layouts) if not any((z == y).all() for y in layouts[:i])]
+        return [Way(zones, self._free) for zones in new]
+
+    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Way]:
+        """The whole gang in each of `domains`: (free hosts, tier below)."""
+        return [Way(None, free, tier) for free, tier in domains]
+
+    def zone_by_block(self, way: Way) -> Ints:
+        """On a fabric without tiers everything is in zone 0."""
+        if way.zones is not None:
+            return np.asarray(_by_block(self._grid, way.zones))
+        tiers = self._fabric.tiers
+        if tiers and way.tier == 0:
+            return np.asarray(tiers[0].domain_by_host[list(self._hosts(way))])
+        return np.full(self._grid.size, tiers[0].domain_by_host[way.free[0]] if tiers else 0)
+
+    def seated(self, ways: Sequence[Way]) -> list[Hosts]:
+        """Each way, and each with fewer whole domains broken, if that is likely to go."""
+        found = [self._hosts(way) for way in ways]
+        for way, hosts in zip(ways, list(found), strict=True):
+            if way.zones is None and way.tier >= len(self._fabric.tiers):
+                continue
+            free = sparing(self._fabric, way.free, hosts)
+            if np.isin(hosts, np.setdiff1d(way.free, free)).any():
+                found.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
+        return found
+
+    def _mixed(self, hosts: Hosts, other: Hosts) -> Hosts:
+        """`other` in the zones where it is better, `hosts` elsewhere."""
+        zone = self._fabric.tiers[0].domain_by_host[list(other)]
+        for number in np.unique(zone):
+            mixed = tuple(np.where(zone == number, other, hosts).tolist())
+            if self._key(mixed) < self._key(hosts):
+                hosts = mixed
+        return hosts
+
+    def _hosts(self, way: Way) -> Hosts:
+        if way.tier >= len(self._fabric.tiers) and way.zones is None:
+            return tuple(way.free[: self._grid.size].tolist())
+        zones = np.zeros((self._grid.rows, self._grid.width), dtype=np.int64)
+        zone_of_free = np.zeros(len(way.free), dtype=np.int64)
+        if way.zones is not None:
+            zones, zone_of_free = way.zones, self._fabric.tiers[0].domain_by_host[way.free]
+        host = np.empty_like(zones)
+        for number in np.unique(zones):
+            part = zones == number
+            host[part] = self._part(part, way.free[zone_of_free == number], way.tier)
+        return rehoused(self._fabric, way.free, _by_block(self._grid, host))
+
+    def _part(self, part: Region, free: Ints, tier: int) -> Ints:
+        """Hosts of the blocks in one domain, remembered: ways share most of theirs."""
+        key = (part.tobytes(), free.tobytes())
+        if key not in self._known:
+            self._descent.into(part, free, tier)
+            self._known[key] = self._descent.host[part]
+        return self._known[key]
+
+    def _key(self, hosts: Hosts) -> tuple[int, ...]:
+        cuts = cut(self._fabric, self._request, hosts)
+        return (*(tier.bytes_per_step for tier in cuts), *harm(self._fabric, self._free, hosts))
+
+    def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
+        tier = self._fabric.tiers[0]
+        zones = len(tier.domains)
+        size = sizes_of(tier)
+        free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
+        used = np.bincount(layout.ravel(), minlength=zones)
+        kept = np.minimum(kept, free - used) * (used > 0)
+        inner = broken_below(self._fabric, self._free, used)
+        return kindest(used, free, size, kept, kind, inner)
+
+    def _without_whole_zones(self, layout: Layout) -> Layout | None:
+        """A layout of the same cut in broken zones and as few whole ones as these leave
+        necessary; None when a short search finds none, or `layout` is one."""
+        if not self._grid.weights:
+            return None
+        tier = self._fabric.tiers[0]
+        size = sizes_of(tier)
+        room = np.bincount(tier.domain_by_host[self._free], minlength=len(tier.domains))
+        missing = self._grid.size - int(room[room < size].sum())
+        for zone in np.lexsort((np.arange(len(size)), -size)):
+            if room[zone] == size[zone]:
+                room[zone] = size[zone] if missing > 0 else 0
+                missing -= int(room[zone])
+        if room[np.unique(layout)].all() or np.count_nonzero(room) < 2:
+            return None
+        cost = layout_cost(self._grid, layout)
+        trees = band_trees(self._grid, room.tolist())
+        found, other = slice_grid(self._grid, room.tolist(), trees, FEW_TREES, cost)
+        return other if found <= cost else None
+
+
+def _by_block(grid: BlockGrid, host: Ints) -> Hosts:
+    hosts = np.empty(grid.size, dtype=np.int64)
+    hosts[grid.block] = host
+    return tuple(hosts.tolist())

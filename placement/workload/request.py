@@ -1,0 +1,238 @@
+"""What is asked of placement, and the four answers it can give.
+
+Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from placement.errors import BadInput
+from placement.values import value
+from placement.workload.parallelism import Parallelism
+from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
+
+if TYPE_CHECKING:
+    from placement.fabric.hostset import HostSet
+
+
+class Collective(StrEnum):
+    """How an axis moves its bytes; what each sends over a boundary is in cut.py."""
+
+    RING = "ring"
+    HIERARCHICAL = "hierarchical"
+
+
+class Objective(StrEnum):
+    """What is minimised first; the total cut breaks the ties of the other two."""
+
+    CUT = "cut"
+    BOTTLENECK = "bottleneck"
+    SPREAD = "spread"
+
+
+@value(frozen=True, slots=True)
+class SpareRule:
+    """How many healthy hosts to hold beside the gang.
+
+    With neither `hosts` nor `share` the rule is *auto*: as many as sizing asks for,
+    or fewer when fewer are free. An exact number or share must be there.
+    """
+
+    hosts: int | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.hosts is not None and self.share is not None:
+            raise BadInput("spares", "give a number of hosts or a share, not both")
+        if self.hosts is not None and self.hosts < 0:
+            raise BadInput("spares", f"must not be negative, is {self.hosts}")
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise BadInput("spares", f"a share must be 0 to 1, is {self.share}")
+
+    @property
+    def is_auto(self) -> bool:
+        return self.hosts is None and self.share is None
+
+    def required(self, gang_hosts: int) -> int:
+        """Spares without which the job does not start."""
+        if self.hosts is not None:
+            return self.hosts
+        # ceil, with room for 0.02 * 50 landing a hair above 1
+        return 0 if self.share is None else -int(-(self.share * gang_hosts - 1e-9) // 1)
+
+    def __str__(self) -> str:
+        if self.hosts is not None:
+            return str(self.hosts)
+        return "auto" if self.share is None else f"{self.share * 100:g}%"
+
+
+AUTO = SpareRule()
+NO_SPARES = SpareRule(hosts=0)
+EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
+
+
+@value(frozen=True, slots=True)
+class Constraints:
+    """On which hosts the gang and its spares may lie.
+
+    `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
+    domain holds everything. `labels`: what every host is labelled with.
+    """
+
+    max_zones: int = 0
+    same: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_shape(self) -> bool:
+        """Whether hosts are bound to each other, not each by itself."""
+        return bool(self.max_zones or self.same)
+
+
+ANYWHERE = Constraints()
+
+
+@value(frozen=True, slots=True)
+class Request:
+    """A gang to place: its shape, what it sends, what it holds in reserve.
+
+    `traffic`: explicit bytes per step on one edge, by axis; wins over `model`.
+    `collectives`: pattern by axis, ring where nothing is said. `training`: how the
+    model's state and work are split, from which its bytes follow.
+    `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
+    PP group weighs the rest. `where`: on which hosts it may lie.
+    """
+
+    parallelism: Parallelism
+    traffic: tuple[tuple[str, int], ...] = ()
+    collectives: tuple[tuple[str, Collective], ...] = ()
+    model: ModelShape | None = None
+    batch: Batch | None = None
+    spares: SpareRule = AUTO
+    objective: Objective = Objective.CUT
+    spread_alpha: float = EVEN_ALPHA
+    training: Training = AS_LLAMA3
+    where: Constraints = ANYWHERE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.spread_alpha <= 1:
+            raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
+
+    def hosts_needed(self, gpus_per_host: int) -> int:
+        """Blocks of the gang: ranks / GPUs per host.
+
+        Raises: BadInput when the last host would be filled only in part.
+        """
+        ranks = self.parallelism.world_size
+        if ranks % gpus_per_host:
+            sizes = " x ".join(
+                f"{axis} {self.parallelism.size(axis)}" for axis in self.parallelism.axes
+            )
+            raise BadInput(
+                "parallelism",
+                f"{sizes} = {ranks} ranks do not fill whole hosts of {gpus_per_host} GPUs",
+            )
+        return ranks // gpus_per_host
+
+
+@value(frozen=True, slots=True)
+class Limits:
+    """How much work a solve may do. Work is counted, never timed, so that the
+    same request gives the same answer on any machine.
+
+    `rounds`: work on the bound, of some 10 ms each; `trees`: slicing trees tried, of some 30 us
+    each; 0 of both forbids any search, and a request then ends *undecided*.
+    """
+
+    rounds: int = 100
+    trees: int = 10_000
+
+
+@value(frozen=True, slots=True)
+class TierCut:
+    """Bytes per step crossing the boundaries of one tier, each counted once."""
+
+    tier: str
+    bytes_per_step: int
+    by_axis: tuple[tuple[str, int], ...] = ()
+
+
+@value(frozen=True, slots=True)
+class TierBound:
+    """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
+    tiers outside."""
+
+    tier: str
+    bytes_per_step: int
+
+
+@value(frozen=True)
+class Placement:
+    """The gang's hosts in block order, its spares, and the certificate.
+
+    `lower_bound` holds for the outermost tier: no placement of this request on these
+    free hosts cuts fewer bytes there. `inner`: the same for the first tier that is cut,
+    where one domain of the tier outside holds the gang; None where that is unknown.
+    `notes` says in sentences what the caller should know (fewer spares than asked for, an
+    axis without traffic). `moved`: blocks on another host than the hint's, if one was
+    given.
+    """
+
+    hosts: tuple[int, ...]
+    spares: tuple[int, ...] = ()
+    cuts: tuple[TierCut, ...] = ()
+    lower_bound: int = 0
+    is_optimal: bool = False
+    notes: tuple[str, ...] = field(default=())
+    moved: int | None = None
+    inner: TierBound | None = None
+
+    @cached_property
+    def held(self) -> HostSet:
+        """Hosts and spares."""
+        from placement.fabric import (
+            hostset,  # heavy, and command lines name requests before they place
+        )
+
+        return hostset.of(self.hosts + self.spares)
+
+    @property
+    def cut(self) -> int:
+        """Bytes over the outermost tier; 0 on a fabric without tiers."""
+        return self.cuts[0].bytes_per_step if self.cuts else 0
+
+    @property
+    def gap(self) -> float:
+        """Share of the cut that the bound leaves open; 0 when nothing is cut."""
+        return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
+
+
+@value(frozen=True, slots=True)
+class Insufficient:
+    """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
+
+    needed: int
+    free: int
+    free_by_domain: tuple[tuple[str, int], ...]
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class Infeasible:
+    """Proved: never on this fabric, however empty."""
+
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class Undecided:
+    """The budget was spent with nothing found and nothing proved."""
+
+    reason: str
+
+
+Answer = Placement | Insufficient | Infeasible | Undecided

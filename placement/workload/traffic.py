@@ -1,0 +1,117 @@
+"""Who talks to whom along each axis, and how many bytes per training step.
+
+An axis is a set of equal groups of ranks; a *pattern* says which ranks of a group
+exchange bytes, and `edge_bytes` how many on one edge (design: placement, 3). An
+explicit value always wins; the rest is derived from the model (volumes.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from placement.errors import BadInput
+from placement.workload.parallelism import AXES
+from placement.workload.request import Collective, Request
+from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
+
+
+class Pattern(StrEnum):
+    """Who talks to whom in a group of n ranks.
+
+    RING: i -> (i+1) mod n. CHAIN: i -> i+1, and `wrap_bytes` from the last to the first.
+    HIERARCHICAL: w (Z-1) n/(n-1) over Z domains. ALL_TO_ALL: every ordered pair.
+    """
+
+    RING = "ring"
+    CHAIN = "chain"
+    HIERARCHICAL = "hierarchical"
+    ALL_TO_ALL = "all_to_all"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTraffic:
+    """One axis wider than 1: its groups, its pattern and its bytes.
+
+    A group is `size` ranks at distance `stride`. With a shard group smaller than dp, dp
+    stands as two: `dp` inside a shard group, `dp_replicate` across them.
+    """
+
+    axis: str
+    size: int
+    stride: int
+    pattern: Pattern
+    edge_bytes: int
+    wrap_bytes: int = 0
+
+
+@lru_cache(maxsize=4096)
+def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
+    """The axes wider than 1, fastest-varying first.
+
+    Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot
+    use, a model without a batch, or training that does not suit the axes.
+    """
+    edge_bytes = {**edge_volumes(request), **_explicit(request)}
+    collectives = _collectives(request)
+    axes = []
+    for name, axis, size, stride in _parts(request):
+        if size == 1:
+            continue
+        pattern = _pattern(request, axis, collectives)
+        sent = edge_bytes.get(name, 0)
+        axes.append(AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent)))
+    return tuple(axes)
+
+
+def _parts(request: Request) -> list[tuple[str, str, int, int]]:
+    """(name, axis, size, stride): the axes, dp in two when it holds several shard groups."""
+    p = request.parallelism
+    parts = []
+    for axis in p.axes:
+        size, stride = p.size(axis), p.stride(axis)
+        is_split = axis == "dp" and request.model and axis not in dict(request.traffic)
+        inner = request.training.shards(size) if is_split else size
+        parts.append((axis, axis, inner, stride))
+        if inner < size:
+            parts.append((REPLICATE, axis, size // inner, stride * inner))
+    return parts
+
+
+def _pattern(request: Request, axis: str, collectives: dict[str, Collective]) -> Pattern:
+    if axis == "pp":
+        return Pattern.CHAIN
+    if is_all_to_all(axis, request.training):
+        return Pattern.ALL_TO_ALL
+    return Pattern(collectives.get(axis, Collective.RING).value)
+
+
+def _wrap(request: Request, axis: str, edge_bytes: int) -> int:
+    """Interleaved stages go round: all but one of the chunks return to the first rank."""
+    chunks = request.batch.virtual_stages if request.batch else 1
+    return edge_bytes * (chunks - 1) // chunks if axis == "pp" else 0
+
+
+def _explicit(request: Request) -> dict[str, int]:
+    for axis, edge_bytes in request.traffic:
+        _known(axis, "traffic")
+        if edge_bytes < 0:
+            raise BadInput(f"traffic.{axis}", f"must not be negative, is {edge_bytes}")
+    return dict(request.traffic)
+
+
+def _collectives(request: Request) -> dict[str, Collective]:
+    for axis, collective in request.collectives:
+        _known(axis, "collectives")
+        if collective is Collective.RING:
+            continue
+        if axis == "pp" or is_all_to_all(axis, request.training):
+            fixed = "a chain" if axis == "pp" else "all-to-all"
+            raise BadInput(f"collectives.{axis}", f"{axis} is {fixed} and takes no collective")
+    return dict(request.collectives)
+
+
+def _known(axis: str, field: str) -> None:
+    if axis not in AXES:
+        raise BadInput(f"{field}.{axis}", f"unknown axis; axes are {', '.join(AXES)}")

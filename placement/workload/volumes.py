@@ -1,0 +1,255 @@
+"""Bytes per step on one edge of each axis, from the model's shape and its training.
+
+The formulas, their sources and the worked values are in docs/traffic.md. In short, with
+B = beta b (s/c) h, the activations of one micro-batch on one context shard, m
+micro-batches, and layers over p stages:
+
+    tp   sequence parallel, inputs gathered again in backward: 10 (t-1)/t B a layer;
+         all-reduces instead: 8 (t-1)/t B         (Korthikanti et al. 2022, Narayanan 2021)
+    cp   keys and values gathered forward, their gradients scattered: 2 passes; passed
+         round a ring: 3; or queries, keys, values and outputs exchanged by heads
+    pp   activations forward, gradients back, for each chunk     (Narayanan et al. 2021)
+    ep   dispatch and combine, forward and backward, an e-th to each rank
+    dp   parameters gathered and gradients reduced   (Rajbhandari 2020; Llama 3, 3.3.2)
+
+Data-parallel state is exchanged over cp x ep x dp, experts over cp x dp alone. Such a
+group is run through axis by axis, the innermost first: cp moves (c-1)/c of it, ep (e-1)/e
+of what is left to a rank, a c-th, and so on; the shares add up to (n-1)/n for n = c e d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from placement.errors import BadInput
+from placement.workload.flops import dense_parameters, expert_parameters
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.training import (
+    DISPATCH_BYTES,
+    DTYPE_BYTES,
+    Batch,
+    ContextParallel,
+    DataParallel,
+    ModelShape,
+    Recompute,
+    Sync,
+    Training,
+)
+
+REPLICATE = "dp_replicate"  # the outer part of dp when a shard group is smaller than dp
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job in the units of the formulas.
+
+    `micro_batches`: per replica and step. `tokens`: of one micro-batch on one context
+    shard. `beta`: bytes of one activation or parameter. `passes`: times that a forward
+    exchange happens, 1 or 2 with full recomputation.
+    """
+
+    model: ModelShape
+    batch: Batch
+    p: Parallelism
+    training: Training
+    micro_batches: int
+    tokens: Fraction
+
+    @property
+    def beta(self) -> int:
+        return DTYPE_BYTES[self.model.dtype]
+
+    @property
+    def passes(self) -> int:
+        return 2 if self.training.recompute is Recompute.FULL else 1
+
+    @property
+    def activations(self) -> Fraction:
+        """B: bytes between two layers, of one micro-batch."""
+        return self.beta * self.tokens * self.model.hidden
+
+    @property
+    def is_expert_cut(self) -> bool:
+        """Experts are cut over the ranks of tp; else whole ones are spread over them."""
+        return self.training.expert_tp in (0, self.p.tp)
+
+    def over_stages(self, layers: int) -> Fraction:
+        """Layers of a stage, on average, times micro-batches."""
+        return Fraction(layers * self.micro_batches, self.p.pp)
+
+
+def work_of(request: Request) -> Work | None:
+    """None without a model.
+
+    Raises: BadInput when the model has no batch, the batch does not divide over the
+    replicas, or the training does not suit the axes.
+    """
+    if request.model is None:
+        return None
+    if request.batch is None:
+        raise BadInput("batch", "is required with a model: bytes per step depend on it")
+    _check_axes(request, request.model)
+    model, batch, p = request.model, request.batch, request.parallelism
+    replicas = p.dp * p.ep
+    micro_batches, odd = divmod(batch.global_sequences, replicas * batch.micro_sequences)
+    if odd:
+        raise BadInput(
+            "batch.global_sequences",
+            f"{batch.global_sequences} sequences do not divide over {replicas} replicas"
+            f" in micro-batches of {batch.micro_sequences}",
+        )
+    tokens = batch.micro_sequences * Fraction(model.sequence, p.cp)
+    return Work(model, batch, p, request.training, micro_batches, tokens)
+
+
+def _check_axes(request: Request, model: ModelShape) -> None:
+    p, training = request.parallelism, request.training
+    given = {axis for axis, _ in request.traffic}
+    if p.ep > 1 and not model.experts and not {"ep", "dp"} <= given:
+        raise BadInput(
+            "model", "is dense and has no experts: give the bytes of ep and dp in traffic"
+        )
+    if training.expert_tp not in (0, 1, p.tp):
+        raise BadInput("training.expert_tp", f"must be 1 or tp {p.tp}, is {training.expert_tp}")
+    ranks = p.ep * (p.tp if training.expert_tp == 1 else 1)
+    if model.experts % ranks and "ep" not in given:
+        raise BadInput("model.experts", f"{model.experts} do not divide over {ranks} ranks")
+    if p.dp % training.shards(p.dp):
+        raise BadInput("training.shard_group", f"{training.shard_group} does not divide dp {p.dp}")
+    if training.context_parallel is ContextParallel.ULYSSES and model.heads % (p.tp * p.cp):
+        raise BadInput(
+            "training.context_parallel",
+            f"ulysses spreads heads: {model.heads} do not divide over tp {p.tp} x cp {p.cp}",
+        )
+
+
+def edge_volumes(request: Request) -> dict[str, int]:
+    """Bytes per step by axis: on a ring or chain edge, or on one ordered pair.
+
+    `dp_replicate` is there when dp is more than one shard group. Empty without a model.
+
+    Raises: BadInput as `work_of`.
+    """
+    work = work_of(request)
+    if work is None:
+        return {}
+    weights = _weights(work)
+    volumes = {
+        "tp": _tensor(work),
+        "cp": _context(work) + weights["cp"],
+        "ep": _expert(work) + weights["ep"],
+        "pp": _pipeline(work),
+        "dp": weights["dp"],
+        REPLICATE: weights[REPLICATE],
+    }
+    for axis in ("cp", "ep"):
+        size = work.p.size(axis)
+        if size > 1 and is_all_to_all(axis, work.training):
+            volumes[axis] /= size - 1
+    return {axis: int(volume) for axis, volume in volumes.items()}
+
+
+def state_share(request: Request, axis: str) -> Fraction:
+    """What of an axis' bytes is parameters and gradients, exchanged for the whole step.
+
+    The rest is activations, exchanged for each micro-batch. Bytes given by hand count as
+    state on dp and as activations elsewhere.
+    """
+    work = work_of(request)
+    if axis in ("dp", REPLICATE):
+        return Fraction(1)
+    if work is None or axis not in ("cp", "ep") or axis in dict(request.traffic):
+        return Fraction(0)
+    state = _weights(work)[axis]
+    activations = _context(work) if axis == "cp" else _expert(work)
+    return state / (state + activations) if state else Fraction(0)
+
+
+def is_all_to_all(axis: str, training: Training) -> bool:
+    """Every ordered pair of a group exchanges bytes."""
+    return axis == "ep" or (axis == "cp" and training.context_parallel is ContextParallel.ULYSSES)
+
+
+# --- bytes sent by one rank ------------------------------------------------------
+
+
+def _tensor(work: Work) -> Fraction:
+    """Two blocks a layer, attention and feed-forward, with the same exchanges each."""
+    model, t = work.model, work.p.tp
+    again = 6 if work.training.sequence_parallel else 4
+    block = Fraction(4 * work.passes + again, 2) * _others(t) * work.activations
+    dense = work.over_stages(model.layers - model.expert_layers)
+    expert = work.over_stages(model.expert_layers)
+    shared = 1 if model.shared_experts else 0
+    if work.is_expert_cut:
+        return block * (2 * dense + (1 + shared + model.experts_per_token) * expert)
+    inside = _exchanged(work, model.experts_per_token) / work.p.ep
+    return block * (2 * dense + (1 + shared) * expert) + _others(t) * inside
+
+
+def _context(work: Work) -> Fraction:
+    model, cp = work.model, work.p.cp
+    per_layer = work.over_stages(model.layers) * _others(cp)
+    if work.training.context_parallel is ContextParallel.ULYSSES:
+        heads = Fraction(2 * model.attention_width + model.kv_width, work.p.tp)
+        return per_layer * (work.passes + 1) * work.beta * work.tokens * heads
+    gathered = work.beta * work.tokens * cp * Fraction(model.kv_width, work.p.tp)
+    back = 2 if work.training.context_parallel is ContextParallel.RING else 1
+    return per_layer * (work.passes + back) * gathered
+
+
+def _pipeline(work: Work) -> Fraction:
+    sharers = work.p.tp if work.training.sequence_parallel else 1
+    return 2 * work.micro_batches * work.batch.virtual_stages * work.activations / sharers
+
+
+def _expert(work: Work) -> Fraction:
+    """Copies of a token that leave for a host go there once."""
+    copies = work.model.experts_per_token
+    if work.training.expert_hosts_per_token:
+        copies = min(copies, work.training.expert_hosts_per_token)
+    return _others(work.p.ep) * _exchanged(work, copies)
+
+
+def _exchanged(work: Work, copies: int) -> Fraction:
+    """Dispatch and combine of all tokens of a rank, its own share included."""
+    dispatch = DISPATCH_BYTES[work.training.dispatch_dtype or work.model.dtype]
+    elements = copies * work.tokens / work.p.tp * work.model.hidden
+    there_and_back = (work.passes + 1) * (dispatch + work.beta) * elements
+    return there_and_back * work.over_stages(work.model.expert_layers)
+
+
+def bytes_per_parameter(work: Work) -> int:
+    """Sent for one parameter in a group of any size, but for the factor (n-1)/n."""
+    times = work.micro_batches if work.training.sync is Sync.MICRO_BATCH else 1
+    reduced = work.training.gradient_bytes * times
+    match work.training.data_parallel:
+        case DataParallel.DDP:
+            return 2 * reduced
+        case DataParallel.ZERO3:
+            return 2 * work.beta * times + reduced
+    return work.beta + reduced
+
+
+def _weights(work: Work) -> dict[str, Fraction]:
+    p, each = work.p, bytes_per_parameter(work)
+    dense = Fraction(dense_parameters(work.model), p.tp * p.pp)
+    expert = Fraction(expert_parameters(work.model), p.tp * p.pp * p.ep)
+    shards = work.training.shards(p.dp)
+    left = (dense / p.ep + expert) / p.cp  # to a rank, once cp and ep are through
+    summed = 2 * work.training.gradient_bytes
+    if work.training.sync is Sync.MICRO_BATCH:
+        summed *= work.micro_batches
+    return {
+        "cp": _others(p.cp) * each * (dense + expert),
+        "ep": _others(p.ep) * each * dense / p.cp,
+        "dp": _others(shards) * each * left,
+        REPLICATE: _others(p.dp // shards) * summed * left / shards,
+    }
+
+
+def _others(n: int) -> Fraction:
+    """(n-1)/n, the share of a payload that is not one's own."""
+    return Fraction(n - 1, n)
