@@ -16,7 +16,7 @@ from placement.graph.block_graph import block_graph
 from placement.graph.flat import flat_graph
 from placement.graph.pieces import pieces_of_grid
 from placement.grid.block_grid import block_grids
-from placement.grid.isoperimetry import BlockAxis, min_plus, parted_plane
+from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
 from placement.grid.layout import layout_cost
 from placement.kernels import compile_from_now_on
 from placement.milp import IntegerProgram
@@ -71,7 +71,7 @@ def warm_up() -> None:
     best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")
     Runs(graph, order, max(room)).layout([0, 1], room)
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
-    parted_plane(axis, axis)
+    _plane(axis, axis)
     least_cuts({(0, 1): 1}, [1, 1, 1], 2)
     program = IntegerProgram()
     program.row(2, 4, [(program.variable(2, 1), 1), (program.variable(2, 1), 1)])

@@ -7,29 +7,21 @@ as many groups as fit, and layouts and bounds of that grid are those of the whol
 That no layout which parts a group is better needs a bound of its own. Of the weight of the
 axis some share is taken off: what is left is a grid with a bound like any other, and a
 layout that parts a group pays at least what the cheapest such group has lost on top.
-
-Where groups may be parted, the step is the least of zones that part one and of those that do not,
-and a bound mixes them: one zone holds a part of a group whose rest is nowhere. But a group is
-parted by two zones or by none, so a proof may be split there (`Parting`): in each row no zone
-parts a group, and zones pay what whole groups cost, or at least two do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
 import numpy as np
 
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.isoperimetry import MUCH, BlockAxis, parted_plane, steps
+from placement.grid.isoperimetry import BlockAxis, steps
 from placement.grid.layout import Layout
-from placement.proof.master import Counter
 from placement.workload.traffic import Pattern
 
-FINE = 4096  # parts in which what whole groups cost more is told, at most
 TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall apart for free
 
 
@@ -55,45 +47,6 @@ class Groups:
     def laid_out(self, layout: Layout) -> Layout:
         """A layout of groups as one of blocks."""
         return np.asarray(layout[:, self.group])
-
-
-@dataclass(frozen=True, slots=True)
-class Parting:
-    """Whether zones part a group of some row: none of them does, or at least two do.
-
-    `some[n]`: 1 where a zone of n slots may, 0 where it pays `price` more than the step if it does.
-    `more[n]`: what it pays more than the step if it does not, at least, in units of `unit`.
-    """
-
-    some: tuple[int, ...]
-    price: int
-    more: tuple[int, ...]
-    unit: int
-
-    def counters(self, row: int) -> tuple[Counter, Counter]:
-        """Of zones that part a group, for at least two; and of what is paid more, for none."""
-        some = Counter(row, turn=self.some, price=self.price)
-        return some, Counter(row, turn=self.more, price=self.unit)
-
-
-def parting_of(grid: BlockGrid) -> Parting | None:
-    """Of the axis that is dearest to part; None where it costs nothing, is hierarchical, or is not
-    one of two."""
-    groups = groups_of(grid)
-    if groups is None or len(grid.slice_axes) > 2:
-        return None
-    axis = _dearest(grid)
-    price = _parted(axis, axis.weight)
-    if not price or axis.pattern is Pattern.HIERARCHICAL:
-        return None
-    [other] = [a for a in grid.slice_axes if a is not axis]
-    whole = np.full(grid.width + 1, MUCH)
-    whole[:: axis.size] = np.maximum(groups.whole.step, grid.step[:: axis.size])
-    some = parted_plane(axis, other) < whole + price
-    some[[0, -1]] = False
-    more = np.minimum(whole - grid.step, grid.step.max())
-    unit = max(1, gcd(*more.tolist()), int(more.max()) // FINE)
-    return Parting(tuple(some.astype(int).tolist()), price, tuple((more // unit).tolist()), unit)
 
 
 def _dearest(grid: BlockGrid) -> BlockAxis:

@@ -16,7 +16,6 @@ from placement.kernels import Kernel
 from placement.workload.traffic import Pattern
 
 MUCH = np.int64(1) << 60  # no such set of slots
-UNPARTED, PARTED_A, PARTED_B = range(3)
 FINE = 16  # layers of at most so many cells are told apart by the cell
 
 
@@ -132,50 +131,27 @@ def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
     one reaches if b is hierarchical. The cost of a line is concave in m (`_line`), so for
     given least and most m all lines but one hold either.
     """
-    a, b = _in_lines(a, b)
-    return _planes(a, b, None)
-
-
-def parted_plane(axis: BlockAxis, other: BlockAxis) -> Ints:
-    """As `_plane`, of cells that part a line of `axis`, a ring or all-to-all."""
-    return _planes(*_in_lines(axis, other), axis)
-
-
-def _in_lines(a: BlockAxis, b: BlockAxis) -> tuple[BlockAxis, BlockAxis]:
     if b.pattern is Pattern.ALL_TO_ALL or (a.pattern is not Pattern.ALL_TO_ALL and b.size < a.size):
         a, b = b, a
-    return a, b
-
-
-@lru_cache(maxsize=256)
-def _planes(a: BlockAxis, b: BlockAxis, parted: BlockAxis | None) -> Ints:
     across = int(_line(b)[1]) if b.size > 1 else 0
     is_touch = b.pattern is Pattern.HIERARCHICAL
     least = np.full(a.size * b.size + 1, MUCH)
-    kind = UNPARTED if parted is None else PARTED_A if parted is a else PARTED_B
-    laid.run(a.size * a.size * len(least) // 4, _line(a), b.size, across, is_touch, kind, least)
+    laid.run(a.size * a.size * len(least) // 4, _line(a), b.size, across, is_touch, least)
     return least
 
 
-def _laid(line: Ints, lines: int, across: int, is_touch: bool, kind: int, least: Ints) -> None:
+def _laid(line: Ints, lines: int, across: int, is_touch: bool, least: Ints) -> None:
     """The lesser of `least` and what so many `lines` cost, all but one of which hold the least or
     the most cells."""
     size = len(line) - 1
-    two = MUCH  # lines that are parted rather than whole
-    for m in range(1, size if lines > 1 else 0):
-        two = min(two, 2 * line[m])
     for low in range(size + 1):
-        for high in range(low + (kind == PARTED_B), size + 1):
+        for high in range(low, size + 1):
             extra = across * (high if is_touch else high - low)
-            is_whole = kind == PARTED_A and low % size == 0 and high % size == 0
             for many in range(lines):
                 held = many * high + (lines - 1 - many) * low
                 paid = many * line[high] + (lines - 1 - many) * line[low] + extra
                 for rest in range(low, high + 1):
                     cost = paid + line[rest]
-                    if is_whole and (held + rest) % size == 0:
-                        # Where n is whole lines and one is parted, so is another.
-                        cost += two
                     least[held + rest] = min(least[held + rest], cost)
 
 

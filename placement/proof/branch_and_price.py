@@ -42,7 +42,6 @@ from placement.bound.pricing import Prices
 from placement.bound.rounding import fewest
 from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import Parting
 from placement.proof.master import WHOLE_GANG, Counter, Pattern, Pool, Range, rectangles
 from placement.proof.node import ROUNDS, WORK, Case, Exploration, Node, Tables
 from placement.speculative import ahead
@@ -62,17 +61,16 @@ class Prover:
         odd: Sequence[int] = (),
         is_exact: bool = True,
         ends: Sequence[Ends] = (),
-        parting: Parting | None = None,
         enough: float = inf,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
         many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
         nodes are settled by integer programs where these are small. `ends`: what zones of one
-        row pay together. `parting`: what tells zones that part a group. `enough`: a bound of the
+        row pay together. `enough`: a bound of the
         root that need not be raised, below the incumbent."""
         self.grid, self.is_exact, self._enough = grid, is_exact, enough
-        self._case = case = Case(grid, capacities, lot, odd, ends, parting)
+        self._case = case = Case(grid, capacities, lot, odd, ends)
         self.states, self.mirrored = case.states, case.mirrored
         self._tables = Tables(case)
         self._is_patient = True  # until a node's program was not settled in all its time

@@ -11,7 +11,6 @@ import numpy as np
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import Parting
 from placement.milp import LpSolution
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
 
@@ -28,7 +27,6 @@ def split(
     ranges: Mapping[Counter, Range],
     zones: int,
     gap: float,
-    parting: Parting | None = None,
 ) -> tuple[Decision, Decision] | None:
     """A counter and its range in each of two children; None when all counts are whole.
 
@@ -47,8 +45,6 @@ def split(
             counter, below = found
             low, high = ranges.get(counter, (0, counter.most(zones, patterns.shape[1])))
             candidates.append(((counter, (low, below)), (counter, (below + 1, high))))
-    alone = parted_alone(patterns, share, ranges, zones, parting)
-    candidates += [alone] if alone else []
     best, most = None, -1.0
     for halves in candidates:
         dearer, is_closed = 1.0, False
@@ -96,30 +92,6 @@ def _mirrored(counter: Counter, rows: int) -> Counter:
     if counter.row < 0:
         return counter
     return replace(counter, row=rows - 1 - counter.row - counter.is_link)
-
-
-def parted_alone(
-    patterns: Ints,
-    share: Floats,
-    ranges: Mapping[Counter, Range],
-    zones: int,
-    parting: Parting | None,
-) -> tuple[Decision, Decision] | None:
-    """The row in which zones that part a group most nearly add up to one, which cannot be: at
-    least two do, or none does. None where no row has such zones, rows of `ranges` aside."""
-    if parting is None:
-        return None
-    best, nearest = None, FRACTIONAL
-    for s in range(patterns.shape[1]):
-        some, none = parting.counters(s)
-        is_cheaper = float(share @ none.of(patterns)) > FRACTIONAL
-        if some in ranges or none in ranges or not is_cheaper:
-            continue
-        value = float(share @ some.of(patterns))
-        near = round(min(value, 2 - value), 6)
-        if near > nearest:
-            best, nearest = ((some, (2, zones)), (none, (0, 0))), near
-    return best
 
 
 def _most_fractional(

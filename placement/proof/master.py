@@ -35,7 +35,7 @@ class Counter:
     together what one that holds everything does.
 
     With `turn`, what n slots count by n modulo its length: zones that add up to less or more than
-    they may pay `price` for each unit (`zigzag.Ends`, `groups.Parting`).
+    they may pay `price` for each unit (`stage_ends.Ends`).
     """
 
     row: int

@@ -13,9 +13,8 @@ from placement.bound.rounding import attainable
 from placement.bound.stage_ends import Ends
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import Parting
 from placement.milp import LpSolution
-from placement.proof.branching import children, parted_alone, rows_alike, split
+from placement.proof.branching import children, rows_alike, split
 from placement.proof.closing import least_cover
 from placement.proof.cuts import VIOLATED, Stairs, unbalanced
 from placement.proof.duals import Duals
@@ -66,10 +65,9 @@ class Case:
         lot: int,
         odd: Sequence[int],
         ends: Sequence[Ends],
-        parting: Parting | None,
     ) -> None:
         """As of a `bounds.Prover`."""
-        self.grid, self.lot, self.odd, self.ends, self.parting = grid, lot, odd, ends, parting
+        self.grid, self.lot, self.odd, self.ends = grid, lot, odd, ends
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
         steps = max((len(slopes) for slopes in grid.slopes), default=1)
@@ -186,7 +184,7 @@ class Exploration:
 
     def _least_of(self, patterns: Ints, below: int, work: float) -> bool:
         """The same with these patterns, which are all for what costs less than `below`."""
-        case, grid = self._case, self._case.grid
+        grid = self._case.grid
         cost = grid.step[patterns].sum(axis=1) + grid.between(patterns)
         self.rounds += len(patterns) * ROUNDS_A_COLUMN
         is_all = below == self.incumbent
@@ -202,9 +200,6 @@ class Exploration:
         self.proved = max(self.proved, least - grid.offset)
         if not cover:
             return is_all
-        whole = np.array(cover), np.ones(len(cover))
-        if parted_alone(*whole, ranges, len(case.capacities), case.parting):
-            return False
         # The bound of the tree is no more than that of this leaf.
         self.incumbent = min(self.incumbent, least - grid.offset)
         return True
@@ -313,7 +308,7 @@ class Exploration:
         norm, zones = case.norm, len(case.capacities)
         gap = max(LEAST_GAP, (self.incumbent + case.grid.offset) / norm - solution.cost)
         self.rounds += PROBES * master.entries / ENTRIES_A_ROUND
-        found = split(master, solution, node.ranges, zones, gap, case.parting)
+        found = split(master, solution, node.ranges, zones, gap)
         if found is None:  # as a rule, patterns are whole as well
             patterns, share = master.support(solution)
             self.cover = [tuple(p) for p in patterns.tolist()]

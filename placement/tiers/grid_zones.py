@@ -17,7 +17,7 @@ from placement.bound.charging import Form, by_sizes, forms
 from placement.fabric.tree import Ints
 from placement.graph.pieces import pieces_of_grid
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import Groups, groups_of, parting_of
+from placement.grid.groups import Groups, groups_of
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import Layout, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
@@ -86,7 +86,6 @@ class _Proof:
             capacities,
             seeds,
             is_exact=form.parts == 1,
-            parting=parting_of(form.charged),
         )
         self.bound = 0
         self._told = self.prover.cover

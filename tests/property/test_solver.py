@@ -15,7 +15,6 @@ from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
 from placement.graph.pieces import pieces_of_grid
 from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
-from placement.grid.groups import parting_of
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
 from placement.objective.cut import cut_by_axis, egress
@@ -239,8 +238,6 @@ def test_bound_and_search_enclose_the_optimum(
     assert cost == layout_cost(grid, layout) >= optimum
     if cost:
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
-        parting = parting_of(grid)
-        assert Prover(grid, capacities, [], parting=parting).prove(cost, rounds) <= optimum
         assert once(grid, capacities, cost).prove(cost, rounds) <= optimum
 
 
