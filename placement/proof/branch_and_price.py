@@ -38,12 +38,11 @@ from math import inf
 
 import numpy as np
 
-from placement.bound.pricing import Prices
 from placement.bound.rounding import fewest
 from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
 from placement.proof.master import WHOLE_GANG, Counter, Pattern, Pool, Range, rectangles
-from placement.proof.node import ROUNDS, WORK, Case, Exploration, Node, Tables
+from placement.proof.node import ROUNDS, Case, Exploration, Node, Tables
 from placement.speculative import ahead
 
 TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
@@ -59,22 +58,19 @@ class Prover:
         seeds: Iterable[Pattern],
         lot: int = 1,
         odd: Sequence[int] = (),
-        is_exact: bool = True,
         ends: Sequence[Ends] = (),
         enough: float = inf,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
         lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
-        many zones at most hold slots of each row that are not whole lots. `is_exact`: whether
-        nodes are settled by integer programs where these are small. `ends`: what zones of one
-        row pay together. `enough`: a bound of the
-        root that need not be raised, below the incumbent."""
-        self.grid, self.is_exact, self._enough = grid, is_exact, enough
+        many zones at most hold slots of each row that are not whole lots. `ends`: what zones
+        of one row pay together. `enough`: a bound of the root that need not be raised, below the
+        incumbent."""
+        self.grid, self._enough = grid, enough
         self._case = case = Case(grid, capacities, lot, odd, ends)
         self.states, self.mirrored = case.states, case.mirrored
         self._tables = Tables(case)
-        self._is_patient = True  # until a node's program was not settled in all its time
-        self.cover: list[Pattern] = []  # of least cost in some node
+        self.cover: list[Pattern] = []  # of a node whose program chose whole patterns
         self.pool = Pool(grid, case.norm)
         self.pool.add(seeds)
         spaced = case.classes[:: max(1, len(case.classes) // 4)]
@@ -86,7 +82,6 @@ class Prover:
         self.made = 0
         self.incumbent = 0
         self._rounds, self._explored = 0.0, 0  # of work, all in all, and nodes
-        self.root_prices: Prices | None = None  # at which it was left
         self._last: tuple[tuple[float, ...], Mapping[Counter, float]] = (0.0,) * grid.rows, {}
 
     @cached_property
@@ -122,23 +117,19 @@ class Prover:
         time, the second one without what the first one finds; but not where rounds are few, for
         then it would miss that.
         """
-        is_better = incumbent < self.incumbent
         self.incumbent = min([incumbent, *self._leaves])
         most = self._rounds + rounds
-        again = self._again() if is_better and self.heap else 0
-        if again >= self.incumbent:
-            return min(again, incumbent)
         if not self.made:
             self.made = 1
             self.heap.append((0, 0, self._root()))
         while self._is_open and self._rounds < most:
             left = most - self._rounds if is_last else inf
             begun = self._begun(2 if is_alone else 1)
-            calls = [partial(each.explore, left, is_exact=self.is_exact) for each in begun]
+            calls = [partial(each.explore, left) for each in begun]
             for done in list(ahead(calls)):
                 self._learn(done)
         open_ = (known for known, _, _ in self.heap)
-        return max(again, min([incumbent, *self._leaves, *open_]))
+        return min([incumbent, *self._leaves, *open_])
 
     @property
     def _is_open(self) -> bool:
@@ -164,46 +155,25 @@ class Prover:
             node,
             known,
             self.incumbent,
-            is_root=is_root,
-            enough=self._enough if is_root else inf,
-            is_patient=self._is_patient,
+            self._enough if is_root else inf,
         )
 
     def _learn(self, done: Exploration) -> None:
         """What a node has come to."""
         self._explored += 1
-        if self.made == 1 and self.is_exact and done.in_use:
-            self.root_prices = done.prices
         self.pool.add(done.fresh)
         self._cuts |= done.cuts
         for pattern in done.in_use:
             self._in_use.pop(pattern, None)
             self._in_use[pattern] = None
         self._last = done.last or self._last
-        self._learn_settled(done)
+        self._rounds += done.rounds
+        self.cover = done.cover or self.cover
         if not done.children:
             self._leaves.append(done.proved)
         for child in done.children:
             self.made += 1
             heapq.heappush(self.heap, (done.proved, self.made, child))
-
-    def _learn_settled(self, done: Exploration) -> None:
-        self._rounds += done.rounds
-        self.cover = done.cover or self.cover
-        self._is_patient = self._is_patient and done.is_patient
-        self.incumbent = min(self.incumbent, done.incumbent)
-
-    def _again(self) -> int:
-        """The root with a better incumbent. It was not settled in a long time before, and if it is
-        now, it takes little."""
-        if self.root_prices is None:
-            return 0
-        self._is_patient = False
-        self._tables.fill(self.root_prices)
-        root = self._exploration(self._tables, self._root(), 0, is_root=True)
-        root.settle(WORK / 2)
-        self._learn_settled(root)
-        return root.proved
 
     def good_patterns(self, most: int) -> list[Pattern]:
         """What a whole cover is made of: the patterns in use where nodes ended, the last

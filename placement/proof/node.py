@@ -11,11 +11,9 @@ import numpy as np
 from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable
 from placement.bound.stage_ends import Ends
-from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.milp import LpSolution
 from placement.proof.branching import children, rows_alike, split
-from placement.proof.closing import least_cover
 from placement.proof.cuts import VIOLATED, Stairs, unbalanced
 from placement.proof.duals import Duals
 from placement.proof.master import WHOLE_GANG, Counter, Master, Pattern, Pool, Range
@@ -28,14 +26,6 @@ STATES_A_ROUND = 1_000_000
 ENTRIES_A_ROUND = 60_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
 CLASSES = 8  # capacity classes that get a pattern each round
-MOST_COLUMNS, MOST_AT_ROOT = 400, 500  # of an integer program that settles a node
-FEW_COLUMNS = 250  # of one that only looks for what is much better than the incumbent
-WORK = 0.06  # deterministic time in which it is tried: some 0.15 s
-MORE = 0.2  # for the first one that takes longer: half a second
-HANDY = 100  # columns of one that always has as long: it takes less than the nodes of a split
-ROUNDS_A_COLUMN = 0.025  # of work: what the program takes for each of them
-MOST_SLACK = 1 << 59  # price units, as far as tables go; then nothing is near the incumbent
-HALVINGS = 5  # of the gap, until so few are left
 SMALL = 160  # columns that a node starts with
 FEW_BLOCKS = 64  # of a small gang
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
@@ -106,10 +96,8 @@ class Exploration:
 
     `proved`: a bound of the node. `children`: what is left of it, none if it is closed. `fresh`:
     patterns that paid; `in_use`: those of the last solution. `cuts`: rows for any node, those
-    known before among them. `cover`: of least cost here, if there is one. `incumbent`: what costs
-    so much is of no interest; a leaf may lower it. `is_patient`: whether a node's program was
-    settled in all its time. `rounds`: of work. `prices`, `last`: the last ones, in units and in
-    floats.
+    known before among them. `cover`: patterns of a whole solution, if there is one. `rounds`: of
+    work. `last`: the last prices.
     """
 
     def __init__(
@@ -121,15 +109,13 @@ class Exploration:
         node: Node,
         known: int,
         incumbent: int,
-        *,
-        is_root: bool,
         enough: float,
-        is_patient: bool,
     ) -> None:
         """`pool`: where patterns are looked for that pay here. `known`: a bound of the node.
-        `enough`: one at which it is closed, if that is less than the incumbent."""
+        `incumbent`: what costs so much is of no interest. `enough`: a bound at which the node is
+        closed, if that is less."""
         self._case, self._tables, self._pool, self._node = case, tables, pool, node
-        self._is_root, self._enough, self.is_patient = is_root, enough, is_patient
+        self._enough = enough
         self.cuts = dict(cuts)
         self.proved, self.incumbent = known, incumbent
         self.children: list[Node] = []
@@ -137,12 +123,10 @@ class Exploration:
         self.in_use: list[Pattern] = []
         self.cover: list[Pattern] = []
         self.rounds = 0.0
-        self.prices: Prices | None = None
         self.last: tuple[tuple[float, ...], Mapping[Counter, float]] | None = None
 
-    def explore(self, most: float, *, is_exact: bool) -> Exploration:
-        """Itself, explored. After so many rounds, `most`, it is not split. `is_exact`: whether it
-        may be settled by an integer program."""
+    def explore(self, most: float) -> Exploration:
+        """Itself, explored. After so many rounds, `most`, it is not split."""
         node, case = self._node, self._case
         ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
         master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
@@ -151,66 +135,11 @@ class Exploration:
         if solution is None:
             return self
         self.in_use = [tuple(p) for p in master.support(solution)[0].tolist()]
-        if is_exact and (self.settle() or self.proved >= self.incumbent):
-            return self
         if self.rounds < most:
             self._split(master, solution)
         else:
             self.children = [node]
         return self
-
-    def settle(self, work: float = WORK) -> bool:
-        """By an integer program over the few patterns that can be part of anything better than the
-        incumbent; whether that is all there is to know of the node.
-
-        At the root, where they are many, only covers that cost less are looked for. The tables
-        are filled with prices.
-        """
-        grid, tables = self._case.grid, self._tables
-        slack = (self.incumbent + grid.offset) * tables.scale - tables.priced - 1
-        if slack > MOST_SLACK:
-            return False
-        patterns = self._promising(slack, MOST_AT_ROOT if self._is_root else MOST_COLUMNS)
-        below = self.incumbent
-        if patterns is None and self._is_root:
-            low, high = 0, slack
-            for _ in range(HALVINGS):
-                half = (low + high) // 2
-                fewer = self._promising(half, FEW_COLUMNS)
-                low, high = (low, half) if fewer is None else (half, high)
-                patterns = patterns if fewer is None else fewer
-            below = (low + tables.priced + 1) // tables.scale - grid.offset
-        return patterns is not None and self._least_of(patterns, below, work)
-
-    def _least_of(self, patterns: Ints, below: int, work: float) -> bool:
-        """The same with these patterns, which are all for what costs less than `below`."""
-        grid = self._case.grid
-        cost = grid.step[patterns].sum(axis=1) + grid.between(patterns)
-        self.rounds += len(patterns) * ROUNDS_A_COLUMN
-        is_all = below == self.incumbent
-        is_worth_it = self.is_patient or len(patterns) <= HANDY
-        more = MORE if is_all and is_worth_it else 0.0
-        ranges = {**self._node.ranges, **{c: r for c, r in self.cuts.items() if c.turn}}
-        most = below + grid.offset
-        least, cover = least_cover(patterns, cost, grid.width, ranges, most, work, more)
-        self.cover = cover or self.cover
-        if least is None:
-            self.is_patient = self.is_patient and not is_all
-            return False
-        self.proved = max(self.proved, least - grid.offset)
-        if not cover:
-            return is_all
-        # The bound of the tree is no more than that of this leaf.
-        self.incumbent = min(self.incumbent, least - grid.offset)
-        return True
-
-    def _promising(self, slack: int, most: int) -> Ints | None:
-        """Patterns that cost up to so much more than the cheapest of their zone; None if there
-        are more than `most`."""
-        classes, pricer = self._case.classes, self._tables.pricer
-        sizes = np.arange(classes[0] + 1)
-        fitting = np.array(classes[::-1])[np.searchsorted(classes[::-1], sizes)]
-        return pricer.within(np.minimum(0, pricer.best[fitting]) + slack, most)
 
     def _generated(self, master: Master) -> LpSolution | None:
         """The master with all patterns and cuts that it takes; None if it gives up, or the node
@@ -266,8 +195,7 @@ class Exploration:
         """The Lagrangian bound at the LP's duals, and patterns that pay: for a small gang all of
         them, if they are not many."""
         case, tables = self._case, self._tables
-        self.prices = tables.duals.prices(master, solution)
-        tables.fill(self.prices)
+        tables.fill(tables.duals.prices(master, solution))
         value = -(-tables.priced // tables.scale) - case.grid.offset
         paying = [c for c in case.classes if tables.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]

@@ -95,7 +95,7 @@ class Parted:
         need, bound = cost - groups.parted, by_sizes(groups.loose, self._capacities)
         if bound < need:
             seeds = patterns_of(groups.laid_out(self._layout), len(self._capacities))
-            prover = Prover(groups.loose, self._capacities, seeds, is_exact=False)
+            prover = Prover(groups.loose, self._capacities, seeds)
             if prover.states <= QUICK_STATES:
                 bound = max(bound, prover.prove(need, 1, is_last=True))
         return bound

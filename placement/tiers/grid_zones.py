@@ -85,7 +85,6 @@ class _Proof:
             form.charged,
             capacities,
             seeds,
-            is_exact=form.parts == 1,
         )
         self.bound = 0
         self._told = self.prover.cover
@@ -195,7 +194,6 @@ def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _P
         if proof.bound >= best.cost:
             break
     chosen = max(proofs, key=lambda proof: proof.bound)
-    chosen.prover.is_exact = True
     return chosen
 
 
