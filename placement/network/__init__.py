@@ -12,12 +12,11 @@ docs/fabric.md says what is modelled and what is not.
 """
 
 from placement.network.congestion import AxisLoad, Congestion, LayerLoad, LinkLoad
-from placement.network.failures import link_name, switch_name, without
-from placement.network.flows import Flows, flows_of, together
-from placement.network.maxflow import By, Proof, graph, proofs
-from placement.network.router import route
-from placement.network.routing import Kind, Routing, parse_routing
-from placement.network.wiring import Layer, Links, Ports, Striping, links
+from placement.network.failures import without
+from placement.network.flows import Flows, flows_of, merge_flows
+from placement.network.maxflow import By, Proof, proofs
+from placement.network.routing import Kind, Routing, parse_routing, route
+from placement.network.wiring import Layer, Links, Striping, links
 
 __all__ = [
     "AxisLoad",
@@ -29,18 +28,14 @@ __all__ = [
     "LayerLoad",
     "LinkLoad",
     "Links",
-    "Ports",
     "Proof",
     "Routing",
     "Striping",
     "flows_of",
-    "graph",
-    "link_name",
     "links",
+    "merge_flows",
     "parse_routing",
     "proofs",
     "route",
-    "switch_name",
-    "together",
     "without",
 ]

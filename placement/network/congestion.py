@@ -7,43 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placement.fabric.tree import Ints
-from placement.network.failures import link_name, switch_name
-from placement.network.flows import Floats
-from placement.network.fluid import CableLoads
-from placement.network.routing import Routing
-from placement.network.wiring import Links
+from placement.network.fluid import ByLink, every_cable
+from placement.network.wiring import Floats, Links
 
 SAME = 1e-9  # loads that differ by less are equal
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loads:
-    """Bytes per step on every link, each direction.
-
-    `nic_up`, `nic_down`: shape (gpus,). `cables`: by layer below the top.
-    """
-
-    nic_up: Floats
-    nic_down: Floats
-    cables: CableLoads
-
-    def __add__(self, other: Loads) -> Loads:
-        return Loads(
-            self.nic_up + other.nic_up, self.nic_down + other.nic_down, self.cables + other.cables
-        )
-
-    def by_layer(self) -> Iterator[tuple[int, bool, Floats]]:
-        """(lower layer, is up, loads), from the NICs (layer -1) to the top."""
-        yield -1, True, self.nic_up
-        yield -1, False, self.nic_down
-        for low, (up, down) in enumerate(zip(self.cables.up, self.cables.down, strict=True)):
-            yield low, True, up
-            yield low, False, down
-
-    @property
-    def most(self) -> float:
-        return max(float(load.max(initial=0.0)) for _, _, load in self.by_layer())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +43,11 @@ class AxisLoad:
 
     axis: str
     busiest: LinkLoad
-    seconds: float
     ideal_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.busiest.seconds
 
     @property
     def slowdown(self) -> float:
@@ -90,17 +60,21 @@ class Congestion:
 
     `seconds`: the busiest link with all axes' bytes, one after the other; `ideal_s`: the
     same traffic spread perfectly over the fabric with nothing failed. `links`: what the
-    flows found, without the failed; `loads` has an entry for each of its cables.
+    flows found, without the failed; `loads`: bytes on each, of the NICs and then of the
+    cables above every layer.
     """
 
-    routing: Routing
+    routing: str
     busiest: LinkLoad
     layers: tuple[LayerLoad, ...]
     axes: tuple[AxisLoad, ...]
-    seconds: float
     ideal_s: float
     links: Links = field(repr=False)
-    loads: Loads = field(repr=False)
+    loads: ByLink = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        return self.busiest.seconds
 
     @property
     def slowdown(self) -> float:
@@ -116,47 +90,42 @@ class Congestion:
         return next((load for load in self.axes if load.axis == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Ideal:
-    """Seconds when traffic is spread perfectly over the whole fabric."""
-
-    by_axis: Mapping[str, float]
-    total: float
-
-    @classmethod
-    def of(cls, links: Links, loads: Mapping[str, Loads]) -> Ideal:
-        rate = links.link_bytes_per_s
-        total = sum(loads.values(), _nothing(links)).most / rate
-        return cls({axis: load.most / rate for axis, load in loads.items()}, total)
-
-
 def congestion(
-    links: Links, routing: Routing, routed: Mapping[str, Loads], ideal: Ideal
+    whole: Links,
+    left: Links,
+    routing: str,
+    routed: Mapping[str, ByLink],
+    ideal: Mapping[str, ByLink],
 ) -> Congestion:
-    """The report on loads by axis; `links` as the flows found them."""
-    total = sum(routed.values(), _nothing(links))
-    axes = []
-    for axis, loads in routed.items():
-        fullest = _busiest(links, loads)
-        axes.append(AxisLoad(axis, fullest, fullest.seconds, ideal.by_axis[axis]))
-    layers = tuple(_layer(links, low, up, load) for low, up, load in total.by_layer())
-    busiest = _busiest(links, total)
-    return Congestion(
-        routing, busiest, layers, tuple(axes), busiest.seconds, ideal.total, links, total
+    """The report on loads by axis: `routed` over what is `left` of the `whole` network."""
+    rate = whole.link_bytes_per_s
+    total = sum(routed.values(), _nothing(left))
+    ideal_s = sum(ideal.values(), _nothing(whole)).most / rate
+    layers = tuple(_layer(left, *entry) for entry in _by_layer(total))
+    axes = tuple(
+        AxisLoad(axis, _busiest(left, loads), ideal[axis].most / rate)
+        for axis, loads in routed.items()
     )
+    return Congestion(routing, _busiest(left, total), layers, axes, ideal_s, left, total)
 
 
-def _nothing(links: Links) -> Loads:
-    nics = np.zeros(len(links.leaf_by_gpu))
-    zero = tuple(np.zeros(len(layer.uplinks.lower)) for layer in links.layers[:-1])
-    return Loads(nics, nics, CableLoads(zero, zero))
+def _nothing(links: Links) -> ByLink:
+    nics, cables = np.zeros(len(links.leaf_by_gpu)), every_cable(links, 0.0)
+    return ByLink((nics, *cables.up), (nics, *cables.down))
 
 
-def _busiest(links: Links, loads: Loads) -> LinkLoad:
+def _by_layer(loads: ByLink) -> Iterator[tuple[int, bool, Floats]]:
+    """(lower layer, is up, loads), from the NICs (layer -1) to the top."""
+    for low, (up, down) in enumerate(zip(loads.up, loads.down, strict=True), start=-1):
+        yield low, True, up
+        yield low, False, down
+
+
+def _busiest(links: Links, loads: ByLink) -> LinkLoad:
     """The fullest link; the lowest layer, upwards first, when several are equally full."""
     enough = loads.most * (1 - SAME)
-    found = next(entry for entry in loads.by_layer() if entry[2].max(initial=0.0) >= enough)
-    return _link(links, *found)
+    entries = _by_layer(loads)
+    return _link(links, *next(entry for entry in entries if entry[2].max(initial=0.0) >= enough))
 
 
 def _link(links: Links, low: int, is_up: bool, load: Floats) -> LinkLoad:
@@ -164,37 +133,16 @@ def _link(links: Links, low: int, is_up: bool, load: Floats) -> LinkLoad:
     if not len(load):
         return LinkLoad("", 0.0, 0.0)
     fullest = int((load >= load.max() * (1 - SAME)).argmax())
-    name = _nic_name(links, fullest, is_up) if low < 0 else link_name(links, low, fullest, is_up)
     size = float(load[fullest])
-    return LinkLoad(name, size, size / links.link_bytes_per_s)
-
-
-def _nic_name(links: Links, gpu: int, is_up: bool) -> str:
-    host, slot = divmod(gpu, links.fabric.gpus_per_host)
-    leaf = switch_name(links.layers[0], int(links.leaf_by_gpu[gpu]))
-    ends = [f"{links.fabric.hosts[host]}:nic{slot}", leaf]
-    return "/".join(ends if is_up else reversed(ends))
+    return LinkLoad(links.link_name(low, fullest, is_up), size, size / links.link_bytes_per_s)
 
 
 def _layer(links: Links, low: int, is_up: bool, load: Floats) -> LayerLoad:
     below = "nic" if low < 0 else links.layers[low].name
-    busiest = _link(links, low, is_up, load)
-    siblings = _siblings(links, low)
-    direction = "up" if is_up else "down"
-    total = float(load.sum())
-    if not total:
-        return LayerLoad(f"{below}-{links.layers[low + 1].name}", direction, busiest, 0.0, 1.0)
-    same = siblings == siblings[int(load.argmax())]
-    mmr = busiest.bytes / float(load[same].mean())
-    return LayerLoad(f"{below}-{links.layers[low + 1].name}", direction, busiest, total, mmr)
-
-
-def _siblings(links: Links, low: int) -> Ints:
-    """By link: a number that links share when they could carry the same traffic.
-
-    Nothing but its own NIC carries what a GPU sends.
-    """
-    if low < 0:
-        return np.arange(len(links.leaf_by_gpu))
-    layer = links.layers[low]
-    return layer.uplinks.lower // layer.per_rail
+    name, direction = f"{below}-{links.layers[low + 1].name}", "up" if is_up else "down"
+    busiest, total, mmr = _link(links, low, is_up, load), float(load.sum()), 1.0
+    if total and low >= 0:  # nothing but its own NIC carries what a GPU sends
+        layer = links.layers[low]
+        siblings = layer.uplinks.lower // layer.per_rail
+        mmr = busiest.bytes / float(load[siblings == siblings[int(load.argmax())]].mean())
+    return LayerLoad(name, direction, busiest, total, mmr)

@@ -1,4 +1,4 @@
-"""The fabric as a networkx graph, and what max-flow says about it.
+"""Bandwidth inside and between domains, proved by maximum flow and by spreading.
 
 The bandwidth between two sets of hosts is enclosed by two cheap numbers. From above: a
 maximum flow on the graph whose equivalent switches (one domain, rail and layer) are
@@ -10,7 +10,6 @@ flow over every single switch decides, rail by rail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -19,9 +18,7 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric.tree import Ints
-from placement.network.failures import switch_name
 from placement.network.fluid import spread
-from placement.network.reachability import domain_of
 from placement.network.wiring import Layer, Links
 
 if TYPE_CHECKING:
@@ -30,37 +27,6 @@ if TYPE_CHECKING:
 Node = str | tuple[int, int]
 SAME = 1e-9
 MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 16, 20 s
-
-
-def graph(links: Links) -> nx.Graph[str]:
-    """Hosts and switches by name; `cables` and `bytes_per_s` (one direction) on edges.
-
-    Cost: O(cables); 0.2 s for 24,576 GPUs.
-    """
-    import networkx as nx
-
-    names = [[switch_name(layer, s) for s in range(layer.switch_count)] for layer in links.layers]
-    built: nx.Graph[str] = nx.Graph(name=links.fabric.name)
-    built.add_nodes_from(links.fabric.hosts, layer="host")
-    for layer, named in zip(links.layers, names, strict=True):
-        built.add_nodes_from(named, layer=layer.name)
-    _connect(built, links, _nic_cables(links, names[0]))
-    for low, layer in enumerate(links.layers[:-1]):
-        pairs = zip(layer.uplinks.lower, layer.uplinks.upper, strict=True)
-        _connect(built, links, ((names[low][a], names[low + 1][b]) for a, b in pairs))
-    return built
-
-
-def _nic_cables(links: Links, leaves: list[str]) -> Iterator[tuple[str, str]]:
-    for gpu, leaf in enumerate(links.leaf_by_gpu):
-        if links.live_leaf[leaf]:
-            yield links.fabric.hosts[gpu // links.fabric.gpus_per_host], leaves[leaf]
-
-
-def _connect(built: nx.Graph[str], links: Links, cables: Iterator[tuple[str, str]]) -> None:
-    for a, b in cables:
-        count = built.edges[a, b]["cables"] + 1 if built.has_edge(a, b) else 1
-        built.add_edge(a, b, cables=count, bytes_per_s=count * links.link_bytes_per_s)
 
 
 class By(StrEnum):
@@ -97,56 +63,41 @@ class Proof:
 def proofs(links: Links) -> tuple[Proof, ...]:
     """The tightest domain of each tier, out of it and inside it, innermost tier first.
 
-    Cost: 1 s for 24,576 GPUs.
+    Tightest: with the fewest live cables, out of it or out of its children, for its NICs;
+    the first of several. Cost: 1 s for 24,576 GPUs.
     """
-    found = []
-    for level in range(len(links.layers)):
+    proved = []
+    for level, layer in enumerate(links.layers):
         if level:
-            found.append(_inside(links, level, _tightest_inside(links, level)))
+            proved.append(_inside(links, level, layer))
         if level < len(links.layers) - 1:
-            found.append(_out_of(links, level, _tightest(links, level)))
-    return tuple(found)
+            proved.append(_out_of(links, level, layer))
+    return tuple(proved)
 
 
-def _tightest(links: Links, level: int) -> int:
-    """The domain with the fewest live uplinks for its NICs; the first of several."""
-    layer = links.layers[level]
-    return int(np.argmin(_uplinks(layer) / _nics(links, level)))
+def _inside(links: Links, level: int, layer: Layer) -> Proof:
+    """One half of the domain's children to the other half; the first half is smaller."""
+    below = links.layers[level - 1]
+    above = layer.domain_by_switch[below.uplinks.upper]
+    cables = np.bincount(above, minlength=len(layer.domains))
+    domain = int(np.argmin(cables / layer.nics))
+    children = np.unique(links.domain_by_leaf[level - 1][links.domain_by_leaf[level] == domain])
+    half = len(children) // 2
+    sides = _Sides(links, level - 1, children[:half], children[half:], level)
+    nominal = float(below.oversubscription[children].max())
+    return _proved(sides, "inside", layer, domain, nominal)
 
 
-def _tightest_inside(links: Links, level: int) -> int:
-    """The domain whose children have the fewest live uplinks for its NICs."""
-    low, high = links.layers[level - 1], links.layers[level]
-    above = domain_of(high)[low.uplinks.upper]
-    cables = np.bincount(above, minlength=len(high.domains))
-    return int(np.argmin(cables / _nics(links, level)))
+def _out_of(links: Links, level: int, layer: Layer) -> Proof:
+    domain = int(np.argmin(_uplinks(layer) / layer.nics))
+    others = np.delete(np.arange(len(layer.domains)), domain)
+    sides = _Sides(links, level, np.array([domain]), others, len(links.layers) - 1)
+    return _proved(sides, "out of", layer, domain, float(layer.oversubscription[domain]))
 
 
 def _uplinks(layer: Layer) -> Ints:
     """Live uplinks by domain."""
-    return np.bincount(domain_of(layer)[layer.uplinks.lower], minlength=len(layer.domains))
-
-
-def _nics(links: Links, level: int) -> Ints:
-    """NICs by domain of a layer."""
-    return np.bincount(links.layers[level].domain_by_host) * links.fabric.gpus_per_host
-
-
-def _out_of(links: Links, level: int, domain: int) -> Proof:
-    others = np.delete(np.arange(len(links.layers[level].domains)), domain)
-    sides = _Sides(links, level, np.array([domain]), others, len(links.layers) - 1)
-    nominal = float(links.layers[level].oversubscription[domain])
-    return _proved(sides, "out of", links.layers[level], domain, nominal)
-
-
-def _inside(links: Links, level: int, domain: int) -> Proof:
-    """One half of the domain's children to the other half; the first half is smaller."""
-    here = links.domain_by_leaf[level] == domain
-    children = np.unique(links.domain_by_leaf[level - 1][here])
-    half = len(children) // 2
-    sides = _Sides(links, level - 1, children[:half], children[half:], level)
-    nominal = float(links.layers[level - 1].oversubscription[children].max())
-    return _proved(sides, "inside", links.layers[level], domain, nominal)
+    return np.bincount(layer.domain_by_switch[layer.uplinks.lower], minlength=len(layer.domains))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,29 +115,24 @@ class _Sides:
         inside = np.isin(self.links.domain_by_leaf[self.level], domains)
         return np.flatnonzero(inside & self.links.live_leaf)
 
-    def nics(self) -> int:
-        """Of the smaller side, live or not."""
-        nics = _nics(self.links, self.level)
-        return int(min(nics[self.source].sum(), nics[self.sink].sum()))
-
-    def cables(self) -> int:
-        """What no flow exceeds: NICs, and live uplinks of either side."""
-        uplinks = _uplinks(self.links.layers[self.level])
-        return int(min(self.nics(), uplinks[self.source].sum(), uplinks[self.sink].sum()))
+    def smaller(self, by_domain: Ints) -> int:
+        """The sum over the smaller side."""
+        return int(min(by_domain[self.source].sum(), by_domain[self.sink].sum()))
 
 
 def _proved(sides: _Sides, what: str, layer: Layer, domain: int, nominal: float) -> Proof:
-    links, rate = sides.links, sides.links.link_bytes_per_s
+    links, below = sides.links, sides.links.layers[sides.level]
     source, sink = sides.leaves(sides.source), sides.leaves(sides.sink)
-    most, by = float(sides.cables()), By.CUT
-    cables = sum(len(below.uplinks.lower) for below in links.layers[:-1])
+    nics = sides.smaller(below.nics)  # live or not
+    most, by = float(min(nics, sides.smaller(_uplinks(below)))), By.CUT
+    cables = sum(len(low.uplinks.lower) for low in links.layers[:-1])
     if cables * len(sink) <= MOST_WORK:
         most = _max_flow(links, source, sink, sides.top, is_merged=True)
         flow, by = _carried(links, source, sink), By.SPREADING
         if most - flow > SAME * most:
             most, by = _max_flow(links, source, sink, sides.top, is_merged=False), By.MAX_FLOW
-    injection = sides.nics() * rate
-    return Proof(what, layer.tier, layer.domains[domain], injection, most * rate, nominal, by)
+    rate = links.link_bytes_per_s
+    return Proof(what, layer.tier, layer.domains[domain], nics * rate, most * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:
@@ -202,8 +148,7 @@ def _carried(links: Links, source: Ints, sink: Ints) -> float:
         loads = spread(links, a, b, sizes)
     except BadInput:  # some pair has no path left
         return 0.0
-    fullest = max((load.max(initial=0.0) for load in (*loads.up, *loads.down)), default=0.0)
-    return float(sizes.sum() / max(1.0, fullest))
+    return float(sizes.sum()) / max(1.0, loads.most)
 
 
 def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool) -> float:
