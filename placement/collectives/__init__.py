@@ -6,21 +6,9 @@ and what NCCL would choose by itself (nccl.py). Schedules list every message (sc
 bytes and seconds are counted from them (cost.py), never looked up.
 """
 
-from placement.collectives.cost import (
-    Algorithm,
-    Link,
-    Operation,
-    algorithms,
-    bus_factor,
-    busiest_share,
-    crossing,
-    kappa,
-    leaving,
-    schedule,
-    seconds,
-)
+from placement.collectives.cost import Link, busiest_share, kappa, leaving, seconds
 from placement.collectives.recommend import Advice, Choice, advice
-from placement.collectives.schedules import Schedule
+from placement.collectives.schedules import Algorithm, Operation, Schedule, algorithms, schedule
 
 __all__ = [
     "Advice",
@@ -31,9 +19,7 @@ __all__ = [
     "Schedule",
     "advice",
     "algorithms",
-    "bus_factor",
     "busiest_share",
-    "crossing",
     "kappa",
     "leaving",
     "schedule",

@@ -16,8 +16,9 @@ from fractions import Fraction
 import numpy as np
 
 from placement.collectives import cost, nccl
-from placement.collectives.cost import Algorithm, Link, Operation
+from placement.collectives.cost import Link
 from placement.collectives.nccl import Ranks, Tuned
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.objective.cut import Floats, groups_of
@@ -66,12 +67,13 @@ def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advi
 
     Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
     """
-    chosen = np.repeat(np.asarray(hosts, dtype=np.int64), fabric.gpus_per_host)
-    return tuple(
-        _advice(fabric, request, traffic, groups_of(chosen, traffic))
-        for traffic in axis_traffic(request)
-        if _has_choice(request, traffic) and _leaves_hosts(groups_of(chosen, traffic))
-    )
+    by_rank = np.repeat(np.asarray(hosts, dtype=np.int64), fabric.gpus_per_host)
+    advised = []
+    for traffic in axis_traffic(request):
+        groups = groups_of(by_rank, traffic)
+        if _has_choice(request, traffic) and (groups != groups[:, :1]).any():
+            advised.append(_advice(fabric, request, traffic, groups))
+    return tuple(advised)
 
 
 def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
@@ -83,11 +85,7 @@ def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
     return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
 
 
-def _leaves_hosts(groups: Ints) -> bool:
-    return bool((groups != groups[:, :1]).any())
-
-
-def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
+def _operation(request: Request, traffic: AxisTraffic) -> Operation:
     """All-reduce where the whole vector is summed; else gathered and scattered apart,
     which is an all-reduce in two halves and sends the same.
     """
@@ -100,7 +98,7 @@ def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
     return Operation.ALL_REDUCE if whole.get(traffic.axis) else Operation.ALL_GATHER
 
 
-def calls_per_step(request: Request, axis: str) -> int:
+def _calls_per_step(request: Request, axis: str) -> int:
     """Collectives one after another: by layer, and by micro-batch but for FSDP's."""
     work = work_of(request)
     if work is None or request.model is None:
@@ -111,14 +109,9 @@ def calls_per_step(request: Request, axis: str) -> int:
 
 def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
     """`hosts`: of each rank, group by group."""
-    operation = operation_of(request, traffic)
-    known = [
-        algorithm
-        for algorithm in cost.algorithms(Operation.ALL_REDUCE)
-        if operation is Operation.ALL_REDUCE or algorithm in cost.algorithms(operation)
-    ]
-    calls = calls_per_step(request, traffic.axis)
-    choices = [_choice(fabric, traffic, hosts, algorithm, calls) for algorithm in known]
+    operation = _operation(request, traffic)
+    calls = _calls_per_step(request, traffic.axis)
+    choices = [_choice(fabric, traffic, hosts, a, calls) for a in algorithms(operation)]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
@@ -151,7 +144,7 @@ def _choice(
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in _distinct(zones, hosts):
-        plan = cost.schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+        plan = schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
         out = cost.leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(out.sum()), plan.parts)
         leaving += out * float(payload / plan.parts)

@@ -1,7 +1,12 @@
-"""Message schedules of the collectives: who sends how much to whom, round by round.
+"""Collectives as message schedules: who sends how much to whom, round by round.
 
-Each builder takes the size of a group (the hierarchical one its zones) and lists every
-message. All-gathers stand here; a reduce-scatter is one played backwards.
+A builder takes the size of a group (the hierarchical one its zones) and lists every message.
+A reduce-scatter is the all-gather played backwards, an all-reduce the one after the other.
+Which neighbour comes first decides what crosses: with *near first* a reduce-scatter meets
+distance 1 first, while its messages are large, and the all-gather that mirrors it ends there:
+over Z zones only 2(Z-1)S crosses, S being the payload. *Far first* sends the large messages
+over the boundary: ranks-per-zone times more.
+
 Source: Thakur, Rabenseifner and Gropp 2005; trees after NVIDIA/nccl, src/graph/trees.cc.
 """
 
@@ -9,10 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 
 from placement.fabric.tree import Ints
+
+
+class Operation(StrEnum):
+    """What a group computes together."""
+
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    BROADCAST = "broadcast"
+    ALL_TO_ALL = "all-to-all"
+
+
+class Algorithm(StrEnum):
+    """How. Near and far name the distance at which the large messages go."""
+
+    RING = "ring"
+    NEAR = "halving-doubling, near first"
+    FAR = "halving-doubling, far first"
+    RECURSIVE_DOUBLING = "recursive doubling"
+    BRUCK = "bruck"
+    TREE = "double binary tree"
+    HIERARCHICAL = "hierarchical"
+    BINOMIAL = "binomial tree"
+    PAIRWISE = "pairwise"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,3 +242,50 @@ def _rings_inside(members: list[Ints], carrier: Ints, n: int) -> list[Round]:
         return []
     steps = max(len(ranks) for ranks in members) - 1
     return [Round(np.concatenate(src), np.concatenate(dst), np.concatenate(units), steps)]
+
+
+_ALL_GATHERS: dict[Algorithm, Callable[[int], Schedule]] = {
+    Algorithm.RING: ring,
+    Algorithm.NEAR: near,
+    Algorithm.FAR: far,
+    Algorithm.BRUCK: bruck,
+}
+_GATHERED = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+_WHOLE: dict[tuple[Operation, Algorithm], Callable[[int], Schedule]] = {
+    (Operation.ALL_REDUCE, Algorithm.RECURSIVE_DOUBLING): recursive_doubling,
+    (Operation.ALL_REDUCE, Algorithm.TREE): tree,
+    (Operation.BROADCAST, Algorithm.BINOMIAL): binomial,
+    (Operation.BROADCAST, Algorithm.RING): chain,
+    (Operation.ALL_TO_ALL, Algorithm.PAIRWISE): pairwise,
+}
+
+
+def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
+    """The algorithms known for an operation."""
+    gathers = (*_ALL_GATHERS, Algorithm.HIERARCHICAL) if operation in _GATHERED else ()
+    return (*gathers, *(algorithm for op, algorithm in _WHOLE if op is operation))
+
+
+def schedule(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
+    """The messages of one group whose ranks lie in `zones`, shape (n,).
+
+    Only the hierarchical algorithm looks at the zones; the others know n alone.
+    Raises: KeyError on a pair that `algorithms` does not list.
+    """
+    if algorithm is Algorithm.HIERARCHICAL and operation in _GATHERED:
+        return _from_all_gather(operation, hierarchical(zones))
+    return _of_size(operation, algorithm, len(zones))
+
+
+@lru_cache(maxsize=256)
+def _of_size(operation: Operation, algorithm: Algorithm, n: int) -> Schedule:
+    if algorithm in _ALL_GATHERS and operation in _GATHERED:
+        return _from_all_gather(operation, _ALL_GATHERS[algorithm](n))
+    return _WHOLE[operation, algorithm](n)
+
+
+def _from_all_gather(operation: Operation, gather: Schedule) -> Schedule:
+    if operation is Operation.ALL_GATHER:
+        return gather
+    scatter = gather.backwards()
+    return scatter if operation is Operation.REDUCE_SCATTER else scatter.then(gather)

@@ -6,6 +6,7 @@ unless a row says otherwise; kappa is bytes over zone boundaries in payloads.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from statistics import fmean
 
 import numpy as np
@@ -15,7 +16,6 @@ from placement.collectives import (
     Link,
     Operation,
     algorithms,
-    bus_factor,
     busiest_share,
     kappa,
     schedule,
@@ -73,6 +73,17 @@ def as_printed(*published: float) -> Tolerance:
         return all(abs(float(a) - b) <= 0.003 * b for a, b in pairs)
 
     return Tolerance("± 0.3 %", holds)
+
+
+def bus_factor(operation: Operation, n: int) -> Fraction:
+    """Bus bandwidth / algorithm bandwidth. Source: nccl-tests, doc/PERFORMANCE.md."""
+    match operation:
+        case Operation.ALL_REDUCE:
+            return Fraction(2 * (n - 1), n)
+        case Operation.BROADCAST:
+            return Fraction(1)
+        case _:
+            return Fraction(n - 1, n)
 
 
 def factors() -> Value:
