@@ -12,7 +12,7 @@ import numpy.typing as npt
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Ints
-from placement.network.wiring import Layer, Links, Mask, Ports
+from placement.network.wiring import Links, Mask
 
 CUT_OFF = "leaves hosts of the job no path to each other"
 Number = TypeVar("Number", np.bool_, np.float64)
@@ -23,47 +23,42 @@ def without(links: Links, failed: Sequence[str]) -> Links:
 
     Raises: BadInput with the first name that the fabric does not have.
     """
-    live_leaf = links.live_leaf.copy()
-    live = [np.ones(len(layer.uplinks.lower), dtype=np.bool_) for layer in links.layers[:-1]]
-    for name in _expanded(failed):
-        if "/" in name:
-            _cut_cable(links, name, live)
-        else:
-            _stop_switch(links, *_switch(links, name), live, live_leaf)
-    if live_leaf.all() and all(mask.all() for mask in live):
-        return links
-    layers = [_kept(layer, mask) for layer, mask in zip(links.layers, live, strict=False)]
-    return replace(links, layers=(*layers, links.layers[-1]), live_leaf=live_leaf, is_whole=False)
-
-
-def _expanded(failed: Sequence[str]) -> list[str]:
     try:
-        return [name for text in failed for name in hostlist.expand(text)]
+        names = [name for text in failed for name in hostlist.expand(text)]
     except BadInput as error:
         raise BadInput("failed", error.message) from None
-
-
-def _stop_switch(links: Links, level: int, switch: int, live: list[Mask], live_leaf: Mask) -> None:
-    """Its cables both ways, and at a leaf the NICs."""
-    if level == 0:
-        live_leaf[switch] = False
-    else:
-        live[level - 1] &= links.layers[level - 1].uplinks.upper != switch
-    if level < len(live):
+    live_leaf = links.live_leaf.copy()
+    live = [np.ones(len(layer.uplinks), dtype=np.bool_) for layer in links.layers]
+    for name in names:
+        if "/" in name:
+            level, cables = _cables(links, name)
+            live[level][cables] = False
+            continue
+        level, switch = _switch(links, name)
         live[level] &= links.layers[level].uplinks.lower != switch
+        if level:
+            live[level - 1] &= links.layers[level - 1].uplinks.upper != switch
+        else:
+            live_leaf[switch] = False
+    if live_leaf.all() and all(mask.all() for mask in live):
+        return links
+    layers = tuple(
+        replace(layer, uplinks=layer.uplinks.part(mask))
+        for layer, mask in zip(links.layers, live, strict=True)
+    )
+    return replace(links, layers=layers, live_leaf=live_leaf, is_whole=False)
 
 
-def _cut_cable(links: Links, name: str, live: list[Mask]) -> None:
+def _cables(links: Links, name: str) -> tuple[int, list[int]]:
+    """(layer below, cables) of a name."""
     first, second, *rest = name.split("/")
     (low, lower), (high, upper) = sorted([_switch(links, first), _switch(links, second)])
-    if high == low + 1:
-        ports = links.layers[low].uplinks
-        between = np.flatnonzero((ports.lower == lower) & (ports.upper == upper))
-        chosen = [c for c in between if not rest or [str(ports.number[c])] == rest]
-        if chosen:
-            live[low][chosen] = False
-            return
-    raise BadInput("failed", f"{links.fabric.name} has no cable {name!r}")
+    cables = links.layers[low].uplinks
+    between = np.flatnonzero((cables.lower == lower) & (cables.upper == upper))
+    named = [c for c in between.tolist() if not rest or [str(cables.number[c])] == rest]
+    if high != low + 1 or not named:
+        raise BadInput("failed", f"{links.fabric.name} has no cable {name!r}")
+    return low, named
 
 
 def _switch(links: Links, name: str) -> tuple[int, int]:
@@ -74,13 +69,6 @@ def _switch(links: Links, name: str) -> tuple[int, int]:
     raise BadInput(
         "failed", f"{links.fabric.name} has no switch {name!r}; they are named like {like}"
     )
-
-
-def _kept(layer: Layer, mask: Mask) -> Layer:
-    ports = layer.uplinks
-    lower = ports.lower[mask]
-    first = np.searchsorted(lower, np.arange(layer.switch_count + 1))
-    return replace(layer, ports=Ports(lower, ports.upper[mask], ports.number[mask], first))
 
 
 def reach(links: Links, leaves: Ints) -> list[Mask]:
@@ -95,8 +83,8 @@ def reach(links: Links, leaves: Ints) -> list[Mask]:
         down.append(sum_by(low.uplinks.upper, down[-1][low.uplinks.lower], high.switch_count))
     passable = [down[-1]]
     for level in range(len(links.layers) - 2, -1, -1):
-        ports, size = links.layers[level].uplinks, links.layers[level].switch_count
-        up = sum_by(ports.lower, passable[0][ports.upper], size)
+        cables, size = links.layers[level].uplinks, links.layers[level].switch_count
+        up = sum_by(cables.lower, passable[0][cables.upper], size)
         passable.insert(0, np.where(links.around(level, leaves), down[level], up))
     return passable
 

@@ -57,7 +57,7 @@ class ByLink:
 
 def every_cable(links: Links, value: float) -> ByLink:
     """The same number for every cable."""
-    sizes = [len(layer.uplinks.lower) for layer in links.layers[:-1]]
+    sizes = [len(layer.uplinks) for layer in links.layers[:-1]]
     up, down = (tuple(np.full(size, value) for size in sizes) for _ in range(2))
     return ByLink(up, down)
 
@@ -169,19 +169,19 @@ def _shifted(links: Links, loads: ByLink, weights: ByLink) -> ByLink:
     downs: list[Floats] = []
     beyond = np.zeros(links.layers[-1].switch_count)  # fullest cable above a switch
     for low in range(len(links.layers) - 2, -1, -1):
-        ports = links.layers[low].uplinks
-        pressure = np.maximum(loads.up[low], beyond[ports.upper])
-        ups.insert(0, _eased(weights.up[low], pressure, ports.lower))
+        cables = links.layers[low].uplinks
+        pressure = np.maximum(loads.up[low], beyond[cables.upper])
+        ups.insert(0, _eased(weights.up[low], pressure, cables.lower))
         beyond = np.zeros(links.layers[low].switch_count)
-        np.maximum.at(beyond, ports.lower, pressure)
+        np.maximum.at(beyond, cables.lower, pressure)
     beyond = np.zeros(links.layers[0].switch_count)  # fullest cable below a switch
     for low, layer in enumerate(links.layers[:-1]):
-        ports = layer.uplinks
-        pressure = np.maximum(loads.down[low], beyond[ports.lower])
-        siblings = ports.upper * len(layer.domains) + layer.domain_by_switch[ports.lower]
+        cables = layer.uplinks
+        pressure = np.maximum(loads.down[low], beyond[cables.lower])
+        siblings = cables.upper * len(layer.domains) + layer.domain_by_switch[cables.lower]
         downs.append(_eased(weights.down[low], pressure, siblings))
         beyond = np.zeros(links.layers[low + 1].switch_count)
-        np.maximum.at(beyond, ports.upper, pressure)
+        np.maximum.at(beyond, cables.upper, pressure)
     return ByLink(tuple(ups), tuple(downs))
 
 

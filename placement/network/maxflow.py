@@ -10,6 +10,7 @@ flow over every single switch decides, rail by rail.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from placement.network.wiring import Layer, Links
 if TYPE_CHECKING:
     import networkx as nx  # a tenth of a second: imported where it is used
 
+INSIDE, OUT_OF = "inside", "out of"
 Node = str | tuple[int, int]
 SAME = 1e-9
 MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 16, 20 s
@@ -41,7 +43,7 @@ class By(StrEnum):
 class Proof:
     """Bandwidth between two sets of hosts. Units: bytes per second, one direction.
 
-    `what`: "inside" (one half of the domain to the other) or "out of" the domain.
+    `what`: INSIDE (one half of the domain to the other) or OUT_OF the domain.
     `injection`: what the NICs of the smaller side can send. `flow`: what the network
     carries at most, and does carry. `nominal`: the oversubscription of what is measured
     that the fabric file states.
@@ -66,33 +68,22 @@ def proofs(links: Links) -> tuple[Proof, ...]:
     Tightest: with the fewest live cables, out of it or out of its children, for its NICs;
     the first of several. Cost: 1 s for 24,576 GPUs.
     """
-    proved = []
+    proved, below = [], None
     for level, layer in enumerate(links.layers):
-        if level:
-            proved.append(_inside(links, level, layer))
-        if level < len(links.layers) - 1:
-            proved.append(_out_of(links, level, layer))
+        count = len(layer.domains)
+        if below is not None:
+            cables = np.bincount(layer.domain_by_switch[below.uplinks.upper], minlength=count)
+            domain = int(np.argmin(cables / layer.nics))
+            is_child = links.domain_by_leaf[level] == domain
+            children = np.unique(links.domain_by_leaf[level - 1][is_child])
+            halves = np.split(children, [len(children) // 2])  # the first one is smaller
+            proved.append(_proof(links, INSIDE, level, domain, level - 1, halves))
+        if layer is not links.layers[-1]:
+            domain = int(np.argmin(_uplinks(layer) / layer.nics))
+            sides = np.array([domain]), np.delete(np.arange(count), domain)
+            proved.append(_proof(links, OUT_OF, level, domain, level, sides))
+        below = layer
     return tuple(proved)
-
-
-def _inside(links: Links, level: int, layer: Layer) -> Proof:
-    """One half of the domain's children to the other half; the first half is smaller."""
-    below = links.layers[level - 1]
-    above = layer.domain_by_switch[below.uplinks.upper]
-    cables = np.bincount(above, minlength=len(layer.domains))
-    domain = int(np.argmin(cables / layer.nics))
-    children = np.unique(links.domain_by_leaf[level - 1][links.domain_by_leaf[level] == domain])
-    half = len(children) // 2
-    sides = _Sides(links, level - 1, children[:half], children[half:], level)
-    nominal = float(below.oversubscription[children].max())
-    return _proved(sides, "inside", layer, domain, nominal)
-
-
-def _out_of(links: Links, level: int, layer: Layer) -> Proof:
-    domain = int(np.argmin(_uplinks(layer) / layer.nics))
-    others = np.delete(np.arange(len(layer.domains)), domain)
-    sides = _Sides(links, level, np.array([domain]), others, len(links.layers) - 1)
-    return _proved(sides, "out of", layer, domain, float(layer.oversubscription[domain]))
 
 
 def _uplinks(layer: Layer) -> Ints:
@@ -100,39 +91,26 @@ def _uplinks(layer: Layer) -> Ints:
     return np.bincount(layer.domain_by_switch[layer.uplinks.lower], minlength=len(layer.domains))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sides:
-    """Two sets of domains of layer `level`, joined by switches up to layer `top`."""
-
-    links: Links
-    level: int
-    source: Ints
-    sink: Ints
-    top: int
-
-    def leaves(self, domains: Ints) -> Ints:
-        """Live ones."""
-        inside = np.isin(self.links.domain_by_leaf[self.level], domains)
-        return np.flatnonzero(inside & self.links.live_leaf)
-
-    def smaller(self, by_domain: Ints) -> int:
-        """The sum over the smaller side."""
-        return int(min(by_domain[self.source].sum(), by_domain[self.sink].sum()))
-
-
-def _proved(sides: _Sides, what: str, layer: Layer, domain: int, nominal: float) -> Proof:
-    links, below = sides.links, sides.links.layers[sides.level]
-    source, sink = sides.leaves(sides.source), sides.leaves(sides.sink)
-    nics = sides.smaller(below.nics)  # live or not
-    most, by = float(min(nics, sides.smaller(_uplinks(below)))), By.CUT
-    cables = sum(len(low.uplinks.lower) for low in links.layers[:-1])
-    if cables * len(sink) <= MOST_WORK:
-        most = _max_flow(links, source, sink, sides.top, is_merged=True)
-        flow, by = _carried(links, source, sink), By.SPREADING
-        if most - flow > SAME * most:
-            most, by = _max_flow(links, source, sink, sides.top, is_merged=False), By.MAX_FLOW
-    rate = links.link_bytes_per_s
-    return Proof(what, layer.tier, layer.domains[domain], nics * rate, most * rate, nominal, by)
+def _proof(
+    links: Links, what: str, level: int, domain: int, low: int, sides: Sequence[Ints]
+) -> Proof:
+    """Of a domain of layer `level`; `sides`: two sets of domains of layer `low`."""
+    layer, below, rate = links.layers[level], links.layers[low], links.link_bytes_per_s
+    nics, cables = (
+        int(min(count[side].sum() for side in sides)) for count in (below.nics, _uplinks(below))
+    )
+    flow, by = float(min(nics, cables)), By.CUT
+    source, sink = (
+        np.flatnonzero(np.isin(links.domain_by_leaf[low], side) & links.live_leaf) for side in sides
+    )
+    if sum(len(layer.uplinks) for layer in links.layers) * len(sink) <= MOST_WORK:
+        top = level if what == INSIDE else len(links.layers) - 1
+        flow, by = _max_flow(links, source, sink, top, is_merged=True), By.SPREADING
+        if flow - _carried(links, source, sink) > SAME * flow:
+            flow, by = _max_flow(links, source, sink, top, is_merged=False), By.MAX_FLOW
+    measured = sides[0] if what == OUT_OF else np.concatenate(sides)
+    nominal = float(below.oversubscription[measured].max())
+    return Proof(what, layer.tier, layer.domains[domain], nics * rate, flow * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:
@@ -176,11 +154,11 @@ def _network(links: Links, top: int, is_merged: bool) -> nx.DiGraph[Node]:
 
     built: nx.DiGraph[Node] = nx.DiGraph()
     for low, layer in enumerate(links.layers[:top]):
-        ports, high = layer.uplinks, links.layers[low + 1]
+        cables, high = layer.uplinks, links.layers[low + 1]
         sizes = (layer.per_rail, high.per_rail) if is_merged else (1, 1)
-        ends = np.stack([ports.lower // sizes[0], ports.upper // sizes[1]], axis=1)
-        pairs, cables = np.unique(ends, axis=0, return_counts=True)
-        for (a, b), count in zip(pairs.tolist(), cables.tolist(), strict=True):
+        ends = np.stack([cables.lower // sizes[0], cables.upper // sizes[1]], axis=1)
+        pairs, counts = np.unique(ends, axis=0, return_counts=True)
+        for (a, b), count in zip(pairs.tolist(), counts.tolist(), strict=True):
             built.add_edge((low, a), (low + 1, b), capacity=count)
             built.add_edge((low + 1, b), (low, a), capacity=count)
     return built

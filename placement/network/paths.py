@@ -133,29 +133,30 @@ class _Bundles:
     for a leaf: all of its uplinks, or its cables down into the leaf's domain.
 
     `shut`: must the switch at the far end not be passed for a leaf? `is_doubtful`: may some
-    cable of a switch lead to such a one? Shape: (switches, leaves).
+    cable of a switch lead to such a one? Shape: (switches, leaves); None on a whole fabric.
     """
 
     def __init__(
         self, links: Links, low: int, is_up: bool, leaves: Ints, passable: list[Mask] | None
     ) -> None:
-        layer, ports = links.layers[low], links.layers[low].uplinks
-        self.near, self.far = ports.lower, ports.upper
-        self.domains, into = 1, np.zeros_like(ports.lower)
-        self.domain_by_leaf = np.zeros_like(links.domain_by_leaf[low])
-        if not is_up:
-            self.near, self.far = ports.upper, ports.lower
-            self.domains, into = len(layer.domains), layer.domain_by_switch[ports.lower]
+        layer, cables = links.layers[low], links.layers[low].uplinks
+        self.leaves = leaves
+        if is_up:
+            self.near, self.far, self.domains = cables.lower, cables.upper, 1
+            self.domain_by_leaf, into = np.zeros_like(links.domain_by_leaf[low]), np.array([0])
+        else:
+            self.near, self.far, self.domains = cables.upper, cables.lower, len(layer.domains)
             self.domain_by_leaf = links.domain_by_leaf[low]
+            into = layer.domain_by_switch[cables.lower]
         bundle = self.near * self.domains + into
         self.order = np.argsort(bundle, kind="stable")
         self.keys, begins = np.unique(bundle[self.order], return_index=True)
         self.begins = np.append(begins, len(bundle))
-        self.leaves = leaves
         self.is_doubtful: Mask | None = None
         if passable is not None:
-            self.shut = ~passable[low + 1] if is_up else links.around(low, leaves) & ~passable[low]
-            switches = links.layers[low if is_up else low + 1].switch_count
+            behind = ~passable[low + is_up]
+            self.shut = behind if is_up else behind & links.around(low, leaves)
+            switches = links.layers[low + (not is_up)].switch_count
             self.is_doubtful = sum_by(self.near, self.shut[self.far], switches)
 
     def chosen(self, at: Ints, leaf: Ints, number: Words) -> Ints:

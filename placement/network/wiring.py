@@ -64,22 +64,26 @@ class Striping(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ports:
+class Cables:
     """The cables from one layer to the next, in order of the lower switch.
 
     `lower`, `upper`: shape (cables,), switches of the two layers. `number`: which of the
-    cables between the same two. `first`: shape (switches + 1,), where a switch's begin.
+    cables between the same two.
     """
 
     lower: Ints
     upper: Ints
     number: Ints
-    first: Ints
 
-    @property
-    def count(self) -> Ints:
-        """Uplinks of each lower switch."""
-        return np.diff(self.first)
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def part(self, rows: Mask) -> Cables:
+        """Some of them."""
+        return Cables(self.lower[rows], self.upper[rows], self.number[rows])
+
+
+NONE = Cables(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +93,7 @@ class Layer:
     Switch (d * rails + r) * per_rail + i is number i of rail r in domain d.
     `domain_by_host`: shape (hosts,). `nics`, and `oversubscription`, nominal, of what leaves
     the domain upwards: shape (domains,). `width`: switches above that one switch reaches.
+    `uplinks`: none at the top.
     """
 
     name: str
@@ -100,7 +105,7 @@ class Layer:
     rails: int
     per_rail: int = 1
     width: int = 0
-    ports: Ports | None = None
+    uplinks: Cables = NONE
 
     @property
     def per_domain(self) -> int:
@@ -113,12 +118,6 @@ class Layer:
     @property
     def domain_by_switch(self) -> Ints:
         return np.arange(self.switch_count) // self.per_domain
-
-    @property
-    def uplinks(self) -> Ports:
-        """Of a layer that has one above it."""
-        assert self.ports is not None, f"{self.name} is the top layer"
-        return self.ports
 
     def switch_name(self, switch: int) -> str:
         """The domain that a switch serves, its layer, its number there."""
@@ -172,6 +171,11 @@ class Links:
             for switch in range(layer.switch_count)
         }
 
+    def up_ports(self, level: int) -> Ints:
+        """By switch of a layer: cables upwards."""
+        layer = self.layers[level]
+        return np.bincount(layer.uplinks.lower, minlength=layer.switch_count)
+
     def down_ports(self, level: int) -> Ints:
         """By switch of a layer: cables from below, NICs at the leaves."""
         if level == 0:
@@ -192,10 +196,10 @@ class Links:
             host, slot = divmod(link, self.fabric.gpus_per_host)
             lower, above = f"{self.fabric.hosts[host]}:nic{slot}", int(self.leaf_by_gpu[link])
         else:
-            ports = self.layers[level].uplinks
-            lower = self.layers[level].switch_name(int(ports.lower[link]))
-            above = int(ports.upper[link])
-            number = f"/{ports.number[link]}" if ports.number.any() else ""
+            cables = self.layers[level].uplinks
+            lower = self.layers[level].switch_name(int(cables.lower[link]))
+            above = int(cables.upper[link])
+            number = f"/{cables.number[link]}" if cables.number.any() else ""
         upper = self.layers[level + 1].switch_name(above)
         return (f"{lower}/{upper}" if is_up else f"{upper}/{lower}") + number
 
@@ -237,44 +241,35 @@ def _bare(fabric: Fabric, level: int, rails: int) -> Layer:
 
 
 def _wired(low: Layer, high: Layer, is_mesh: bool, is_top: bool, striping: Striping) -> Layer:
-    """`low` with its cables upwards, each switch's dealt out where the last one's stopped."""
+    """`low` with its cables upwards.
+
+    A lower switch reaches a set of `width` upper ones, those from set x width on: all of a
+    mesh, else the plane of its own that its rail has. Cables are dealt out to a set in turn.
+    """
     wanted = low.nics / low.oversubscription
     each = np.maximum(1, np.ceil(wanted / low.per_domain - _ALMOST)).astype(np.int64)
-    uplinks = np.repeat(each, low.per_domain)
+    count = np.repeat(each, low.per_domain)
     above = np.zeros(len(low.domains), dtype=np.int64)
     above[low.domain_by_host] = high.domain_by_host
-    above = np.repeat(above, low.per_domain)
-    group = above if is_mesh else _planes_above(low, above)
-    if is_mesh:
-        width = int(uplinks.min())
-    else:
-        down = RADIX if is_top else _down_ports(high, np.bincount(above, uplinks))
-        width = _width(int(np.bincount(group, uplinks).max()), uplinks, down, striping)
-    lower = np.repeat(np.arange(low.switch_count), uplinks)
-    first = np.concatenate([[0], np.cumsum(uplinks)])
-    nth = np.arange(len(lower)) - first[lower]
-    upper = group[lower] * width + (_dealt_before(group, uplinks)[lower] + nth) % width
-    return replace(low, width=width, ports=Ports(lower, upper, nth // width, first))
+    above = reached = np.repeat(above, low.per_domain)
+    width = int(count.min())
+    if not is_mesh:
+        rail, plane = np.divmod(np.arange(low.switch_count) % low.per_domain, low.per_rail)
+        reached = (above * low.rails + rail) * low.per_rail + plane
+        down = RADIX if is_top else _down_ports(high, np.bincount(above, count))
+        width = _width(int(np.bincount(reached, count).max()), count, down, striping)
+    lower = np.repeat(np.arange(low.switch_count), count)
+    number = _places(lower) // width
+    upper = reached[lower] * width + _places(reached[lower]) % width
+    return replace(low, width=width, uplinks=Cables(lower, upper, number))
 
 
-def _planes_above(low: Layer, above: Ints) -> Ints:
-    """By lower switch: the set of upper switches that it reaches, a plane of its rail.
-
-    Set g holds switches g * width and on.
-    """
-    rail, plane = np.divmod(np.arange(low.switch_count) % low.per_domain, low.per_rail)
-    return (above * low.rails + rail) * low.per_rail + plane
-
-
-def _dealt_before(group: Ints, uplinks: Ints) -> Ints:
-    """By lower switch: cables that the ones before it have to the same set."""
-    order = np.argsort(group, kind="stable")
-    running = np.cumsum(uplinks[order]) - uplinks[order]
-    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
-    base = np.repeat(running[begins], np.diff(np.append(begins, len(group))))
-    before = np.empty_like(running)
-    before[order] = running - base
-    return before
+def _places(keys: Ints) -> Ints:
+    """Of each entry, how many before it have the same key."""
+    order, counts = np.argsort(keys, kind="stable"), np.bincount(keys)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places
 
 
 def _down_ports(high: Layer, below: Ints) -> int:
@@ -286,11 +281,12 @@ def _down_ports(high: Layer, below: Ints) -> int:
     return max(1, int(RADIX * ratio / (1 + ratio) + _ALMOST))
 
 
-def _width(cables: int, uplinks: Ints, down: int, striping: Striping) -> int:
-    """Switches that take the `cables` of the fullest set, `down` ports each."""
-    fewest, most = -(-cables // down), int(uplinks.min())
+def _width(fullest: int, count: Ints, down: int, striping: Striping) -> int:
+    """Switches that take the cables of the fullest set, `down` ports each. `count`: cables
+    of each lower switch."""
+    fewest, most = -(-fullest // down), int(count.min())
     if striping is Striping.EVEN:
         for width in range(fewest, most + 1):
-            if not (uplinks % width).any():
+            if not (count % width).any():
                 return width
     return min(fewest, most)
