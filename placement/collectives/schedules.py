@@ -126,12 +126,13 @@ class _Fold:
         return tuple(messages.backwards() for messages in self.inwards(units))
 
 
-def _doubling(n: int, bits: Callable[[_Fold], list[int]]) -> Schedule:
-    """All-gather: in each round every corner sends all it holds along one bit."""
+def _doubling(n: int, step: int) -> Schedule:
+    """All-gather: in each round every corner sends all it holds along one bit, the lowest
+    first or, where `step` is -1, the highest."""
     fold = _Fold.of(n)
     corner = np.arange(len(fold.rank))
     rounds, met = [], 0
-    for bit in bits(fold):
+    for bit in fold.bits[::step]:
         held = np.bincount(corner & ~met, fold.blocks, len(corner)).astype(np.int64)
         partner = fold.rank[corner ^ (1 << bit)]
         rounds.append(_messages(fold.rank, partner, held[corner & ~met]))
@@ -141,12 +142,12 @@ def _doubling(n: int, bits: Callable[[_Fold], list[int]]) -> Schedule:
 
 def near(n: int) -> Schedule:
     """Large messages near by: the all-gather starts far away, with one block."""
-    return _doubling(n, lambda fold: list(reversed(fold.bits)))
+    return _doubling(n, -1)
 
 
 def far(n: int) -> Schedule:
     """Large messages far away: the textbook order of recursive doubling."""
-    return _doubling(n, lambda fold: list(fold.bits))
+    return _doubling(n, 1)
 
 
 def recursive_doubling(n: int) -> Schedule:
@@ -223,25 +224,16 @@ def hierarchical(zones: Ints) -> Schedule:
     if len(members) > 1:
         src, dst = carrier, np.roll(carrier, -1, axis=0)
         foreign = dst != np.arange(n)  # the ring ends in front of a block's own zone
-        steps = len(members) - 1
-        rounds.append(_messages(src[foreign], dst[foreign], 1, steps))
-    rounds += _rings_inside(members, carrier, n)
+        rounds.append(_messages(src[foreign], dst[foreign], 1, len(members) - 1))
+    most = max(len(ranks) for ranks in members)
+    if most > 1:  # one round of rings: a rank is sent all blocks but those that it carries
+        heads = np.concatenate([np.roll(ranks, -1) for ranks in members])
+        carried = np.bincount(carrier.ravel(), minlength=n)
+        tails = np.concatenate(members)
+        moves = tails != heads
+        units = n - carried[heads]
+        rounds.append(_messages(tails[moves], heads[moves], units[moves], most - 1))
     return Schedule(n, n, tuple(rounds))
-
-
-def _rings_inside(members: list[Ints], carrier: Ints, n: int) -> list[Round]:
-    """One round of rings: each rank is sent all blocks but those that it carries."""
-    src, dst, units = [], [], []
-    for ranks, carriers in zip(members, carrier, strict=True):
-        if len(ranks) > 1:
-            heads = np.roll(ranks, -1)
-            src.append(ranks)
-            dst.append(heads)
-            units.append(n - np.bincount(carriers, minlength=n)[heads])
-    if not src:
-        return []
-    steps = max(len(ranks) for ranks in members) - 1
-    return [Round(np.concatenate(src), np.concatenate(dst), np.concatenate(units), steps)]
 
 
 _ALL_GATHERS: dict[Algorithm, Callable[[int], Schedule]] = {

@@ -11,7 +11,7 @@ busiest link of a step and the time that it costs:
 docs/fabric.md says what is modelled and what is not.
 """
 
-from placement.network.congestion import AxisLoad, Congestion, LayerLoad, LinkLoad
+from placement.network.congestion import Congestion, LayerLoad, LinkLoad, RoutedAxis
 from placement.network.failures import without
 from placement.network.flows import Flows, flows_of, merge_flows
 from placement.network.maxflow import By, Proof, proofs
@@ -19,7 +19,6 @@ from placement.network.routing import Kind, Routing, parse_routing, route
 from placement.network.wiring import Layer, Links, Striping, links
 
 __all__ = [
-    "AxisLoad",
     "By",
     "Congestion",
     "Flows",
@@ -29,6 +28,7 @@ __all__ = [
     "LinkLoad",
     "Links",
     "Proof",
+    "RoutedAxis",
     "Routing",
     "Striping",
     "flows_of",

@@ -38,7 +38,7 @@ class LayerLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisLoad:
+class RoutedAxis:
     """One axis alone, its flows at once. `ideal_s`: spread perfectly, nothing failed."""
 
     axis: str
@@ -67,7 +67,7 @@ class Congestion:
     routing: str
     busiest: LinkLoad
     layers: tuple[LayerLoad, ...]
-    axes: tuple[AxisLoad, ...]
+    axes: tuple[RoutedAxis, ...]
     ideal_s: float
     links: Links = field(repr=False)
     loads: ByLink = field(repr=False)
@@ -85,7 +85,7 @@ class Congestion:
         """By (layer, direction)."""
         return {(load.layer, load.direction): load.mmr for load in self.layers}
 
-    def axis(self, name: str) -> AxisLoad | None:
+    def axis(self, name: str) -> RoutedAxis | None:
         """None for an axis that stays within hosts."""
         return next((load for load in self.axes if load.axis == name), None)
 
@@ -103,7 +103,7 @@ def congestion(
     ideal_s = sum(ideal.values(), _nothing(whole)).most / rate
     layers = tuple(_layer(left, *entry) for entry in _by_layer(total))
     axes = tuple(
-        AxisLoad(axis, _busiest(left, loads), ideal[axis].most / rate)
+        RoutedAxis(axis, _busiest(left, loads), ideal[axis].most / rate)
         for axis, loads in routed.items()
     )
     return Congestion(routing, _busiest(left, total), layers, axes, ideal_s, left, total)

@@ -11,16 +11,8 @@ from statistics import fmean
 
 import numpy as np
 
-from placement.collectives import (
-    Algorithm,
-    Link,
-    Operation,
-    algorithms,
-    busiest_share,
-    kappa,
-    schedule,
-    seconds,
-)
+from placement.collectives.cost import Link, busiest_share, kappa, seconds
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
 from placement.fabric.tree import Ints
 from scripts.published import Row, Tolerance, Value, exactly, near
 

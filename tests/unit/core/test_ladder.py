@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric.constraints import broken
-from placement.spares import Sizing, standby_pool
+from placement.spares.sizing import Sizing, standby_pool
 from placement.workload.request import AUTO, Constraints
 from scheduler.core import HostState, JobState, Limits, State, decide, explain
 from scheduler.core.commands import LoadTenants, MoveHost

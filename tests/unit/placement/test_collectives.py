@@ -13,18 +13,15 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from placement.collectives import (
+from placement.collectives.cost import Link, busiest_share, kappa, leaving, seconds
+from placement.collectives.schedules import (
     Algorithm,
-    Link,
     Operation,
+    Schedule,
     algorithms,
-    busiest_share,
-    kappa,
-    leaving,
     schedule,
-    seconds,
+    tree_parents,
 )
-from placement.collectives.schedules import Schedule, tree_parents
 from placement.fabric.tree import Ints
 from scripts.published.collectives import bus_factor
 

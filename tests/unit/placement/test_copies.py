@@ -8,7 +8,7 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import from_spec
-from placement.spares import (
+from placement.spares.peer_copies import (
     Holders,
     choose_holders,
     close_copies,

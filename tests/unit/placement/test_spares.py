@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.replace.swaps import Swaps, choose_swaps
-from placement.spares import Sizing
+from placement.spares.sizing import Sizing
 from placement.workload.request import Request
 from tests.build import fabric, flat, gang, request, two_tiers
 
