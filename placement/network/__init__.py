@@ -11,24 +11,19 @@ busiest link of a step and the time that it costs:
 docs/fabric.md says what is modelled and what is not.
 """
 
-from placement.network.congestion import Congestion, LayerLoad, LinkLoad, RoutedAxis
+from placement.network.congestion import Congestion
 from placement.network.failures import without
 from placement.network.flows import Flows, flows_of, merge_flows
-from placement.network.maxflow import By, Proof, proofs
+from placement.network.maxflow import Proof, proofs
 from placement.network.routing import Kind, Routing, parse_routing, route
-from placement.network.wiring import Layer, Links, Striping, links
+from placement.network.wiring import Links, Striping, links
 
 __all__ = [
-    "By",
     "Congestion",
     "Flows",
     "Kind",
-    "Layer",
-    "LayerLoad",
-    "LinkLoad",
     "Links",
     "Proof",
-    "RoutedAxis",
     "Routing",
     "Striping",
     "flows_of",

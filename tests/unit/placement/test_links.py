@@ -11,16 +11,9 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import (
-    By,
-    Layer,
-    Links,
-    Proof,
-    Striping,
-    links,
-    proofs,
-    without,
-)
+from placement.network import Links, Proof, Striping, links, proofs, without
+from placement.network.maxflow import By
+from placement.network.wiring import Layer
 from tests.build import fabric, flat, two_tiers
 
 ROCE = links(preset("roce-24k"))
