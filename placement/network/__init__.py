@@ -5,17 +5,16 @@ of them after failures (`without`), bandwidth proved by maximum flow (`proofs`),
 busiest link of a step and the time that it costs:
 
     flows = flows_of(fabric, request, placement.hosts)
-    found = route(links(fabric), flows, parse_routing("e-ecmp:16"), seed=1)
-    found.busiest.name, found.busiest.seconds, found.slowdown
+    congestion = route(links(fabric), flows, parse_routing("e-ecmp:16"), seed=1)
+    congestion.busiest.name, congestion.seconds, congestion.slowdown
 
 docs/fabric.md says what is modelled and what is not.
 """
 
-from placement.network.congestion import Congestion
 from placement.network.failures import without
 from placement.network.flows import Flows, flows_of, merge_flows
 from placement.network.maxflow import Proof, proofs
-from placement.network.routing import Kind, Routing, parse_routing, route
+from placement.network.routing import Congestion, Kind, Routing, parse_routing, route
 from placement.network.wiring import Links, Striping, links
 
 __all__ = [

@@ -138,7 +138,7 @@ def _step(step: StepTime) -> dict[str, Any]:
 def _congestion(found: Congestion) -> dict[str, Any]:
     """`ideal_seconds`: the same flows spread perfectly over a whole network."""
     return {
-        "routing": found.routing,
+        "routing": str(found.routing),
         "seconds": found.seconds,
         "ideal_seconds": found.ideal_s,
         "slowdown": found.slowdown,

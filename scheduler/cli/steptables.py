@@ -56,7 +56,7 @@ def layers_text(step: StepTime) -> str:
 
 def routing_text(found: Congestion) -> str:
     """What each axis loses to routing, and the fullest cable of each layer."""
-    rows = [[found.routing, "busiest cable", "time", "spread", ""]]
+    rows = [[str(found.routing), "busiest cable", "time", "spread", ""]]
     for axis in found.axes:
         slower = f"{axis.slowdown:.2f} x"
         spent = [seconds_text(axis.seconds), seconds_text(axis.ideal_s)]
