@@ -109,12 +109,12 @@ def _whole_racks(
     rack_of = fabric.tiers[-1].domain_by_host
     size, free = np.bincount(rack_of), np.bincount(rack_of[left], minlength=rack_of.max() + 1)
     whole = left[(free == size)[rack_of[left]]]
-    found = {}
+    hosts_by_zone = {}
     for zone in np.flatnonzero(used).tolist():
         here = whole[zone_of[whole] == zone]
         racks = np.unique(rack_of[here])[: sizing.racks]
-        found[zone] = here[np.isin(rack_of[here], racks)].tolist()
-    return found
+        hosts_by_zone[zone] = here[np.isin(rack_of[here], racks)].tolist()
+    return hosts_by_zone
 
 
 def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: Mask) -> list[int]:

@@ -192,12 +192,12 @@ def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int
     first = np.arange(blocks) * gpus_per_host
     key = (first // p.stride("tp") % p.tp if "tp" in p.axes else 0 * first) * p.pp
     key = key + (first // p.stride("pp") % p.pp if "pp" in p.axes else 0)
-    found: dict[int, list[int]] = {}
+    alike: dict[int, list[int]] = {}
     for block, at in enumerate(key.tolist()):
-        found.setdefault(at, []).append(block)
+        alike.setdefault(at, []).append(block)
     groups = _groups(request, gpus_per_host, blocks)
     classes = []
-    for members in found.values():
+    for members in alike.values():
         union = frozenset[int]().union(*(groups[b] for b in members))
         is_apart = len(union) == sum(len(groups[b]) for b in members)
         classes += [members] if is_apart else [[b] for b in members]
@@ -216,4 +216,4 @@ def _groups(request: Request, gpus_per_host: int, blocks: int) -> list[frozenset
         base = ranks - ranks // stride % p.size(axis) * stride
         for block, firsts in enumerate(base.reshape(blocks, gpus_per_host).tolist()):
             sets[block].update(2 * first + offset for first in firsts)
-    return [frozenset(found) for found in sets]
+    return [frozenset(groups) for groups in sets]
