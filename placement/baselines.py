@@ -23,7 +23,8 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
-from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares
+from placement.spares.holding import Holding, hold_spares
+from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.packing import ranked
 from placement.tiers.shape import shaped
 from placement.workload.request import Objective, Placement, Request

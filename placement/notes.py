@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from placement.fabric.tree import Fabric
-from placement.spares import Holding
+from placement.spares.holding import Holding
 from placement.workload.memory import memory_note
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic

@@ -24,7 +24,8 @@ from placement.grid.block_grid import BlockGrid, block_grids
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
-from placement.spares import BY_DEFAULT, Holding, Sizing, hold_spares, reserve_by_zone
+from placement.spares.holding import Holding, hold_spares, reserve_by_zone
+from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, best_grid, solve_zones

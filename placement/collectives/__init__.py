@@ -5,37 +5,3 @@ could carry it, with the bytes that each sends over the outermost tier and its t
 and what NCCL would choose by itself (nccl.py). Schedules list every message (schedules.py);
 bytes and seconds are counted from them (cost.py), never looked up.
 """
-
-from placement.collectives.cost import (
-    Algorithm,
-    Link,
-    Operation,
-    algorithms,
-    bus_factor,
-    busiest_share,
-    crossing,
-    kappa,
-    leaving,
-    schedule,
-    seconds,
-)
-from placement.collectives.recommend import Advice, Choice, advice
-from placement.collectives.schedules import Schedule
-
-__all__ = [
-    "Advice",
-    "Algorithm",
-    "Choice",
-    "Link",
-    "Operation",
-    "Schedule",
-    "advice",
-    "algorithms",
-    "bus_factor",
-    "busiest_share",
-    "crossing",
-    "kappa",
-    "leaving",
-    "schedule",
-    "seconds",
-]

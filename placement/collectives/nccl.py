@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import log2
 
-from placement.collectives.cost import Algorithm, Operation
+from placement.collectives.schedules import Algorithm, Operation
 
 
 class Protocol(StrEnum):

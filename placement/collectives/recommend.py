@@ -9,18 +9,19 @@ the busiest uplink. Recommended is the smallest cut among those that are as good
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from placement.collectives import cost, nccl
-from placement.collectives.cost import Algorithm, Link, Operation
+from placement.collectives.cost import Link
 from placement.collectives.nccl import Ranks, Tuned
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.objective.cut import Floats, groups_of
+from placement.objective.cut import groups_of
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.workload.training import ContextParallel, DataParallel
@@ -29,6 +30,8 @@ from placement.workload.volumes import REPLICATE, work_of
 ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
 ALPHA_INSIDE_S = 3.4e-6  # and inside one: NCCL's figure for a ring on NVLink
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
+
+Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups lie like that
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,13 @@ def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advi
 
     Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
     """
-    chosen = np.repeat(np.asarray(hosts, dtype=np.int64), fabric.gpus_per_host)
-    return tuple(
-        _advice(fabric, request, traffic, groups_of(chosen, traffic))
-        for traffic in axis_traffic(request)
-        if _has_choice(request, traffic) and _leaves_hosts(groups_of(chosen, traffic))
-    )
+    by_rank = np.repeat(np.asarray(hosts, dtype=np.int64), fabric.gpus_per_host)
+    advised = []
+    for traffic in axis_traffic(request):
+        groups = groups_of(by_rank, traffic)
+        if _has_choice(request, traffic) and (groups != groups[:, :1]).any():
+            advised.append(_advice(fabric, request, traffic, groups))
+    return tuple(advised)
 
 
 def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
@@ -83,11 +87,7 @@ def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
     return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
 
 
-def _leaves_hosts(groups: Ints) -> bool:
-    return bool((groups != groups[:, :1]).any())
-
-
-def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
+def _operation(request: Request, traffic: AxisTraffic) -> Operation:
     """All-reduce where the whole vector is summed; else gathered and scattered apart,
     which is an all-reduce in two halves and sends the same.
     """
@@ -100,7 +100,7 @@ def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
     return Operation.ALL_REDUCE if whole.get(traffic.axis) else Operation.ALL_GATHER
 
 
-def calls_per_step(request: Request, axis: str) -> int:
+def _calls_per_step(request: Request, axis: str) -> int:
     """Collectives one after another: by layer, and by micro-batch but for FSDP's."""
     work = work_of(request)
     if work is None or request.model is None:
@@ -111,82 +111,51 @@ def calls_per_step(request: Request, axis: str) -> int:
 
 def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
     """`hosts`: of each rank, group by group."""
-    operation = operation_of(request, traffic)
-    known = [
-        algorithm
-        for algorithm in cost.algorithms(Operation.ALL_REDUCE)
-        if operation is Operation.ALL_REDUCE or algorithm in cost.algorithms(operation)
-    ]
-    calls = calls_per_step(request, traffic.axis)
-    choices = [_choice(fabric, traffic, hosts, algorithm, calls) for algorithm in known]
+    operation, calls = _operation(request, traffic), _calls_per_step(request, traffic.axis)
+    # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
+    payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+    groups = _distinct(fabric, hosts)
+    choices = [_choice(fabric, payload, groups, a, calls) for a in algorithms(operation)]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
     used = Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL
-    by_itself = _nccl(fabric, traffic, operation, hosts, calls)
-    return Advice(traffic.axis, operation, used, tuple(choices), by_itself)
-
-
-def _nccl(
-    fabric: Fabric, traffic: AxisTraffic, operation: Operation, hosts: Ints, calls: int
-) -> Tuned:
-    """For the first group; what is gathered and scattered apart is two calls."""
+    # NCCL: for the first group; what is gathered and scattered apart is two calls.
     ranks = Ranks(traffic.size, len(np.unique(hosts[0])), fabric.nic_gbps * BYTES_PER_S)
-    found = nccl.choice(operation, ranks, float(_payload(traffic)) / calls)
+    tuned = nccl.choice(operation, ranks, float(payload) / calls)
     times = calls if operation is Operation.ALL_REDUCE else 2 * calls
-    return Tuned(found.algorithm, found.protocol, found.seconds * times)
-
-
-def _payload(traffic: AxisTraffic) -> Fraction:
-    """The ring's edge carries 2 (n-1)/n of the payload, which gives the payload."""
-    return Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+    tuned = replace(tuned, seconds=tuned.seconds * times)
+    return Advice(traffic.axis, operation, used, tuple(choices), tuned)
 
 
 def _choice(
-    fabric: Fabric, traffic: AxisTraffic, hosts: Ints, algorithm: Algorithm, calls: int
+    fabric: Fabric, payload: Fraction, groups: Sequence[Group], algorithm: Algorithm, calls: int
 ) -> Choice:
-    payload = _payload(traffic)
-    zones, uplinks = _outermost(fabric, hosts)
+    uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
     inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
-    for zone_by_rank, host_by_rank, count in _distinct(zones, hosts):
-        plan = cost.schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+    for zone_by_rank, host_by_rank, count in groups:
+        plan = schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
         out = cost.leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(out.sum()), plan.parts)
         leaving += out * float(payload / plan.parts)
-        per_call = float(payload) / calls
-        taken = cost.seconds(plan, per_call, inside, outside, host_by_rank)
+        taken = cost.seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
     worst_uplink = float((leaving / uplinks).max())
     return Choice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 
-def _outermost(fabric: Fabric, hosts: Ints) -> tuple[Ints, Floats]:
-    """Domain of each rank on the outermost tier, and what each uplink carries."""
-    if not fabric.tiers:
-        return np.zeros_like(hosts), np.array([np.inf])
-    tier = fabric.tiers[0]
-    return tier.domain_by_host[hosts], tier.uplink_bytes_per_s
+def _distinct(fabric: Fabric, hosts: Ints) -> list[Group]:
+    """Zone and host of each rank, and how many groups lie like that.
 
-
-def _distinct(zones: Ints, hosts: Ints) -> Iterator[tuple[Ints, Ints, int]]:
-    """Zone and host of each rank, and how many groups lie like that."""
-    size = zones.shape[1]
-    alike = np.hstack([zones, _first_on_host(hosts)])
-    rows, counts = np.unique(alike, axis=0, return_counts=True)
-    for row, count in zip(rows, counts, strict=True):
-        yield row[:size], row[size:], int(count)
-
-
-def _first_on_host(hosts: Ints) -> Ints:
-    """Of each rank the first of its group on the same host: a name for the host that
-    groups of the same form share. Shape: as `hosts`, (groups, ranks).
+    A host goes by the first rank of its group on it, a name that groups of the same form
+    share. Shape of `hosts`: (groups, ranks).
     """
-    order = np.argsort(hosts, axis=1, kind="stable")
-    sorted_hosts = np.take_along_axis(hosts, order, axis=1)
-    is_new = np.diff(sorted_hosts, axis=1, prepend=-1) != 0
-    start = np.maximum.accumulate(np.where(is_new, np.arange(hosts.shape[1]), 0), axis=1)
-    first = np.empty_like(hosts)
-    np.put_along_axis(first, order, np.take_along_axis(order, start, axis=1), axis=1)
-    return first
+    zones = fabric.tiers[0].domain_by_host[hosts] if fabric.tiers else np.zeros_like(hosts)
+    keys = hosts + np.arange(len(hosts))[:, None] * (int(hosts.max()) + 1)
+    _, first, host = np.unique(keys, return_index=True, return_inverse=True)
+    size = hosts.shape[1]
+    alike = np.hstack([zones, first[host].reshape(hosts.shape) % size])
+    rows, counts = np.unique(alike, axis=0, return_counts=True)
+    return [(row[:size], row[size:], int(n)) for row, n in zip(rows, counts, strict=True)]

@@ -1,7 +1,12 @@
-"""Message schedules of the collectives: who sends how much to whom, round by round.
+"""Collectives as message schedules: who sends how much to whom, round by round.
 
-Each builder takes the size of a group (the hierarchical one its zones) and lists every
-message. All-gathers stand here; a reduce-scatter is one played backwards.
+A builder takes the size of a group (the hierarchical one its zones) and lists every message.
+A reduce-scatter is the all-gather played backwards, an all-reduce the one after the other.
+Which neighbour comes first decides what crosses: with *near first* a reduce-scatter meets
+distance 1 first, while its messages are large, and the all-gather that mirrors it ends there:
+over Z zones only 2(Z-1)S crosses, S being the payload. *Far first* sends the large messages
+over the boundary: ranks-per-zone times more.
+
 Source: Thakur, Rabenseifner and Gropp 2005; trees after NVIDIA/nccl, src/graph/trees.cc.
 """
 
@@ -9,10 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 
 from placement.fabric.tree import Ints
+
+
+class Operation(StrEnum):
+    """What a group computes together."""
+
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    BROADCAST = "broadcast"
+    ALL_TO_ALL = "all-to-all"
+
+
+class Algorithm(StrEnum):
+    """How. Near and far name the distance at which the large messages go."""
+
+    RING = "ring"
+    NEAR = "halving-doubling, near first"
+    FAR = "halving-doubling, far first"
+    RECURSIVE_DOUBLING = "recursive doubling"
+    BRUCK = "bruck"
+    TREE = "double binary tree"
+    HIERARCHICAL = "hierarchical"
+    BINOMIAL = "binomial tree"
+    PAIRWISE = "pairwise"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,12 +126,13 @@ class _Fold:
         return tuple(messages.backwards() for messages in self.inwards(units))
 
 
-def _doubling(n: int, bits: Callable[[_Fold], list[int]]) -> Schedule:
-    """All-gather: in each round every corner sends all it holds along one bit."""
+def _doubling(n: int, step: int) -> Schedule:
+    """All-gather: in each round every corner sends all it holds along one bit, the lowest
+    first or, where `step` is -1, the highest."""
     fold = _Fold.of(n)
     corner = np.arange(len(fold.rank))
     rounds, met = [], 0
-    for bit in bits(fold):
+    for bit in fold.bits[::step]:
         held = np.bincount(corner & ~met, fold.blocks, len(corner)).astype(np.int64)
         partner = fold.rank[corner ^ (1 << bit)]
         rounds.append(_messages(fold.rank, partner, held[corner & ~met]))
@@ -110,12 +142,12 @@ def _doubling(n: int, bits: Callable[[_Fold], list[int]]) -> Schedule:
 
 def near(n: int) -> Schedule:
     """Large messages near by: the all-gather starts far away, with one block."""
-    return _doubling(n, lambda fold: list(reversed(fold.bits)))
+    return _doubling(n, -1)
 
 
 def far(n: int) -> Schedule:
     """Large messages far away: the textbook order of recursive doubling."""
-    return _doubling(n, lambda fold: list(fold.bits))
+    return _doubling(n, 1)
 
 
 def recursive_doubling(n: int) -> Schedule:
@@ -192,22 +224,60 @@ def hierarchical(zones: Ints) -> Schedule:
     if len(members) > 1:
         src, dst = carrier, np.roll(carrier, -1, axis=0)
         foreign = dst != np.arange(n)  # the ring ends in front of a block's own zone
-        steps = len(members) - 1
-        rounds.append(_messages(src[foreign], dst[foreign], 1, steps))
-    rounds += _rings_inside(members, carrier, n)
+        rounds.append(_messages(src[foreign], dst[foreign], 1, len(members) - 1))
+    most = max(len(ranks) for ranks in members)
+    if most > 1:  # one round of rings: a rank is sent all blocks but those that it carries
+        heads = np.concatenate([np.roll(ranks, -1) for ranks in members])
+        carried = np.bincount(carrier.ravel(), minlength=n)
+        tails = np.concatenate(members)
+        moves = tails != heads
+        units = n - carried[heads]
+        rounds.append(_messages(tails[moves], heads[moves], units[moves], most - 1))
     return Schedule(n, n, tuple(rounds))
 
 
-def _rings_inside(members: list[Ints], carrier: Ints, n: int) -> list[Round]:
-    """One round of rings: each rank is sent all blocks but those that it carries."""
-    src, dst, units = [], [], []
-    for ranks, carriers in zip(members, carrier, strict=True):
-        if len(ranks) > 1:
-            heads = np.roll(ranks, -1)
-            src.append(ranks)
-            dst.append(heads)
-            units.append(n - np.bincount(carriers, minlength=n)[heads])
-    if not src:
-        return []
-    steps = max(len(ranks) for ranks in members) - 1
-    return [Round(np.concatenate(src), np.concatenate(dst), np.concatenate(units), steps)]
+_ALL_GATHERS: dict[Algorithm, Callable[[int], Schedule]] = {
+    Algorithm.RING: ring,
+    Algorithm.NEAR: near,
+    Algorithm.FAR: far,
+    Algorithm.BRUCK: bruck,
+}
+_GATHERED = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+_WHOLE: dict[tuple[Operation, Algorithm], Callable[[int], Schedule]] = {
+    (Operation.ALL_REDUCE, Algorithm.RECURSIVE_DOUBLING): recursive_doubling,
+    (Operation.ALL_REDUCE, Algorithm.TREE): tree,
+    (Operation.BROADCAST, Algorithm.BINOMIAL): binomial,
+    (Operation.BROADCAST, Algorithm.RING): chain,
+    (Operation.ALL_TO_ALL, Algorithm.PAIRWISE): pairwise,
+}
+
+
+def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
+    """The algorithms known for an operation."""
+    gathers = (*_ALL_GATHERS, Algorithm.HIERARCHICAL) if operation in _GATHERED else ()
+    return (*gathers, *(algorithm for op, algorithm in _WHOLE if op is operation))
+
+
+def schedule(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
+    """The messages of one group whose ranks lie in `zones`, shape (n,).
+
+    Only the hierarchical algorithm looks at the zones; the others know n alone.
+    Raises: KeyError on a pair that `algorithms` does not list.
+    """
+    if algorithm is Algorithm.HIERARCHICAL and operation in _GATHERED:
+        return _from_all_gather(operation, hierarchical(zones))
+    return _of_size(operation, algorithm, len(zones))
+
+
+@lru_cache(maxsize=256)
+def _of_size(operation: Operation, algorithm: Algorithm, n: int) -> Schedule:
+    if algorithm in _ALL_GATHERS and operation in _GATHERED:
+        return _from_all_gather(operation, _ALL_GATHERS[algorithm](n))
+    return _WHOLE[operation, algorithm](n)
+
+
+def _from_all_gather(operation: Operation, gather: Schedule) -> Schedule:
+    if operation is Operation.ALL_GATHER:
+        return gather
+    scatter = gather.backwards()
+    return scatter if operation is Operation.REDUCE_SCATTER else scatter.then(gather)

@@ -5,42 +5,31 @@ of them after failures (`without`), bandwidth proved by maximum flow (`proofs`),
 busiest link of a step and the time that it costs:
 
     flows = flows_of(fabric, request, placement.hosts)
-    found = route(links(fabric), flows, parse_routing("e-ecmp:16"), seed=1)
-    found.busiest.name, found.busiest.seconds, found.slowdown
+    congestion = route(links(fabric), flows, parse_routing("e-ecmp:16"), seed=1)
+    congestion.busiest.name, congestion.seconds, congestion.slowdown
 
 docs/fabric.md says what is modelled and what is not.
 """
 
-from placement.network.congestion import AxisLoad, Congestion, LayerLoad, LinkLoad
-from placement.network.failures import link_name, switch_name, without
-from placement.network.flows import Flows, flows_of, together
-from placement.network.maxflow import By, Proof, graph, proofs
-from placement.network.router import route
-from placement.network.routing import Kind, Routing, parse_routing
-from placement.network.wiring import Layer, Links, Ports, Striping, links
+from placement.network.failures import without
+from placement.network.flows import Flows, flows_of, merge_flows
+from placement.network.maxflow import Proof, proofs
+from placement.network.routing import Congestion, Kind, Routing, parse_routing, route
+from placement.network.wiring import Links, Striping, links
 
 __all__ = [
-    "AxisLoad",
-    "By",
     "Congestion",
     "Flows",
     "Kind",
-    "Layer",
-    "LayerLoad",
-    "LinkLoad",
     "Links",
-    "Ports",
     "Proof",
     "Routing",
     "Striping",
     "flows_of",
-    "graph",
-    "link_name",
     "links",
+    "merge_flows",
     "parse_routing",
     "proofs",
     "route",
-    "switch_name",
-    "together",
     "without",
 ]

@@ -18,14 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
+from placement.network.wiring import Floats, Links, Mask
 from placement.objective.cut import groups_of
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +43,15 @@ class Flows:
     def __len__(self) -> int:
         return len(self.src_gpu)
 
+    def part(self, rows: Ints | Mask | slice) -> Flows:
+        """Some of them."""
+        src, dst, axis = self.src_gpu[rows], self.dst_gpu[rows], self.axis[rows]
+        return Flows(src, dst, self.bytes[rows], axis, self.axes)
+
+    def leaves(self, links: Links) -> tuple[Ints, Ints]:
+        """The leaf switches that they leave and reach."""
+        return links.leaf_by_gpu[self.src_gpu], links.leaf_by_gpu[self.dst_gpu]
+
 
 def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     """The flows of a gang on these hosts, block by block.
@@ -55,16 +62,19 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     host = np.asarray(hosts, dtype=np.int64)[rank // fabric.gpus_per_host]
     gpu = host * fabric.gpus_per_host + rank % fabric.gpus_per_host
     traffics = axis_traffic(request)
-    parts = []
+    axes = tuple(traffic.axis for traffic in traffics)
+    none = np.empty(0, dtype=np.int64)
+    parts = [Flows(none, none, np.empty(0), none, axes)]
     for index, traffic in enumerate(traffics):
-        groups = groups_of(gpu, traffic)
-        for source, target, size in _edges(fabric, traffic, groups):
+        for source, target, size in _edges(fabric, traffic, groups_of(gpu, traffic)):
             sizes = np.broadcast_to(np.asarray(size, dtype=np.float64), source.shape)
-            parts.append((source, target, sizes, np.full(source.shape, index)))
-    return _outside_hosts(fabric, parts, tuple(traffic.axis for traffic in traffics))
+            parts.append(Flows(source, target, sizes, np.full(source.shape, index), axes))
+    flows = merge_flows(*parts)
+    leaves_host = flows.src_gpu // fabric.gpus_per_host != flows.dst_gpu // fabric.gpus_per_host
+    return flows.part(leaves_host & (flows.bytes > 0))
 
 
-def together(*jobs: Flows) -> Flows:
+def merge_flows(*jobs: Flows) -> Flows:
     """The flows of several jobs on one fabric; equal axes keep their name in common."""
     axes = tuple(dict.fromkeys(axis for flows in jobs for axis in flows.axes))
     renamed = [np.array([axes.index(a) for a in f.axes], dtype=np.int64)[f.axis] for f in jobs]
@@ -78,19 +88,6 @@ def together(*jobs: Flows) -> Flows:
 
 
 Edge = tuple[Ints, Ints, Floats | float]
-
-
-def _outside_hosts(
-    fabric: Fabric, parts: list[tuple[Ints, Ints, Floats, Ints]], axes: tuple[str, ...]
-) -> Flows:
-    """Flows that leave their host and carry something."""
-    if not parts:
-        nothing = np.empty(0, dtype=np.int64)
-        return Flows(nothing, nothing, nothing.astype(np.float64), nothing, axes)
-    source, target, sizes, axis = (np.concatenate(column) for column in zip(*parts, strict=True))
-    host = fabric.gpus_per_host
-    kept = (source // host != target // host) & (sizes > 0)
-    return Flows(source[kept], target[kept], sizes[kept], axis[kept], axes)
 
 
 def _edges(fabric: Fabric, traffic: AxisTraffic, groups: Ints) -> Iterator[Edge]:
@@ -153,7 +150,6 @@ def _ring_of_parts(gpus: Ints, group: Ints, around: Ints, part: Ints, payload: f
     return source, target, payload * (rings - 1) / rings / pairs[edge]
 
 
-def _changes(values: Ints) -> npt.NDArray[np.bool_]:
+def _changes(values: Ints) -> Mask:
     """Where a run of equal values begins."""
-    begins: npt.NDArray[np.bool_] = np.append(True, values[1:] != values[:-1])
-    return begins
+    return np.append(True, values[1:] != values[:-1])

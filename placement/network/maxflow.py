@@ -1,4 +1,4 @@
-"""The fabric as a networkx graph, and what max-flow says about it.
+"""Bandwidth inside and between domains, proved by maximum flow and by spreading.
 
 The bandwidth between two sets of hosts is enclosed by two cheap numbers. From above: a
 maximum flow on the graph whose equivalent switches (one domain, rail and layer) are
@@ -10,7 +10,7 @@ flow over every single switch decides, rail by rail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -19,48 +19,16 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric.tree import Ints
-from placement.network.failures import switch_name
 from placement.network.fluid import spread
-from placement.network.reachability import domain_of
 from placement.network.wiring import Layer, Links
 
 if TYPE_CHECKING:
     import networkx as nx  # a tenth of a second: imported where it is used
 
+INSIDE, OUT_OF = "inside", "out of"
 Node = str | tuple[int, int]
 SAME = 1e-9
 MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 16, 20 s
-
-
-def graph(links: Links) -> nx.Graph[str]:
-    """Hosts and switches by name; `cables` and `bytes_per_s` (one direction) on edges.
-
-    Cost: O(cables); 0.2 s for 24,576 GPUs.
-    """
-    import networkx as nx
-
-    names = [[switch_name(layer, s) for s in range(layer.switch_count)] for layer in links.layers]
-    built: nx.Graph[str] = nx.Graph(name=links.fabric.name)
-    built.add_nodes_from(links.fabric.hosts, layer="host")
-    for layer, named in zip(links.layers, names, strict=True):
-        built.add_nodes_from(named, layer=layer.name)
-    _connect(built, links, _nic_cables(links, names[0]))
-    for low, layer in enumerate(links.layers[:-1]):
-        pairs = zip(layer.uplinks.lower, layer.uplinks.upper, strict=True)
-        _connect(built, links, ((names[low][a], names[low + 1][b]) for a, b in pairs))
-    return built
-
-
-def _nic_cables(links: Links, leaves: list[str]) -> Iterator[tuple[str, str]]:
-    for gpu, leaf in enumerate(links.leaf_by_gpu):
-        if links.live_leaf[leaf]:
-            yield links.fabric.hosts[gpu // links.fabric.gpus_per_host], leaves[leaf]
-
-
-def _connect(built: nx.Graph[str], links: Links, cables: Iterator[tuple[str, str]]) -> None:
-    for a, b in cables:
-        count = built.edges[a, b]["cables"] + 1 if built.has_edge(a, b) else 1
-        built.add_edge(a, b, cables=count, bytes_per_s=count * links.link_bytes_per_s)
 
 
 class By(StrEnum):
@@ -75,7 +43,7 @@ class By(StrEnum):
 class Proof:
     """Bandwidth between two sets of hosts. Units: bytes per second, one direction.
 
-    `what`: "inside" (one half of the domain to the other) or "out of" the domain.
+    `what`: INSIDE (one half of the domain to the other) or OUT_OF the domain.
     `injection`: what the NICs of the smaller side can send. `flow`: what the network
     carries at most, and does carry. `nominal`: the oversubscription of what is measured
     that the fabric file states.
@@ -97,96 +65,52 @@ class Proof:
 def proofs(links: Links) -> tuple[Proof, ...]:
     """The tightest domain of each tier, out of it and inside it, innermost tier first.
 
-    Cost: 1 s for 24,576 GPUs.
+    Tightest: with the fewest live cables, out of it or out of its children, for its NICs;
+    the first of several. Cost: 1 s for 24,576 GPUs.
     """
-    found = []
-    for level in range(len(links.layers)):
-        if level:
-            found.append(_inside(links, level, _tightest_inside(links, level)))
-        if level < len(links.layers) - 1:
-            found.append(_out_of(links, level, _tightest(links, level)))
-    return tuple(found)
-
-
-def _tightest(links: Links, level: int) -> int:
-    """The domain with the fewest live uplinks for its NICs; the first of several."""
-    layer = links.layers[level]
-    return int(np.argmin(_uplinks(layer) / _nics(links, level)))
-
-
-def _tightest_inside(links: Links, level: int) -> int:
-    """The domain whose children have the fewest live uplinks for its NICs."""
-    low, high = links.layers[level - 1], links.layers[level]
-    above = domain_of(high)[low.uplinks.upper]
-    cables = np.bincount(above, minlength=len(high.domains))
-    return int(np.argmin(cables / _nics(links, level)))
+    proved, below = [], None
+    for level, layer in enumerate(links.layers):
+        count = len(layer.domains)
+        if below is not None:
+            cables = np.bincount(layer.domain_by_switch[below.uplinks.upper], minlength=count)
+            domain = int(np.argmin(cables / layer.nics))
+            is_child = links.domain_by_leaf[level] == domain
+            children = np.unique(links.domain_by_leaf[level - 1][is_child])
+            halves = np.split(children, [len(children) // 2])  # the first one is smaller
+            proved.append(_proof(links, INSIDE, level, domain, level - 1, halves))
+        if layer is not links.layers[-1]:
+            domain = int(np.argmin(_uplinks(layer) / layer.nics))
+            sides = np.array([domain]), np.delete(np.arange(count), domain)
+            proved.append(_proof(links, OUT_OF, level, domain, level, sides))
+        below = layer
+    return tuple(proved)
 
 
 def _uplinks(layer: Layer) -> Ints:
     """Live uplinks by domain."""
-    return np.bincount(domain_of(layer)[layer.uplinks.lower], minlength=len(layer.domains))
+    return np.bincount(layer.domain_by_switch[layer.uplinks.lower], minlength=len(layer.domains))
 
 
-def _nics(links: Links, level: int) -> Ints:
-    """NICs by domain of a layer."""
-    return np.bincount(links.layers[level].domain_by_host) * links.fabric.gpus_per_host
-
-
-def _out_of(links: Links, level: int, domain: int) -> Proof:
-    others = np.delete(np.arange(len(links.layers[level].domains)), domain)
-    sides = _Sides(links, level, np.array([domain]), others, len(links.layers) - 1)
-    nominal = float(links.layers[level].oversubscription[domain])
-    return _proved(sides, "out of", links.layers[level], domain, nominal)
-
-
-def _inside(links: Links, level: int, domain: int) -> Proof:
-    """One half of the domain's children to the other half; the first half is smaller."""
-    here = links.domain_by_leaf[level] == domain
-    children = np.unique(links.domain_by_leaf[level - 1][here])
-    half = len(children) // 2
-    sides = _Sides(links, level - 1, children[:half], children[half:], level)
-    nominal = float(links.layers[level - 1].oversubscription[children].max())
-    return _proved(sides, "inside", links.layers[level], domain, nominal)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sides:
-    """Two sets of domains of layer `level`, joined by switches up to layer `top`."""
-
-    links: Links
-    level: int
-    source: Ints
-    sink: Ints
-    top: int
-
-    def leaves(self, domains: Ints) -> Ints:
-        """Live ones."""
-        inside = np.isin(self.links.domain_by_leaf[self.level], domains)
-        return np.flatnonzero(inside & self.links.live_leaf)
-
-    def nics(self) -> int:
-        """Of the smaller side, live or not."""
-        nics = _nics(self.links, self.level)
-        return int(min(nics[self.source].sum(), nics[self.sink].sum()))
-
-    def cables(self) -> int:
-        """What no flow exceeds: NICs, and live uplinks of either side."""
-        uplinks = _uplinks(self.links.layers[self.level])
-        return int(min(self.nics(), uplinks[self.source].sum(), uplinks[self.sink].sum()))
-
-
-def _proved(sides: _Sides, what: str, layer: Layer, domain: int, nominal: float) -> Proof:
-    links, rate = sides.links, sides.links.link_bytes_per_s
-    source, sink = sides.leaves(sides.source), sides.leaves(sides.sink)
-    most, by = float(sides.cables()), By.CUT
-    cables = sum(len(below.uplinks.lower) for below in links.layers[:-1])
-    if cables * len(sink) <= MOST_WORK:
-        most = _max_flow(links, source, sink, sides.top, is_merged=True)
-        flow, by = _carried(links, source, sink), By.SPREADING
-        if most - flow > SAME * most:
-            most, by = _max_flow(links, source, sink, sides.top, is_merged=False), By.MAX_FLOW
-    injection = sides.nics() * rate
-    return Proof(what, layer.tier, layer.domains[domain], injection, most * rate, nominal, by)
+def _proof(
+    links: Links, what: str, level: int, domain: int, low: int, sides: Sequence[Ints]
+) -> Proof:
+    """Of a domain of layer `level`; `sides`: two sets of domains of layer `low`."""
+    layer, below, rate = links.layers[level], links.layers[low], links.link_bytes_per_s
+    nics, cables = (
+        int(min(count[side].sum() for side in sides)) for count in (below.nics, _uplinks(below))
+    )
+    flow, by = float(min(nics, cables)), By.CUT
+    source, sink = (
+        np.flatnonzero(np.isin(links.domain_by_leaf[low], side) & links.live_leaf) for side in sides
+    )
+    if sum(len(layer.uplinks) for layer in links.layers) * len(sink) <= MOST_WORK:
+        top = level if what == INSIDE else len(links.layers) - 1
+        flow, by = _max_flow(links, source, sink, top, is_merged=True), By.SPREADING
+        if flow - _carried(links, source, sink) > SAME * flow:
+            flow, by = _max_flow(links, source, sink, top, is_merged=False), By.MAX_FLOW
+    measured = sides[0] if what == OUT_OF else np.concatenate(sides)
+    nominal = float(below.oversubscription[measured].max())
+    return Proof(what, layer.tier, layer.domains[domain], nics * rate, flow * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:
@@ -202,8 +126,7 @@ def _carried(links: Links, source: Ints, sink: Ints) -> float:
         loads = spread(links, a, b, sizes)
     except BadInput:  # some pair has no path left
         return 0.0
-    fullest = max((load.max(initial=0.0) for load in (*loads.up, *loads.down)), default=0.0)
-    return float(sizes.sum() / max(1.0, fullest))
+    return float(sizes.sum()) / max(1.0, loads.most)
 
 
 def _max_flow(links: Links, source: Ints, sink: Ints, top: int, is_merged: bool) -> float:
@@ -231,11 +154,11 @@ def _network(links: Links, top: int, is_merged: bool) -> nx.DiGraph[Node]:
 
     built: nx.DiGraph[Node] = nx.DiGraph()
     for low, layer in enumerate(links.layers[:top]):
-        ports, high = layer.uplinks, links.layers[low + 1]
+        cables, high = layer.uplinks, links.layers[low + 1]
         sizes = (layer.per_rail, high.per_rail) if is_merged else (1, 1)
-        ends = np.stack([ports.lower // sizes[0], ports.upper // sizes[1]], axis=1)
-        pairs, cables = np.unique(ends, axis=0, return_counts=True)
-        for (a, b), count in zip(pairs.tolist(), cables.tolist(), strict=True):
+        ends = np.stack([cables.lower // sizes[0], cables.upper // sizes[1]], axis=1)
+        pairs, counts = np.unique(ends, axis=0, return_counts=True)
+        for (a, b), count in zip(pairs.tolist(), counts.tolist(), strict=True):
             built.add_edge((low, a), (low + 1, b), capacity=count)
             built.add_edge((low + 1, b), (low, a), capacity=count)
     return built

@@ -17,6 +17,13 @@ Whole ports: a domain of N NICs at oversubscription o, served by k switches, has
 ceil(N / (o k)) uplinks on each. For RoCE-24K that is ceil(3,072 / (7 x 16)) = 28 of the
 published drawing, 6.857:1; the nominal 7:1 is what fabric.py and the cut use.
 
+Names: the domain that a switch serves, its layer, its number there; a cable's are its ends'.
+
+    z0-r000-rtsw  z0-ctsw03  atsw07        the switch of a rack, of a zone, of the fabric
+    p00-s0-leaf3  p00-spine12  core100     the same on InfiniBand, rail 3 at the leaf
+    z0-r000-rtsw/z0-ctsw03                 all cables between the two, either way round
+    p00-spine12/core192/1                  one of several parallel cables, from 0
+
 Backend only: the frontend network (storage, data loading, management) is a fabric of
 its own and is left out.
 
@@ -36,8 +43,12 @@ import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
 
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
 RADIX = 64  # ports of a 400G InfiniBand switch (QM9700)
-LAYER_NAMES = {"roce": ("rtsw", "ctsw", "atsw"), "infiniband": ("leaf", "spine", "core")}
+MESH = "roce"
+LAYER_NAMES = {MESH: ("rtsw", "ctsw", "atsw"), "infiniband": ("leaf", "spine", "core")}
 _ALMOST = 1e-9  # 16 / 2.0 must not round up to 9 ports
 
 
@@ -53,22 +64,26 @@ class Striping(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ports:
+class Cables:
     """The cables from one layer to the next, in order of the lower switch.
 
     `lower`, `upper`: shape (cables,), switches of the two layers. `number`: which of the
-    cables between the same two. `first`: shape (switches + 1,), where a switch's begin.
+    cables between the same two.
     """
 
     lower: Ints
     upper: Ints
     number: Ints
-    first: Ints
 
-    @property
-    def count(self) -> Ints:
-        """Uplinks of each lower switch."""
-        return np.diff(self.first)
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def part(self, rows: Mask) -> Cables:
+        """Some of them."""
+        return Cables(self.lower[rows], self.upper[rows], self.number[rows])
+
+
+NONE = Cables(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,19 +91,21 @@ class Layer:
     """One layer of switches.
 
     Switch (d * rails + r) * per_rail + i is number i of rail r in domain d.
-    `domain_by_host`: shape (hosts,). `oversubscription`: shape (domains,), nominal, of
-    what leaves the domain upwards. `width`: switches above that one switch reaches.
+    `domain_by_host`: shape (hosts,). `nics`, and `oversubscription`, nominal, of what leaves
+    the domain upwards: shape (domains,). `width`: switches above that one switch reaches.
+    `uplinks`: none at the top.
     """
 
     name: str
     tier: str
     domains: tuple[str, ...]
     domain_by_host: Ints
-    oversubscription: npt.NDArray[np.float64]
+    nics: Ints
+    oversubscription: Floats
     rails: int
     per_rail: int = 1
     width: int = 0
-    ports: Ports | None = None
+    uplinks: Cables = NONE
 
     @property
     def per_domain(self) -> int:
@@ -99,10 +116,15 @@ class Layer:
         return len(self.domains) * self.per_domain
 
     @property
-    def uplinks(self) -> Ports:
-        """Of a layer that has one above it."""
-        assert self.ports is not None, f"{self.name} is the top layer"
-        return self.ports
+    def domain_by_switch(self) -> Ints:
+        return np.arange(self.switch_count) // self.per_domain
+
+    def switch_name(self, switch: int) -> str:
+        """The domain that a switch serves, its layer, its number there."""
+        domain, number = divmod(switch, self.per_domain)
+        stem = f"{self.domains[domain]}-" if self.domains[domain] else ""
+        width = len(str(self.per_domain - 1))
+        return f"{stem}{self.name}" + (f"{number:0{width}d}" if self.per_domain > 1 else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +141,13 @@ class Links:
     rails: int
     link_bytes_per_s: float
     leaf_by_gpu: Ints
-    live_leaf: npt.NDArray[np.bool_]
+    live_leaf: Mask
     is_whole: bool = True
 
     @property
     def is_mesh(self) -> bool:
-        """As `is_mesh` of the fabric."""
-        return is_mesh(self.fabric)
+        """Does every switch reach all above it? Otherwise rails and planes are apart."""
+        return self.fabric.kind == MESH
 
     @cached_property
     def domain_by_leaf(self) -> tuple[Ints, ...]:
@@ -140,6 +162,20 @@ class Links:
     def nics_by_leaf(self) -> Ints:
         return np.bincount(self.leaf_by_gpu, minlength=self.layers[0].switch_count)
 
+    @cached_property
+    def switch_by_name(self) -> dict[str, tuple[int, int]]:
+        """(layer, switch) of each name."""
+        return {
+            layer.switch_name(switch): (level, switch)
+            for level, layer in enumerate(self.layers)
+            for switch in range(layer.switch_count)
+        }
+
+    def up_ports(self, level: int) -> Ints:
+        """By switch of a layer: cables upwards."""
+        layer = self.layers[level]
+        return np.bincount(layer.uplinks.lower, minlength=layer.switch_count)
+
     def down_ports(self, level: int) -> Ints:
         """By switch of a layer: cables from below, NICs at the leaves."""
         if level == 0:
@@ -147,10 +183,25 @@ class Links:
         upper = self.layers[level - 1].uplinks.upper
         return np.bincount(upper, minlength=self.layers[level].switch_count)
 
+    def around(self, level: int, leaves: Ints) -> Mask:
+        """Do a switch of this layer and a leaf share a domain? Shape: (switches, leaves)."""
+        switch_domain = self.layers[level].domain_by_switch[:, None]
+        return np.asarray(switch_domain == self.domain_by_leaf[level][leaves])
 
-def is_mesh(fabric: Fabric) -> bool:
-    """Does every switch reach all above it? Otherwise rails and planes are apart."""
-    return fabric.kind == "roce"
+    def link_name(self, level: int, link: int, is_up: bool = True) -> str:
+        """Cable `link` above layer `level`, NIC `link` where that is -1, written in the
+        direction of travel."""
+        number = ""
+        if level < 0:
+            host, slot = divmod(link, self.fabric.gpus_per_host)
+            lower, above = f"{self.fabric.hosts[host]}:nic{slot}", int(self.leaf_by_gpu[link])
+        else:
+            cables = self.layers[level].uplinks
+            lower = self.layers[level].switch_name(int(cables.lower[link]))
+            above = int(cables.upper[link])
+            number = f"/{cables.number[link]}" if cables.number.any() else ""
+        upper = self.layers[level + 1].switch_name(above)
+        return (f"{lower}/{upper}" if is_up else f"{upper}/{lower}") + number
 
 
 @lru_cache(maxsize=8)
@@ -159,25 +210,20 @@ def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
 
     Cost: O(cables), 10 ms for 24,576 GPUs.
     """
-    rails = 1 if is_mesh(fabric) else fabric.gpus_per_host
-    layers = [_bare(fabric, level, rails) for level in range(_depth(fabric))]
-    for low, high in pairwise(range(len(layers))):
-        is_top = high == len(layers) - 1
-        layers[low] = _wired(fabric, layers[low], layers[high], is_top, striping)
-        per_rail = layers[low].width * (1 if is_mesh(fabric) else layers[low].per_rail)
-        layers[high] = replace(layers[high], per_rail=per_rail)
-    host, slot = np.divmod(
-        np.arange(fabric.host_count * fabric.gpus_per_host), fabric.gpus_per_host
-    )
-    leaf = layers[0].domain_by_host[host] * rails + slot % rails
+    gpus, is_mesh = fabric.gpus_per_host, fabric.kind == MESH
+    rails = 1 if is_mesh else gpus
+    # One layer a tier, and one more where outermost domains are to be joined.
+    depth = len(fabric.tiers) + (not fabric.tiers or len(fabric.tiers[0].domains) > 1)
+    layers = [_bare(fabric, level, rails) for level in range(depth)]
+    for low, high in pairwise(range(depth)):
+        is_top = high == depth - 1
+        layers[low] = _wired(layers[low], layers[high], is_mesh, is_top, striping)
+        planes = 1 if is_mesh else layers[low].per_rail
+        layers[high] = replace(layers[high], per_rail=layers[low].width * planes)
+    rail = np.arange(fabric.host_count * gpus) % gpus % rails
+    leaf = np.repeat(layers[0].domain_by_host, gpus) * rails + rail
     live = np.ones(layers[0].switch_count, dtype=np.bool_)
     return Links(fabric, tuple(layers), rails, fabric.nic_gbps * 1e9 / 8, leaf, live)
-
-
-def _depth(fabric: Fabric) -> int:
-    """Layers: one a tier, and one more where outermost domains are to be joined."""
-    tiers = fabric.tiers
-    return len(tiers) + (not tiers or len(tiers[0].domains) > 1)
 
 
 def _bare(fabric: Fabric, level: int, rails: int) -> Layer:
@@ -186,81 +232,61 @@ def _bare(fabric: Fabric, level: int, rails: int) -> Layer:
     name = known[level] if level < len(known) else f"layer{level + 1}"
     if level == len(fabric.tiers):
         nowhere = np.zeros(fabric.host_count, dtype=np.int64)
-        return Layer(name, "fabric", ("",), nowhere, np.ones(1), rails)
+        nics = np.array([fabric.host_count * fabric.gpus_per_host])
+        return Layer(name, "fabric", ("",), nowhere, nics, np.ones(1), rails)
     tier = fabric.tiers[-1 - level]
     nics = np.bincount(tier.domain_by_host) * fabric.gpus_per_host
     ratio = np.round(nics * fabric.nic_gbps * 1e9 / 8 / tier.uplink_bytes_per_s, 9)
-    return Layer(name, tier.name, tier.domains, tier.domain_by_host, ratio, rails)
+    return Layer(name, tier.name, tier.domains, tier.domain_by_host, nics, ratio, rails)
 
 
-def _wired(fabric: Fabric, low: Layer, high: Layer, is_top: bool, striping: Striping) -> Layer:
-    """`low` with its cables upwards. `start` deals them out where the last one stopped."""
-    nics = np.bincount(low.domain_by_host) * fabric.gpus_per_host
-    wanted = nics / low.oversubscription
-    each = np.maximum(1, np.ceil(wanted / low.per_domain - _ALMOST)).astype(np.int64)
-    uplinks = np.repeat(each, low.per_domain)
-    group = _group_above(low, high, is_mesh(fabric))
-    if is_mesh(fabric):
-        width = int(uplinks.min())
-    else:
-        down = RADIX if is_top else _down_ports(low, high, uplinks)
-        width = _width(_sum(group, uplinks), uplinks, down, striping)
-    lower = np.repeat(np.arange(low.switch_count), uplinks)
-    first = np.concatenate([[0], np.cumsum(uplinks)])
-    nth = np.arange(len(lower)) - first[lower]
-    upper = group[lower] * width + (_dealt_before(group, uplinks)[lower] + nth) % width
-    return replace(low, width=width, ports=Ports(lower, upper, nth // width, first))
+def _wired(low: Layer, high: Layer, is_mesh: bool, is_top: bool, striping: Striping) -> Layer:
+    """`low` with its cables upwards.
 
-
-def _group_above(low: Layer, high: Layer, mesh: bool) -> Ints:
-    """By lower switch: the set of upper switches that it reaches.
-
-    Sets are numbered so that set g holds switches g * width and on: one for each upper
-    domain and rail, and for each plane where switches have planes of their own.
+    A lower switch reaches a set of `width` upper ones, those from set x width on: all of a
+    mesh, else the plane of its own that its rail has. Cables are dealt out to a set in turn.
     """
+    wanted = low.nics / low.oversubscription
+    each = np.maximum(1, np.ceil(wanted / low.per_domain - _ALMOST)).astype(np.int64)
+    count = np.repeat(each, low.per_domain)
     above = np.zeros(len(low.domains), dtype=np.int64)
     above[low.domain_by_host] = high.domain_by_host
-    domain, place = np.divmod(np.arange(low.switch_count), low.per_domain)
-    rail, plane = np.divmod(place, low.per_rail)
-    if mesh:
-        return above[domain]
-    return (above[domain] * low.rails + rail) * low.per_rail + plane
+    above = reached = np.repeat(above, low.per_domain)
+    width = int(count.min())
+    if not is_mesh:
+        rail, plane = np.divmod(np.arange(low.switch_count) % low.per_domain, low.per_rail)
+        reached = (above * low.rails + rail) * low.per_rail + plane
+        down = RADIX if is_top else _down_ports(high, np.bincount(above, count))
+        width = _width(int(np.bincount(reached, count).max()), count, down, striping)
+    lower = np.repeat(np.arange(low.switch_count), count)
+    number = _places(lower) // width
+    upper = reached[lower] * width + _places(reached[lower]) % width
+    return replace(low, width=width, uplinks=Cables(lower, upper, number))
 
 
-def _dealt_before(group: Ints, uplinks: Ints) -> Ints:
-    """By lower switch: cables that the ones before it have to the same set."""
-    order = np.argsort(group, kind="stable")
-    running = np.cumsum(uplinks[order]) - uplinks[order]
-    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
-    base = np.repeat(running[begins], np.diff(np.append(begins, len(group))))
-    before = np.empty_like(running)
-    before[order] = running - base
-    return before
+def _places(keys: Ints) -> Ints:
+    """Of each entry, how many before it have the same key."""
+    order, counts = np.argsort(keys, kind="stable"), np.bincount(keys)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places
 
 
-def _down_ports(low: Layer, high: Layer, uplinks: Ints) -> int:
+def _down_ports(high: Layer, below: Ints) -> int:
     """Ports that an InfiniBand switch below the top turns downwards.
 
-    All ports divide as the cables below its layer do to those above it.
+    All ports divide as the cables `below` its layer do to those above it.
     """
-    above = np.zeros(len(low.domains), dtype=np.int64)
-    above[low.domain_by_host] = high.domain_by_host
-    below = _sum(np.repeat(above, low.per_domain), uplinks)
-    nics = np.bincount(high.domain_by_host) * high.rails
-    ratio = float((below * high.oversubscription / nics).min())
+    ratio = float((below * high.oversubscription / high.nics).min())
     return max(1, int(RADIX * ratio / (1 + ratio) + _ALMOST))
 
 
-def _sum(keys: Ints, counts: Ints) -> Ints:
-    """Counts by key."""
-    return np.bincount(np.repeat(keys, counts))
-
-
-def _width(cables: Ints, uplinks: Ints, down: int, striping: Striping) -> int:
-    """Switches that take the cables of the fullest set, `down` ports each."""
-    fewest, most = int(-(-cables.max() // down)), int(uplinks.min())
+def _width(fullest: int, count: Ints, down: int, striping: Striping) -> int:
+    """Switches that take the cables of the fullest set, `down` ports each. `count`: cables
+    of each lower switch."""
+    fewest, most = -(-fullest // down), int(count.min())
     if striping is Striping.EVEN:
         for width in range(fewest, most + 1):
-            if not (uplinks % width).any():
+            if not (count % width).any():
                 return width
     return min(fewest, most)

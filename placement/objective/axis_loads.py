@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric
 from placement.objective.cut import Floats, egress_by_axis
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic
@@ -28,7 +27,7 @@ BYTES_PER_S = 1e9 / 8  # of one Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LinkKind:
     """One kind of link. `inside`: what a domain of it is called; `names`: the domains.
 
     `bytes_per_s`: out of each domain, one direction; shape (domains,).
@@ -51,7 +50,7 @@ class Load:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AxisLoad:
     """One axis: the domain that holds each of its groups, and its loads from the inside.
 
@@ -64,31 +63,27 @@ class AxisLoad:
     bytes_per_gpu: float
     loads: tuple[Load, ...]
 
-    @cached_property
-    def slowest(self) -> Load | None:
-        """The load that takes longest, the innermost of equals; None when silent."""
-        return max(self.loads, key=lambda load: load.seconds, default=None)
-
     @property
     def seconds(self) -> float:
-        return self.slowest.seconds if self.slowest else 0.0
+        """On the layer that takes longest."""
+        return max((load.seconds for load in self.loads), default=0.0)
 
     def on(self, layer: str) -> float:
         """Seconds on one layer."""
         return sum(load.seconds for load in self.loads if load.layer == layer)
 
 
-def layers_of(fabric: Fabric) -> tuple[Layer, ...]:
+def kinds_of_link(fabric: Fabric) -> tuple[LinkKind, ...]:
     """The layers of a fabric, innermost first."""
     gpus = fabric.gpus_per_host
     per_host = np.full(fabric.host_count, gpus * BYTES_PER_S)
     tiers = [
-        Layer(f"{tier.name} uplink", tier.name, tier.domains, tier.uplink_bytes_per_s)
+        LinkKind(f"{tier.name} uplink", tier.name, tier.domains, tier.uplink_bytes_per_s)
         for tier in reversed(fabric.tiers)
     ]
     return (
-        Layer(SCALE_UP, HOST, fabric.hosts, per_host * fabric.scale_up_gbps),
-        Layer(NIC, HOST, fabric.hosts, per_host * fabric.nic_gbps),
+        LinkKind(SCALE_UP, HOST, fabric.hosts, per_host * fabric.scale_up_gbps),
+        LinkKind(NIC, HOST, fabric.hosts, per_host * fabric.nic_gbps),
         *tiers,
     )
 
@@ -99,52 +94,31 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
     Cost: 20 ms for 16,384 ranks on 3,072 hosts.
     """
     chosen = np.asarray(hosts, dtype=np.int64)
-    layers = layers_of(fabric)
-    sent = _sent_by_host(fabric, request, chosen)
+    kinds, gpus, ranks = kinds_of_link(fabric), fabric.gpus_per_host, request.parallelism.world_size
     domains = [chosen, *(tier.domain_by_host[chosen] for tier in reversed(fabric.tiers))]
     leaving = [
-        [out for _, out in egress_by_axis(request, fabric.gpus_per_host, domain, len(layer.names))]
-        for layer, domain in zip(layers[1:], domains, strict=True)
+        egress_by_axis(request, gpus, domain, len(kind.names))
+        for kind, domain in zip(kinds[1:], domains, strict=True)
     ]
-    ranks = request.parallelism.world_size
-    return tuple(
-        _axis_load(traffic, ranks, layers, all_bytes, [per_layer[i] for per_layer in leaving])
-        for i, (traffic, all_bytes) in enumerate(sent)
-    )
+    host_by_rank, loads = np.repeat(chosen, gpus), []
+    for i, (traffic, by_rank) in enumerate(egress_by_axis(request, 1, np.arange(ranks), ranks)):
+        sent = np.bincount(host_by_rank, by_rank, fabric.host_count)
+        out = [by_axis[i][1] for by_axis in leaving]
+        used = zip(kinds, [np.rint(sent - out[0]), *out], strict=True)
+        # The first kind of domain that nothing leaves holds every group.
+        homes = (kind.inside for kind, b in zip(kinds[1:], out, strict=True) if not b.any())
+        runs_on, per_gpu = next(homes, EVERYWHERE), float(sent.sum()) / ranks
+        over = tuple(_load(kind, b) for kind, b in used if b.any())
+        loads.append(AxisLoad(traffic, runs_on, per_gpu, over))
+    return tuple(loads)
 
 
-def _sent_by_host(
-    fabric: Fabric, request: Request, chosen: Ints
-) -> list[tuple[AxisTraffic, Floats]]:
-    """All bytes that each host's ranks send, by axis. Shape: (hosts of the fabric,)."""
-    ranks = request.parallelism.world_size
-    host_by_rank = np.repeat(chosen, fabric.gpus_per_host)
-
-    def of_hosts(sent: Floats) -> Floats:
-        return np.asarray(np.bincount(host_by_rank, sent, fabric.host_count), dtype=np.float64)
-
-    per_rank = egress_by_axis(request, 1, np.arange(ranks), ranks)
-    return [(traffic, of_hosts(sent)) for traffic, sent in per_rank]
-
-
-def _axis_load(
-    traffic: AxisTraffic, ranks: int, layers: Sequence[Layer], sent: Floats, leaving: list[Floats]
-) -> AxisLoad:
-    """`leaving`: what leaves each domain of the layers beyond the first."""
-    used = [np.rint(sent - leaving[0]), *leaving]
-    loads = [_load(layer, out) for layer, out in zip(layers, used, strict=True) if out.any()]
-    # The first kind of domain that nothing leaves holds every group.
-    homes = [layer.inside for layer, out in zip(layers[1:], leaving, strict=True) if not out.any()]
-    runs_on = homes[0] if homes else EVERYWHERE
-    return AxisLoad(traffic, runs_on, float(sent.sum()) / ranks, tuple(loads))
-
-
-def _load(layer: Layer, out: Floats) -> Load:
-    seconds = out / layer.bytes_per_s
+def _load(kind: LinkKind, out: Floats) -> Load:
+    seconds = out / kind.bytes_per_s
     worst = int(np.argmax(seconds))
     return Load(
-        layer.name,
-        layer.names[worst],
+        kind.name,
+        kind.names[worst],
         round(float(out.sum())),
         round(float(out[worst])),
         float(seconds[worst]),

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
-
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric
 from placement.network import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.workload.flops import training_flops
@@ -210,13 +208,3 @@ class _Hiding:
         if self.request.training.data_parallel is DataParallel.DDP:
             window *= float(BACKWARD_SHARE)
         return max(0.0, seconds - window)
-
-
-def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
-    """What a launcher does by itself: consecutive ranks on the first hosts by name."""
-    return sorted((int(host) for host in free), key=fabric.hosts.__getitem__)[:gang]
-
-
-def at_random(free: Ints, gang: int, seed: int) -> list[int]:
-    """Any hosts in any order."""
-    return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]

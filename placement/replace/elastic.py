@@ -28,7 +28,7 @@ from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.place import impossible, place
 from placement.replace.near import Hint
-from placement.spares import hold_spares
+from placement.spares.holding import hold_spares
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
 from placement.workload.traffic import axis_traffic

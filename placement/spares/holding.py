@@ -33,26 +33,18 @@ def reserve_by_zone(
     `rack_hosts`: of a whole rack that the sizing may ask for. `capacities`: of every zone,
     or of one that may be any.
     """
-    if request.spares.hosts == 0:
+    rule, reserved = request.spares, []
+    if rule.hosts == 0:
         return [0] * len(capacities)
-    is_any = len(capacities) == 1
-    return [
-        min(
-            capacity,
-            most_spares,
-            _wish(request, min(capacity, gang), gang, sizing, None if is_any else zone)
-            + (sizing.racks * rack_hosts if request.spares.is_auto else 0),
-        )
-        for zone, capacity in enumerate(capacities)
-    ]
-
-
-def _wish(request: Request, hosts: int, gang: int, sizing: Sizing, zone: int | None) -> int:
-    """Spares for `hosts` hosts of the gang in one zone, whole racks aside."""
-    rule = request.spares
-    if rule.is_auto:
-        return sizing.wish(hosts, zone)
-    return -(-rule.required(gang) * hosts // gang)
+    for zone, capacity in enumerate(capacities):
+        hosts = min(capacity, gang)
+        if rule.is_auto:
+            wish = sizing.wish(hosts, zone if len(capacities) > 1 else None)
+            wish += sizing.racks * rack_hosts
+        else:
+            wish = -(-rule.required(gang) * hosts // gang)
+        reserved.append(min(capacity, most_spares, wish))
+    return reserved
 
 
 def hold_spares(
@@ -69,30 +61,29 @@ def hold_spares(
     zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
     whole racks that are asked for first.
     """
+    nothing = Holding((), 0, 0)
     if request.spares.hosts == 0:
-        return Holding((), 0, 0)
+        return nothing
     gang = np.asarray(hosts, dtype=np.int64)
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
-    zones = len(fabric.tiers[0].domains) if fabric.tiers else 1
-    used = np.bincount(zone_of[gang], minlength=zones)
-    wishes = _wishes(request, used, len(hosts), sizing)
+    hosts_in = np.bincount(zone_of)
+    used = np.bincount(zone_of[gang], minlength=len(hosts_in))
     left = np.setdiff1d(free, gang, assume_unique=True)
     racks = _whole_racks(fabric, left, zone_of, used, sizing) if request.spares.is_auto else {}
-    for zone, found in racks.items():
-        wishes[zone] += len(found)
+    wishes = _wishes(request, used, len(hosts), sizing)
+    for zone, rack in racks.items():
+        wishes[zone] += len(rack)
     if not sum(wishes):
-        return Holding((), 0, 0)
-    total = min(sum(wishes), most_spares)
-    left_in = np.bincount(zone_of[left], minlength=zones)
-    is_whole = left_in == np.bincount(zone_of, minlength=zones)
-    held = _shared(wishes, total, used, left_in, is_whole)
+        return nothing
+    left_in = np.bincount(zone_of[left], minlength=len(hosts_in))
+    held = _shared(wishes, min(sum(wishes), most_spares), used, left_in, left_in == hosts_in)
     queue = _by_preference(fabric, left)
     spares: list[int] = []
-    for zone in range(zones):
+    for zone, count in enumerate(held):
         first = racks.get(zone, [])
         rest = queue[(zone_of[queue] == zone) & ~np.isin(queue, first)].tolist()
-        spares += [*first, *rest][: held[zone]]
-    elsewhere = sum(held[zone] for zone in range(zones) if not used[zone])
+        spares += [*first, *rest][:count]
+    elsewhere = sum(count for count, n in zip(held, used, strict=True) if not n)
     return Holding(tuple(spares), sum(wishes), elsewhere)
 
 
@@ -118,12 +109,12 @@ def _whole_racks(
     rack_of = fabric.tiers[-1].domain_by_host
     size, free = np.bincount(rack_of), np.bincount(rack_of[left], minlength=rack_of.max() + 1)
     whole = left[(free == size)[rack_of[left]]]
-    found = {}
+    hosts_by_zone = {}
     for zone in np.flatnonzero(used).tolist():
         here = whole[zone_of[whole] == zone]
         racks = np.unique(rack_of[here])[: sizing.racks]
-        found[zone] = here[np.isin(rack_of[here], racks)].tolist()
-    return found
+        hosts_by_zone[zone] = here[np.isin(rack_of[here], racks)].tolist()
+    return hosts_by_zone
 
 
 def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: Mask) -> list[int]:

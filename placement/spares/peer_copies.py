@@ -23,7 +23,6 @@ from math import comb
 import numpy as np
 
 from placement.errors import BadInput
-from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 
@@ -48,24 +47,22 @@ def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> No
         )
 
 
-def choose(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
+def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
     """Of each block the blocks that hold its copies, the best first.
 
     Deterministic. Cost: O(ranks), 30 ms for 16,384.
     """
-    gpus = fabric.gpus_per_host
-    place = _places(fabric)
     holders: list[tuple[int, ...]] = [()] * len(hosts)
-    for members in _classes(request, gpus, len(hosts)):
-        ordered = sorted(members, key=lambda b: place[hosts[b]])
+    for members in _classes(request, fabric.gpus_per_host, len(hosts)):
+        ordered = sorted(members, key=lambda b: (_feed(fabric, hosts[b]) or "", hosts[b]))
         apart = len(ordered) // (peers + 1)
         for i, block in enumerate(ordered if apart else ()):
             far = (ordered[(i + j * apart) % len(ordered)] for j in range(1, peers + 1))
             holders[block] = tuple(far)
-    return mended(fabric, request, hosts, peers, tuple(holders))
+    return mend_holders(fabric, request, hosts, peers, tuple(holders))
 
 
-def mended(
+def mend_holders(
     fabric: Fabric,
     request: Request,
     hosts: Sequence[int],
@@ -77,35 +74,43 @@ def mended(
     there is one that does not; among those the one that holds the fewest copies. `among`:
     only blocks on other hosts than before, and those whose copies they hold. Cost: O(blocks)
     for each that is amiss."""
-    moved = set(range(len(hosts)) if among is None else among)
-    suspects = [b for b in range(len(hosts)) if b in moved or moved & set(holders[b])]
-    wrong = [b for b in suspects if not _is_good(fabric, hosts, holders[b], b, peers)]
+    blocks = range(len(hosts))
+    moved = set(blocks if among is None else among)
+    suspects = [b for b in blocks if b in moved or moved & set(holders[b])]
+    wrong = [
+        b
+        for b in suspects
+        if len(holders[b]) != peers or any(_is_near(fabric, hosts[h], hosts[b]) for h in holders[b])
+    ]
     if not wrong:
         return holders
     groups = _groups(request, fabric.gpus_per_host, len(hosts))
-    found = list(holders)
-    load = Counter(h for held in found for h in held)
+    mended = list(holders)
+    load = Counter(h for held in mended for h in held)
     for block in wrong:
-        apart = [b for b in range(len(hosts)) if b != block and not groups[b] & groups[block]]
-        near = {b: _shares(fabric, hosts, b, block) for b in apart}
-        kept = [h for h in found[block] if h in near and not near[h]]
-        more = sorted((b for b in apart if b not in kept), key=lambda b: (near[b], load[b], b))
-        found[block] = tuple([*kept, *more][:peers])
-        load.update(set(found[block]) - set(kept))
-    return tuple(found)
+        apart = [b for b in blocks if b != block and not groups[b] & groups[block]]
+        is_near = {b: _is_near(fabric, hosts[b], hosts[block]) for b in apart}
+        kept = [h for h in mended[block] if not is_near.get(h, True)]
+        more = sorted((b for b in apart if b not in kept), key=lambda b: (is_near[b], load[b], b))
+        mended[block] = tuple([*kept, *more][:peers])
+        load.update(set(mended[block]) - set(kept))
+    return tuple(mended)
 
 
-def close(fabric: Fabric, hosts: Sequence[int], holders: Holders) -> list[int]:
-    """Blocks of which a copy lies in the original's rack or behind its feed: nothing apart
-    was to be had."""
-    return [b for b, held in enumerate(holders) if any(_shares(fabric, hosts, h, b) for h in held)]
+def close_copies(
+    fabric: Fabric, hosts: Sequence[int], holders: Holders, among: Iterable[int] | None = None
+) -> list[int]:
+    """Blocks, `among` these or all, of which a copy lies in the original's rack or behind its
+    feed: nothing apart was to be had."""
+    blocks = range(len(holders)) if among is None else among
+    return [b for b in blocks if any(_is_near(fabric, hosts[h], hosts[b]) for h in holders[b])]
 
 
-def source(block: int, holders: Holders, lost: Iterable[int]) -> int | None:
+def restore_source(block: int, holders: Holders, lost: Iterable[int]) -> int | None:
     """The block whose copy of `block` is loaded when these blocks are lost; None: nobody has
     one, so all of the gang goes back to storage."""
-    gone = set(lost)
-    return next((h for h in holders[block] if h not in gone), None)
+    without = set(lost)
+    return next((h for h in holders[block] if h not in without), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,55 +154,35 @@ def fatal_domains(
 ) -> tuple[tuple[str, int, int], ...]:
     """(tier, domains that hold hosts of the gang, those whose loss loses state), by tier from
     the outermost; then the power feeds where they are known."""
-    found = []
-    for name, domain_of in _kinds(fabric):
-        used = {domain_of[h] for h in hosts}
+    kinds: list[tuple[str, list[int] | list[str]]] = [
+        (tier.name, tier.domain_by_host[list(hosts)].tolist()) for tier in fabric.tiers
+    ]
+    if fabric.labels.get(POWER):
+        kinds.append((POWER, [_feed(fabric, h) or f"host {h}" for h in hosts]))
+    counts = []
+    for name, domain in kinds:
         fatal = {
-            domain_of[hosts[b]]
-            for b, held in enumerate(holders)
-            if all(domain_of[hosts[h]] == domain_of[hosts[b]] for h in held)
+            domain[b] for b, held in enumerate(holders) if all(domain[h] == domain[b] for h in held)
         }
-        found.append((name, len(used), len(fatal)))
-    return tuple(found)
+        counts.append((name, len(set(domain)), len(fatal)))
+    return tuple(counts)
 
 
-def _kinds(fabric: Fabric) -> Iterable[tuple[str, Sequence[object]]]:
-    for tier in fabric.tiers:
-        yield tier.name, tier.domain_by_host.tolist()
-    if feeds := _feeds(fabric):
-        yield POWER, [feeds.get(h, f"host {h}") for h in range(fabric.host_count)]
-
-
-def _feeds(fabric: Fabric) -> dict[int, str]:
-    """The feed of each host that is labelled with one."""
-    by_feed = fabric.labels.get(POWER, {})
-    return {host: feed for feed, some in by_feed.items() for host in hostset.members(some)}
-
-
-def _places(fabric: Fabric) -> list[tuple[str, int]]:
-    """Sort key of each host: what shares a feed, then a rack, stands together."""
-    feeds = _feeds(fabric)
-    return [(feeds.get(host, ""), host) for host in range(fabric.host_count)]
-
-
-def _near(fabric: Fabric, host: int) -> tuple[int, str | None]:
-    """Rack and feed of a host; a fabric of one tier has no racks, each host is its own."""
-    inner = fabric.tiers[-1].domain_by_host if len(fabric.tiers) > 1 else None
-    rack = host if inner is None else int(inner[host])
+def _feed(fabric: Fabric, host: int) -> str | None:
+    """The power feed that a host is labelled with."""
     feeds = fabric.labels.get(POWER, {})
-    return rack, next((feed for feed, some in feeds.items() if some >> host & 1), None)
+    return next((feed for feed, members in feeds.items() if members >> host & 1), None)
 
 
-def _shares(fabric: Fabric, hosts: Sequence[int], one: int, other: int) -> bool:
-    rack, feed = _near(fabric, hosts[one])
-    its_rack, its_feed = _near(fabric, hosts[other])
-    return rack == its_rack or (feed is not None and feed == its_feed)
-
-
-def _is_good(
-    fabric: Fabric, hosts: Sequence[int], held: tuple[int, ...], block: int, peers: int
-) -> bool:
-    return len(held) == peers and not any(_shares(fabric, hosts, h, block) for h in held)
+def _is_near(fabric: Fabric, host: int, other: int) -> bool:
+    """Do they share a rack or a feed? In a fabric of one tier each host is its own rack."""
+    if host == other:
+        return True
+    racks = fabric.tiers[-1].domain_by_host if len(fabric.tiers) > 1 else None
+    if racks is not None and racks[host] == racks[other]:
+        return True
+    feed = _feed(fabric, host)
+    return feed is not None and feed == _feed(fabric, other)
 
 
 def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int]]:
@@ -207,12 +192,12 @@ def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int
     first = np.arange(blocks) * gpus_per_host
     key = (first // p.stride("tp") % p.tp if "tp" in p.axes else 0 * first) * p.pp
     key = key + (first // p.stride("pp") % p.pp if "pp" in p.axes else 0)
-    found: dict[int, list[int]] = {}
+    alike: dict[int, list[int]] = {}
     for block, at in enumerate(key.tolist()):
-        found.setdefault(at, []).append(block)
+        alike.setdefault(at, []).append(block)
     groups = _groups(request, gpus_per_host, blocks)
     classes = []
-    for members in found.values():
+    for members in alike.values():
         union = frozenset[int]().union(*(groups[b] for b in members))
         is_apart = len(union) == sum(len(groups[b]) for b in members)
         classes += [members] if is_apart else [[b] for b in members]
@@ -231,4 +216,4 @@ def _groups(request: Request, gpus_per_host: int, blocks: int) -> list[frozenset
         base = ranks - ranks // stride % p.size(axis) * stride
         for block, firsts in enumerate(base.reshape(blocks, gpus_per_host).tolist()):
             sets[block].update(2 * first + offset for first in firsts)
-    return [frozenset(found) for found in sets]
+    return [frozenset(groups) for groups in sets]

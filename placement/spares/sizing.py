@@ -12,19 +12,23 @@ with P(Binomial(n + k, r T / (1 + r T)) > k) at most epsilon.
 Both take hosts to fail each for itself. Where a feed, a switch or a software release takes many
 at once, the number out varies more than that: its variance is mean + c mean^2, and it
 is taken for negative binomial (Poisson with a mean that is gamma distributed).
+
+All three are of the (a, b, 0) class (Panjer 1981): P(k) = (a + b / k) P(k - 1).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import exp, lgamma, log, log1p
+from itertools import islice
+from math import exp, log, log1p
 
 FAILURES_PER_HOST_DAY = 3.79e-3  # Llama 3 405B: 419 interruptions of 2,048 hosts in 54 days
 REPAIR_DAYS = 1.0
 EPSILON = 0.01
 OFTEN_OUT = 0.05  # of its time: from here on hosts are counted one by one
-_LEAST = 1e-9  # a smaller epsilon counts as this: sums are good to about 1e-12
+_LEAST = 1e-9  # a smaller epsilon counts as this: sums are good to 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,22 @@ class Sizing:
     clumping: float = 0.0
 
     def size(self, hosts: int) -> int:
-        """Spares for so many hosts of one zone, whole racks aside."""
-        rate, days = self.failures_per_host_day, self.repair_days
-        return size_spares(hosts, rate, days, self.epsilon, self.clumping)
+        """Spares for so many hosts of one zone, whole racks aside: the smallest k that the
+        hosts out of service exceed with probability at most epsilon, 1e-9 if that is less.
+        """
+        least = max(self.epsilon, _LEAST)
+        if not self._counts_machines:
+            return _quantile(self._chances(hosts, 0), least)
+        # More machines never make fewer spares enough for less: bisection.
+        high = 1
+        while self.short(hosts, high) > least:
+            high *= 2
+        return bisect_left(range(high), True, key=lambda k: self.short(hosts, k) <= least)
+
+    def short(self, hosts: int, spares: int) -> float:
+        """Share of the time in which `spares` are not enough for `hosts`: the probability
+        that more are out."""
+        return max(0.0, 1 - sum(islice(self._chances(hosts, spares), spares + 1)))
 
     def wish(self, hosts: int, zone: int | None = None) -> int:
         """Spares that `hosts` hosts of a gang want beside those that stand by in the zone."""
@@ -59,63 +76,29 @@ class Sizing:
             return self.size(hosts)
         return max(0, self.size(hosts + self.others[zone]) - self.held[zone])
 
-    def short(self, hosts: int, spares: int) -> float:
-        """Share of the time in which `spares` are not enough for `hosts`."""
-        rate, days = self.failures_per_host_day, self.repair_days
-        return short_of_spares(hosts, spares, rate, days, self.clumping)
+    @property
+    def _out(self) -> float:
+        """Days out of service for each in it."""
+        return self.failures_per_host_day * self.repair_days
+
+    @property
+    def _counts_machines(self) -> bool:
+        return self.clumping <= 0 and self._out / (1 + self._out) >= OFTEN_OUT
+
+    def _chances(self, hosts: int, spares: int) -> Iterator[float]:
+        """P(0), P(1), ... of the hosts that are out at a moment."""
+        mean, c = hosts * self._out, self.clumping
+        if mean <= 0:
+            return iter((1.0,))
+        if self._counts_machines:
+            return _binomial(hosts + spares, self._out / (1 + self._out))
+        if c > 0:
+            q = mean * c / (1 + mean * c)
+            return _panjer(-log1p(mean * c) / c, q, (1 / c - 1) * q)
+        return _panjer(-mean, 0.0, mean)
 
 
 BY_DEFAULT = Sizing()
-
-
-def size_spares(
-    hosts: int,
-    failures_per_host_day: float = FAILURES_PER_HOST_DAY,
-    repair_days: float = REPAIR_DAYS,
-    epsilon: float = EPSILON,
-    clumping: float = 0.0,
-) -> int:
-    """Smallest k that the hosts out of service exceed with probability at most epsilon.
-
-    Terms are taken from logarithms: exp(-mean) is 0 from a mean of 745 on. Sums of
-    them are good to about 1e-12, and an epsilon below 1e-9 counts as that.
-    """
-    out = failures_per_host_day * repair_days
-    least = max(epsilon, _LEAST)
-    if hosts * out <= 0:
-        return 0
-    share = out / (1 + out)
-    if clumping > 0:
-        return _quantile(_clumped(hosts * out, clumping), least)
-    if share < OFTEN_OUT:
-        return _quantile(_poisson(hosts * out), least)
-    # More machines never make fewer spares enough for less: bisection.
-    low, high = 0, 1
-    while _tail(_binomial(hosts + high, share), high) > least:
-        low, high = high, 2 * high
-    while low < high:
-        k = (low + high) // 2
-        low, high = (low, k) if _tail(_binomial(hosts + k, share), k) <= least else (k + 1, high)
-    return low
-
-
-def short_of_spares(
-    hosts: int,
-    spares: int,
-    failures_per_host_day: float,
-    repair_days: float,
-    clumping: float = 0.0,
-) -> float:
-    """Probability that more than `spares` hosts are out, as `size_spares` counts them."""
-    out = failures_per_host_day * repair_days
-    if hosts * out <= 0:
-        return 0.0
-    share = out / (1 + out)
-    if clumping > 0:
-        return _tail(_clumped(hosts * out, clumping), spares)
-    if share < OFTEN_OUT:
-        return _tail(_poisson(hosts * out), spares)
-    return _tail(_binomial(hosts + spares, share), spares)
 
 
 def standby_pool(machines: int, probability: float, epsilon: float = EPSILON) -> int:
@@ -124,10 +107,13 @@ def standby_pool(machines: int, probability: float, epsilon: float = EPSILON) ->
 
     Source: ByteRobust (2025): 4 for 1,024 machines at 1 %.
     """
+    if probability >= 1:
+        return machines
     return _quantile(_binomial(machines, probability), max(epsilon, _LEAST))
 
 
 def _quantile(chances: Iterator[float], epsilon: float) -> int:
+    """The smallest k that is exceeded with probability at most epsilon."""
     below = 0.0
     for k, chance in enumerate(chances):
         below += chance
@@ -136,36 +122,19 @@ def _quantile(chances: Iterator[float], epsilon: float) -> int:
     return 0  # of nothing
 
 
-def _tail(chances: Iterator[float], k: int) -> float:
-    """What lies above `k`."""
-    below = sum(chance for _, chance in zip(range(k + 1), chances, strict=False))
-    return max(0.0, 1 - below)
-
-
-def _poisson(mean: float) -> Iterator[float]:
-    """P(0), P(1), ..., for ever."""
-    k = 0
-    while True:
-        yield exp(k * log(mean) - mean - lgamma(k + 1))
-        k += 1
-
-
-def _clumped(mean: float, clumping: float) -> Iterator[float]:
-    """P(0), P(1), ... of the negative binomial with variance mean + clumping x mean^2."""
-    shape, k = 1 / clumping, 0
-    at_least, more = shape * log(shape / (shape + mean)), log(mean / (shape + mean))
-    while True:
-        ways = lgamma(k + shape) - lgamma(shape) - lgamma(k + 1)
-        yield exp(ways + at_least + k * more)
-        k += 1
-
-
 def _binomial(n: int, p: float) -> Iterator[float]:
-    """P(0), ..., P(n)."""
-    if not 0 < p < 1:
-        yield from [0.0] * (n if p >= 1 else 0)
-        yield 1.0
-        return
-    for k in range(n + 1):
-        ways = lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
-        yield exp(ways + k * log(p) + (n - k) * log1p(-p))
+    odds = p / (1 - p)
+    return _panjer(n * log1p(-p), -odds, (n + 1) * odds)
+
+
+def _panjer(log_none: float, a: float, b: float) -> Iterator[float]:
+    """P(0), P(1), ... as long as they are positive; `log_none`: the logarithm of P(0).
+
+    In logarithms, for exp(-mean) is 0 from a mean of 745 on.
+    """
+    log_chance, k, ratio = log_none, 0, 1.0
+    while ratio > 0:
+        yield exp(log_chance)
+        k += 1
+        ratio = a + b / k
+        log_chance += log(ratio) if ratio > 0 else 0.0

@@ -85,7 +85,7 @@ def _faults(
     bandwidth: float | None,
     after_s: tuple[float, float],
 ) -> Faults:
-    from placement.spares import FAILURES_PER_HOST_DAY
+    from placement.spares.sizing import FAILURES_PER_HOST_DAY
     from scheduler.core.checkpoint.intervals import Faults, mean_between_s
     from scheduler.core.checkpoint.sizes import STORAGE_GB_PER_S
     from scheduler.problems import InputError, Problem

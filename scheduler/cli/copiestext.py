@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placement import spares
-from placement.spares import Holders, fatal_domains, survival
+from placement.spares.peer_copies import (
+    Holders,
+    choose_holders,
+    close_copies,
+    fatal_domains,
+    refuse_without_peers,
+    survival,
+)
 from placement.workload.request import Placement
 from scheduler.cli.text import bytes_text, counted, seconds_text
 from scheduler.core.checkpoint.sizes import sizes_of
@@ -18,8 +24,8 @@ SHOWN_FAILED = (2, 3, 4, 8)
 
 def holders(asked: Question, answer: Placement) -> Holders:
     """Raises: BadInput when the gang has too few replicas."""
-    spares.refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
-    return spares.choose(asked.fabric, asked.request, answer.hosts, asked.peers)
+    refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
+    return choose_holders(asked.fabric, asked.request, answer.hosts, asked.peers)
 
 
 def copies_mapping(asked: Question, answer: Placement) -> dict[str, Any]:
@@ -40,7 +46,7 @@ def copies_mapping(asked: Question, answer: Placement) -> dict[str, Any]:
             {"tier": tier, "used": used, "fatal": fatal}
             for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held)
         ],
-        "close": [names[b] for b in spares.close(asked.fabric, answer.hosts, held)],
+        "close": [names[b] for b in close_copies(asked.fabric, answer.hosts, held)],
         "bytes_per_host": size.of_host * asked.peers if size else None,
         "load_seconds": size.from_peer_s if size else None,
         "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
@@ -66,6 +72,6 @@ def copies_text(asked: Question, answer: Placement) -> str:
     for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held):
         told = "outlive the loss of any" if not fatal else f"do not outlive {fatal:,} of {used:,}"
         lines.append(f"the copies {told} {tier}" + ("s" if fatal else ""))
-    if near := spares.close(asked.fabric, answer.hosts, held):
+    if near := close_copies(asked.fabric, answer.hosts, held):
         lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
     return "\n".join(lines)

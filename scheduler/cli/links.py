@@ -70,7 +70,6 @@ def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:
     """Counts of what is left; ports as smallest and largest. Units: bytes per second."""
     layers = []
     for level, layer in enumerate(links.layers):
-        above = layer.ports
         layers.append(
             {
                 "switch": layer.name,
@@ -78,8 +77,8 @@ def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:
                 "domains": len(layer.domains),
                 "switches": layer.switch_count,
                 "ports_down": _ends(links.down_ports(level)),
-                "ports_up": _ends(above.count) if above else [0, 0],
-                "cables_up": len(above.lower) if above else 0,
+                "ports_up": _ends(links.up_ports(level)),
+                "cables_up": len(layer.uplinks),
             }
         )
     return {

@@ -176,7 +176,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
     from placement.errors import BadInput
-    from placement.spares import refuse_without_peers
+    from placement.spares.peer_copies import refuse_without_peers
     from scheduler.cli.answers import outcome
 
     begin = time.perf_counter()

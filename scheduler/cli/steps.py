@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement.collectives import Advice, advice
+from placement.collectives.recommend import Advice, advice
 from placement.fabric.hostset import to_mask
+from placement.fabric.tree import Fabric, Ints
 from placement.network import Congestion, Routing, flows_of, links, route
-from placement.objective.step_time import Assumptions, StepTime, at_random, by_name, step_time
+from placement.objective.step_time import Assumptions, StepTime, step_time
 from placement.workload.request import Placement
 
 if TYPE_CHECKING:
@@ -72,6 +73,16 @@ def estimate(
     if not steps[0][1].axes:
         return None
     return Estimate(asked, steps, advice(fabric, asked.request, answer.hosts))
+
+
+def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
+    """What a launcher does by itself: consecutive ranks on the first hosts by name."""
+    return sorted(free.tolist(), key=fabric.hosts.__getitem__)[:gang]
+
+
+def at_random(free: Ints, gang: int, seed: int) -> list[int]:
+    """Any hosts in any order."""
+    return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]
 
 
 def _routed(asked: Question, hosts: Sequence[int], network: Network) -> Congestion | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.collectives import Advice, Algorithm, Choice
+from placement.collectives.recommend import Advice, Choice
+from placement.collectives.schedules import Algorithm
 from placement.network import Congestion
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placement.spares import Holders
+from placement.spares.peer_copies import Holders
 from placement.values import value
 from placement.workload.request import TierCut
 from scheduler.core.failures.rungs import Ladder

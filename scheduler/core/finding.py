@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from placement.fabric.hostset import HostSet
 from placement.place import place
-from placement.spares import BY_DEFAULT
+from placement.spares.sizing import BY_DEFAULT
 from placement.tiers.preference import INDIFFERENT, Taste
 from placement.workload.request import Placement
 from scheduler.core.job import Job

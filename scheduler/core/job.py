@@ -7,7 +7,7 @@ from typing import NamedTuple
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.replace.elastic import sized
-from placement.spares import Holders
+from placement.spares.peer_copies import Holders
 from placement.values import value
 from placement.workload.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint

@@ -44,10 +44,9 @@ def load(
 
 def _routed(fabric: Fabric, congestion: Congestion) -> Load:
     """Cables out of the second highest layer, which serves the outermost domains."""
-    level = len(congestion.links.layers) - 2
-    layer = congestion.links.layers[level]
-    domain = layer.uplinks.lower // layer.per_domain
-    seconds = congestion.loads.cables.up[level] / congestion.links.link_bytes_per_s
+    layer = congestion.links.layers[-2]
+    domain = layer.domain_by_switch[layer.uplinks.lower]
+    seconds = congestion.loads.up[-1] / congestion.links.link_bytes_per_s
     count = len(fabric.tiers[0].domains)
     busiest = np.zeros(count)
     np.maximum.at(busiest, domain, seconds)

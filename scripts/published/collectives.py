@@ -6,21 +6,13 @@ unless a row says otherwise; kappa is bytes over zone boundaries in payloads.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from statistics import fmean
 
 import numpy as np
 
-from placement.collectives import (
-    Algorithm,
-    Link,
-    Operation,
-    algorithms,
-    bus_factor,
-    busiest_share,
-    kappa,
-    schedule,
-    seconds,
-)
+from placement.collectives.cost import Link, busiest_share, kappa, seconds
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
 from placement.fabric.tree import Ints
 from scripts.published import Row, Tolerance, Value, exactly, near
 
@@ -73,6 +65,17 @@ def as_printed(*published: float) -> Tolerance:
         return all(abs(float(a) - b) <= 0.003 * b for a, b in pairs)
 
     return Tolerance("± 0.3 %", holds)
+
+
+def bus_factor(operation: Operation, n: int) -> Fraction:
+    """Bus bandwidth / algorithm bandwidth. Source: nccl-tests, doc/PERFORMANCE.md."""
+    match operation:
+        case Operation.ALL_REDUCE:
+            return Fraction(2 * (n - 1), n)
+        case Operation.BROADCAST:
+            return Fraction(1)
+        case _:
+            return Fraction(n - 1, n)
 
 
 def factors() -> Value:

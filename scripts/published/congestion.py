@@ -13,7 +13,16 @@ from statistics import fmean
 import numpy as np
 
 from placement.fabric.tree import Fabric, from_spec
-from placement.network import Flows, Kind, Routing, flows_of, links, parse_routing, route, together
+from placement.network import (
+    Flows,
+    Kind,
+    Routing,
+    flows_of,
+    links,
+    merge_flows,
+    parse_routing,
+    route,
+)
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scripts.published import Row, Value, at_least, exactly, within
@@ -66,7 +75,7 @@ def pinning_loss(seeds: int = 20) -> Value:
     pinned = parse_routing("pinned")
 
     def seconds(first: list[int], second: list[int]) -> float:
-        both = together(flows_of(zone, job, first), flows_of(zone, job, second))
+        both = merge_flows(flows_of(zone, job, first), flows_of(zone, job, second))
         return route(links(zone), both, pinned).seconds
 
     whole = seconds(list(range(64)), list(range(64, 128)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from placement.fabric.tree import Fabric, from_spec
-from placement.spares import choose, standby_pool, survival
+from placement.spares.peer_copies import choose_holders, survival
+from placement.spares.sizing import standby_pool
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.core.checkpoint.intervals import (
@@ -61,7 +62,7 @@ def racks(hosts: int) -> Fabric:
 def kept(machines: int, *failed: int) -> Value:
     """Probability that state survives so many failures at once: two copies in all."""
     gang = Request(Parallelism(dp=machines))
-    holders = choose(racks(machines), gang, range(machines), peers=1)
+    holders = choose_holders(racks(machines), gang, range(machines), peers=1)
     return tuple(survival(holders, k).probability for k in failed)
 
 

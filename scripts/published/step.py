@@ -17,7 +17,7 @@ from placement.fabric.hostset import full
 from placement.fabric.tree import Fabric, preset
 from placement.objective.axis_loads import NIC, axis_loads
 from placement.objective.cut import egress
-from placement.objective.step_time import StepTime, at_random, step_time
+from placement.objective.step_time import StepTime, step_time
 from placement.place import place
 from placement.workload.request import Collective, Placement, Request
 from placement.workload.training import Batch
@@ -98,7 +98,7 @@ def step_on(fabric: str, way: str) -> StepTime:
     """Row 2 on an empty cluster, placed by muster or at random."""
     network, request = preset(fabric), run(2)
     if way == "at random":
-        hosts = at_random(np.arange(network.host_count), HOSTS, seed=0)
+        hosts = np.random.default_rng(0).permutation(network.host_count)[:HOSTS].tolist()
         return step_time(network, request, hosts)
     answer = place(network, full(network.host_count), request)
     assert isinstance(answer, Placement)

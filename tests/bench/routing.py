@@ -46,7 +46,7 @@ def orders(fabric: Fabric, job: Request) -> Iterator[tuple[str, Sequence[int]]]:
 def is_the_cut(found: Congestion, fabric: Fabric, job: Request, hosts: Sequence[int]) -> bool:
     """Each layer's uplinks carry what the referee counts on its tier."""
     counted = [tier.bytes_per_step for tier in reversed(cut(fabric, job, hosts))]
-    climbed = [load.sum() for load in found.loads.cables.up[: len(counted)]]
+    climbed = [load.sum() for load in found.loads.up[1 : len(counted) + 1]]
     return bool(np.allclose(climbed, counted, rtol=1e-9))
 
 

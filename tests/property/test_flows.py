@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placement.fabric.tree import Fabric, from_spec
 from placement.network import Congestion, flows_of, links, parse_routing, route
-from placement.network.reachability import sum_by
+from placement.network.failures import sum_by
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
 from tests.build import fabric, request, two_tiers
@@ -69,11 +69,11 @@ def test_bytes_over_each_tier_are_the_cut(
     found = route(links(where), flows_of(where, what, hosts), parse_routing(routing), seed)
     hierarchical = sum(collective is Collective.HIERARCHICAL for _, collective in what.collectives)
     for level, counted in enumerate(reversed(cut(where, what, hosts))):
-        climbed = float(found.loads.cables.up[level].sum())
+        climbed = float(found.loads.up[level + 1].sum())
         # The referee rounds each hierarchical axis up to whole bytes.
         assert climbed <= counted.bytes_per_step * (1 + 1e-9)
         assert climbed >= counted.bytes_per_step - max(hierarchical, 1e-6)
-        assert found.loads.cables.down[level].sum() == pytest.approx(climbed)
+        assert found.loads.down[level + 1].sum() == pytest.approx(climbed)
 
 
 @given(job=jobs(), routing=ROUTINGS, seed=st.integers(0, 9))
@@ -83,7 +83,7 @@ def test_switches_pass_on_what_they_get(
     where, what, hosts = job
     flows = flows_of(where, what, hosts)
     found = route(links(where), flows, parse_routing(routing), seed)
-    assert found.loads.nic_up.sum() == pytest.approx(flows.bytes.sum())
+    assert found.loads.up[0].sum() == pytest.approx(flows.bytes.sum())
     for level, layer in enumerate(found.links.layers):
         into, out = np.zeros(layer.switch_count), np.zeros(layer.switch_count)
         _add_above(found, level, into, out)
@@ -95,19 +95,19 @@ def _add_above(found: Congestion, level: int, into: np.ndarray, out: np.ndarray)
     if level < len(found.links.layers) - 1:
         ports = found.links.layers[level].uplinks
         size = found.links.layers[level].switch_count
-        into += sum_by(ports.lower, found.loads.cables.down[level][:, None], size)[:, 0]
-        out += sum_by(ports.lower, found.loads.cables.up[level][:, None], size)[:, 0]
+        into += sum_by(ports.lower, found.loads.down[level + 1][:, None], size)[:, 0]
+        out += sum_by(ports.lower, found.loads.up[level + 1][:, None], size)[:, 0]
 
 
 def _add_below(found: Congestion, level: int, into: np.ndarray, out: np.ndarray) -> None:
     if level == 0:
         leaf = found.links.leaf_by_gpu
-        into += np.bincount(leaf, found.loads.nic_up, len(into))
-        out += np.bincount(leaf, found.loads.nic_down, len(out))
+        into += np.bincount(leaf, found.loads.up[0], len(into))
+        out += np.bincount(leaf, found.loads.down[0], len(out))
         return
     ports = found.links.layers[level - 1].uplinks
-    into += sum_by(ports.upper, found.loads.cables.up[level - 1][:, None], len(into))[:, 0]
-    out += sum_by(ports.upper, found.loads.cables.down[level - 1][:, None], len(out))[:, 0]
+    into += sum_by(ports.upper, found.loads.up[level][:, None], len(into))[:, 0]
+    out += sum_by(ports.upper, found.loads.down[level][:, None], len(out))[:, 0]
 
 
 @given(job=jobs(), seed=st.integers(0, 9))
@@ -118,7 +118,7 @@ def test_perfect_spreading_is_never_slower(
     flows = flows_of(where, what, hosts)
     for routing in ("ecmp", "e-ecmp:3", "pinned"):
         found = route(links(where), flows, parse_routing(routing), seed)
-        busiest_nic = max(found.loads.nic_up.max(), found.loads.nic_down.max())
+        busiest_nic = max(found.loads.up[0].max(), found.loads.down[0].max())
         assert found.seconds >= busiest_nic / found.links.link_bytes_per_s * (1 - 1e-9)
         if "domains" not in where.spec:  # uneven cables: equal shares are not the best
             assert found.slowdown >= 1 - 1e-9

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
+from scheduler.cli.steps import at_random, by_name
 from scheduler.problems import InputError
+from tests.build import fabric
 
 FABRIC = """\
 name: {name}
@@ -306,3 +309,21 @@ def test_bad_routing_names_itself(options: tuple[str, ...], says: str) -> None:
     result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", *options)
     assert isinstance(result.exception, InputError)
     assert says in str(result.exception)
+
+
+# --- other ways to place the same gang ---------------------------------------------------
+
+
+def test_by_name_takes_the_first_names_in_their_order() -> None:
+    f = fabric(zones=2, racks=2, hosts=3)
+    free = np.array([11, 1, 5, 2, 7])
+    assert f.names(by_name(f, free, 3)) == ("z0-r0-h1", "z0-r0-h2", "z0-r1-h2")
+
+
+def test_at_random_is_what_the_seed_says() -> None:
+    free = np.arange(10, 40)
+    hosts = at_random(free, 20, seed=3)
+    assert hosts == at_random(free, 20, seed=3)
+    assert hosts != at_random(free, 20, seed=4)
+    assert len(set(hosts)) == 20
+    assert set(hosts) <= set(free.tolist())

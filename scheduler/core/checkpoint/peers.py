@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placement.spares import Holders, choose, mended, source
+from placement.spares.peer_copies import Holders, choose_holders, mend_holders, restore_source
 from scheduler.core.events import GangSwapped, HostSwap
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import RUNS
@@ -15,7 +15,7 @@ from scheduler.core.state import State
 def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
     """Who is to have the copies of a gang on these hosts; nobody when it asks for none."""
     peers = job.spec.checkpoint.peers
-    return choose(state.loaded_fabric, job.request, hosts, peers) if peers else ()
+    return choose_holders(state.loaded_fabric, job.request, hosts, peers) if peers else ()
 
 
 def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: int) -> GangSwapped:
@@ -35,7 +35,7 @@ def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) 
     if not job.copies:
         return ()
     peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
-    found = mended(fabric, job.request, hosts, peers, job.copies, blocks)
+    found = mend_holders(fabric, job.request, hosts, peers, job.copies, blocks)
     return () if found == job.copies else found
 
 
@@ -52,7 +52,7 @@ def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
     lost = {b for b, h in enumerate(job.hosts) if state.host(h).state not in RUNS}
     found = []
     for move in moves:
-        holder = source(move.block, job.copies, lost) if move.block in lost else move.block
+        holder = restore_source(move.block, job.copies, lost) if move.block in lost else move.block
         if holder is None:
             return storage
         found.append(names[job.hosts[holder]])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placement.fabric.hostset import HostSet
-from placement.spares import Sizing
+from placement.spares.sizing import Sizing
 from scheduler.core.failures.prospect import cost_s
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.policy import Limits

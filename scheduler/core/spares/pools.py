@@ -15,7 +15,7 @@ from operator import or_
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.spares import Sizing
+from placement.spares.sizing import Sizing
 from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric.constraints import broken
-from placement.spares import Sizing, size_spares, standby_pool
+from placement.spares.sizing import Sizing, standby_pool
 from placement.workload.request import AUTO, Constraints
 from scheduler.core import HostState, JobState, Limits, State, decide, explain
 from scheduler.core.commands import LoadTenants, MoveHost
@@ -61,7 +61,7 @@ def test_byterobust_holds_four_for_1024_machines() -> None:
 
 def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
     """Of n + k hosts that are out a third of the time more than k are, seldom enough."""
-    k = size_spares(30, 0.5, 1.0, 0.01)
+    k = Sizing(0.5, 1.0, 0.01).size(30)
     sizing = Sizing(0.5, 1.0)
     assert sizing.short(30, k) <= 0.01 < sizing.short(30, k - 1)
     assert k > 15  # half as many are out on average

@@ -17,14 +17,13 @@ from placement.network import (
     Routing,
     flows_of,
     links,
+    merge_flows,
     parse_routing,
     route,
-    together,
     without,
 )
-from placement.network.failures import switch_name
-from placement.network.paths import Walker
-from placement.network.router import _on_rails, _trips
+from placement.network.paths import Walker, trips_of
+from placement.network.routing import _on_rails
 from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 
@@ -101,7 +100,7 @@ def test_hierarchical_passes_shards_round_the_zones_then_inside() -> None:
 def test_flows_of_two_jobs_keep_their_axes() -> None:
     one = flows_of(SMALL, request(tp=2, dp=2, traffic={"dp": 10}), [0, 2])
     other = flows_of(SMALL, request(tp=2, pp=2, dp=2, traffic={"pp": 4, "dp": 2}), [4, 6, 8, 10])
-    both = together(one, other)
+    both = merge_flows(one, other)
     by_axis = Counter(dict.fromkeys(both.axes, 0.0))
     for axis, size in zip(both.axis, both.bytes, strict=True):
         by_axis[both.axes[axis]] += size
@@ -135,15 +134,15 @@ def _random_flows(built: Fabric, seed: int = 3) -> Flows:
 def test_every_path_connects_its_ends(built: Fabric, routing: Routing, failed: bool) -> None:
     graph = links(built)
     if failed:
-        graph = without(graph, [switch_name(graph.layers[1], 1)])
+        graph = without(graph, [graph.layers[1].switch_name(1)])
     flows = _on_rails(graph, _random_flows(built))
-    trips = _trips(graph, flows, np.arange(len(flows)), routing)
+    trips = trips_of(graph, flows, routing.queue_pairs)
     at = trips.source.copy()
     hops = np.zeros(len(at), dtype=np.int64)
-    for direction, low, trip, cable in Walker(graph, 7, trips.target).hops(trips):
+    for low, is_up, trip, cable in Walker(graph, 7, trips.target).hops(trips):
         ports = graph.layers[low].uplinks
         ends = [ports.lower[cable], ports.upper[cable]]
-        before, after = ends if direction == "up" else reversed(ends)
+        before, after = ends if is_up else reversed(ends)
         assert (at[trip] == before).all()
         at[trip] = after
         hops[trip] += 1
@@ -154,7 +153,7 @@ def test_every_path_connects_its_ends(built: Fabric, routing: Routing, failed: b
 def test_ecmp_keeps_a_connection_on_one_path_and_queue_pairs_spread_it() -> None:
     flows = one_axis([0], [8])  # rack 0 to rack 2 of the same zone, 4 uplinks
     used = [
-        np.count_nonzero(route(links(SMALL), flows, routing).loads.cables.up[0])
+        np.count_nonzero(route(links(SMALL), flows, routing).loads.up[1])
         for routing in (ECMP, parse_routing("e-ecmp:64"), PINNED, ADAPTIVE)
     ]
     assert used == [1, 4, 1, 4]
@@ -163,8 +162,8 @@ def test_ecmp_keeps_a_connection_on_one_path_and_queue_pairs_spread_it() -> None
 def test_hashes_depend_on_the_seed_alone() -> None:
     flows = _random_flows(SMALL)
     one, again, other = (route(links(SMALL), flows, ECMP, seed).loads for seed in (1, 1, 2))
-    assert (one.cables.up[0] == again.cables.up[0]).all()
-    assert (one.cables.up[0] != other.cables.up[0]).any()
+    assert (one.up[1] == again.up[1]).all()
+    assert (one.up[1] != other.up[1]).any()
 
 
 def test_a_pinned_rack_that_is_one_jobs_is_perfect() -> None:
@@ -172,7 +171,7 @@ def test_a_pinned_rack_that_is_one_jobs_is_perfect() -> None:
     flows = flows_of(whole, gang(64, dp_bytes=1_000), list(range(64)))
     found = route(links(whole), flows, PINNED)
     assert found.slowdown == pytest.approx(1)
-    assert found.loads.cables.up[0].max() == 1_000
+    assert found.loads.up[1].max() == 1_000
 
 
 def test_two_racks_of_one_flow_each_collide_in_proportion() -> None:
@@ -204,8 +203,8 @@ def test_mmr_is_the_fullest_of_the_links_that_could_share_a_load() -> None:
 def test_rails_are_changed_inside_the_host() -> None:
     """GPU 0 to GPU 99, another unit's: it leaves by the NIC of rail 1."""
     found = route(links(infiniband()), one_axis([0], [99]), ECMP)
-    assert list(np.flatnonzero(found.loads.nic_up)) == [1]
-    assert list(np.flatnonzero(found.loads.nic_down)) == [99]
+    assert list(np.flatnonzero(found.loads.up[0])) == [1]
+    assert list(np.flatnonzero(found.loads.down[0])) == [99]
 
 
 def test_a_job_inside_one_host_loads_nothing() -> None:
@@ -225,7 +224,7 @@ def test_adaptive_is_as_good_as_any(routing: Routing) -> None:
 
 
 def _up(found: Congestion, level: int) -> float:
-    return float(found.loads.cables.up[level].sum())
+    return float(found.loads.up[level + 1].sum())
 
 
 @pytest.mark.parametrize("routing", EVERY, ids=str)
@@ -234,7 +233,7 @@ def test_failed_switches_move_their_flows(built: Fabric, routing: Routing) -> No
     graph = links(built)
     flows = _random_flows(built)
     before = route(graph, flows, routing)
-    failed = [switch_name(graph.layers[-1], 0), switch_name(graph.layers[1], 1)]
+    failed = [graph.layers[-1].switch_name(0), graph.layers[1].switch_name(1)]
     after = route(graph, flows, routing, failed=failed)
     for level in range(2):
         assert _up(after, level) == pytest.approx(_up(before, level))

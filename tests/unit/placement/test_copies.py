@@ -8,14 +8,14 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import from_spec
-from placement.spares import (
+from placement.spares.peer_copies import (
     Holders,
-    choose,
-    close,
+    choose_holders,
+    close_copies,
     fatal_domains,
-    mended,
+    mend_holders,
     refuse_without_peers,
-    source,
+    restore_source,
     survival,
 )
 from placement.workload.parallelism import Parallelism
@@ -50,14 +50,14 @@ SHAPES = [
 @pytest.mark.parametrize("request_", SHAPES, ids=lambda r: str(r.parallelism.sizes))
 @pytest.mark.parametrize("peers", [1, 2])
 def test_copies_lie_in_other_racks_and_groups(request_: Request, peers: int) -> None:
-    holders = choose(EIGHT, request_, range(16), peers)
+    holders = choose_holders(EIGHT, request_, range(16), peers)
     for block, held in enumerate(holders):
         assert len(set(held)) == peers
         assert block not in held
         for axis in ("tp", "pp"):
             mine = groups_of(request_, axis, block)
             assert not any(mine & groups_of(request_, axis, other) for other in held)
-    assert close(EIGHT, range(16), holders) == []
+    assert close_copies(EIGHT, range(16), holders) == []
     assert ("rack", 8, 0) in fatal_domains(EIGHT, range(16), holders)
 
 
@@ -65,15 +65,15 @@ def test_feeds_are_kept_apart_where_they_are_known() -> None:
     """Racks of even and odd number hang on two feeds."""
     labels = {f"z{z}-r{r}": {"power": "ab"[r % 2]} for z in range(2) for r in range(4)}
     powered = from_spec({**fabric_spec(zones=2, racks=4, hosts=2), "labels": labels})
-    holders = choose(powered, gang(dp=128), range(16), 1)
-    assert close(powered, range(16), holders) == []
+    holders = choose_holders(powered, gang(dp=128), range(16), 1)
+    assert close_copies(powered, range(16), holders) == []
     assert fatal_domains(powered, range(16), holders)[-1] == ("power", 2, 0)
 
 
 def test_a_gang_of_one_rack_is_told_so() -> None:
-    holders = choose(EIGHT, gang(dp=16), range(2), 1)
+    holders = choose_holders(EIGHT, gang(dp=16), range(2), 1)
     assert holders == ((1,), (0,))
-    assert close(EIGHT, range(2), holders) == [0, 1]
+    assert close_copies(EIGHT, range(2), holders) == [0, 1]
 
 
 def test_one_replica_has_nowhere_to_copy_to() -> None:
@@ -85,22 +85,22 @@ def test_one_replica_has_nowhere_to_copy_to() -> None:
 def test_after_a_move_only_what_is_amiss_changes() -> None:
     """Block 0 moves into the rack of its copy."""
     request, hosts = gang(dp=96), list(range(12))
-    before = choose(EIGHT, request, hosts, 1)
+    before = choose_holders(EIGHT, request, hosts, 1)
     (holder,) = before[0]
     free_beside = hosts[holder] ^ 1
     other = hosts.index(free_beside)
     hosts[0], hosts[other] = hosts[other], 15
-    after = mended(EIGHT, request, hosts, 1, before, [0, other])
-    assert close(EIGHT, hosts, after) == []
+    after = mend_holders(EIGHT, request, hosts, 1, before, [0, other])
+    assert close_copies(EIGHT, hosts, after) == []
     kept = [b for b in range(12) if after[b] == before[b]]
     assert len(kept) >= 12 - 4
 
 
 def test_the_first_copy_that_is_left_is_loaded() -> None:
     holders: Holders = ((3, 5), (4,))
-    assert source(0, holders, [0]) == 3
-    assert source(0, holders, [0, 3]) == 5
-    assert source(0, holders, [0, 3, 5]) is None
+    assert restore_source(0, holders, [0]) == 3
+    assert restore_source(0, holders, [0, 3]) == 5
+    assert restore_source(0, holders, [0, 3, 5]) is None
 
 
 def _counted(holders: Holders, failed: int) -> float:
@@ -112,7 +112,7 @@ def _counted(holders: Holders, failed: int) -> float:
 @pytest.mark.parametrize("peers", [1, 2, 3])
 @pytest.mark.parametrize("failed", [0, 1, 2, 3, 4, 5])
 def test_survival_of_groups_is_exact(peers: int, failed: int) -> None:
-    holders = choose(fabric(zones=1, racks=12, hosts=1), gang(dp=96), range(12), peers)
+    holders = choose_holders(fabric(zones=1, racks=12, hosts=1), gang(dp=96), range(12), peers)
     found = survival(holders, failed)
     assert found.is_exact
     assert found.probability == pytest.approx(_counted(holders, failed))
@@ -120,7 +120,7 @@ def test_survival_of_groups_is_exact(peers: int, failed: int) -> None:
 
 @pytest.mark.parametrize("failed", [1, 2, 3, 4])
 def test_survival_of_rings_is_a_bound(failed: int) -> None:
-    holders = choose(fabric(zones=1, racks=11, hosts=1), gang(dp=88), range(11), 1)
+    holders = choose_holders(fabric(zones=1, racks=11, hosts=1), gang(dp=88), range(11), 1)
     found, counted = survival(holders, failed), _counted(holders, failed)
     assert found.probability <= counted + 1e-12
     assert found.is_exact == (found.probability == 1.0)

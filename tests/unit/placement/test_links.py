@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import networkx as nx
@@ -10,19 +11,9 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import (
-    By,
-    Layer,
-    Links,
-    Proof,
-    Striping,
-    graph,
-    link_name,
-    links,
-    proofs,
-    switch_name,
-    without,
-)
+from placement.network import Links, Proof, Striping, links, proofs, without
+from placement.network.maxflow import By
+from placement.network.wiring import Layer
 from tests.build import fabric, flat, two_tiers
 
 ROCE = links(preset("roce-24k"))
@@ -50,6 +41,35 @@ def superpod(su: int, **more: int) -> Fabric:
     )
 
 
+def graph(links: Links) -> nx.Graph[str]:
+    """Hosts and switches by name; `cables` and `bytes_per_s` (one direction) on edges.
+
+    Cost: O(cables); 0.2 s for 24,576 GPUs.
+    """
+    names = [[layer.switch_name(s) for s in range(layer.switch_count)] for layer in links.layers]
+    built: nx.Graph[str] = nx.Graph(name=links.fabric.name)
+    built.add_nodes_from(links.fabric.hosts, layer="host")
+    for layer, named in zip(links.layers, names, strict=True):
+        built.add_nodes_from(named, layer=layer.name)
+    _connect(built, links, _nic_cables(links, names[0]))
+    for low, layer in enumerate(links.layers[:-1]):
+        pairs = zip(layer.uplinks.lower, layer.uplinks.upper, strict=True)
+        _connect(built, links, ((names[low][a], names[low + 1][b]) for a, b in pairs))
+    return built
+
+
+def _nic_cables(links: Links, leaves: list[str]) -> Iterator[tuple[str, str]]:
+    for gpu, leaf in enumerate(links.leaf_by_gpu):
+        if links.live_leaf[leaf]:
+            yield links.fabric.hosts[gpu // links.fabric.gpus_per_host], leaves[leaf]
+
+
+def _connect(built: nx.Graph[str], links: Links, cables: Iterator[tuple[str, str]]) -> None:
+    for a, b in cables:
+        count = built.edges[a, b]["cables"] + 1 if built.has_edge(a, b) else 1
+        built.add_edge(a, b, cables=count, bytes_per_s=count * links.link_bytes_per_s)
+
+
 def counts(built: Links) -> tuple[int, ...]:
     return tuple(layer.switch_count for layer in built.layers)
 
@@ -62,9 +82,9 @@ def test_roce_24k_has_the_published_switches_and_ports() -> None:
     assert (rtsw.name, ctsw.name, atsw.name) == ("rtsw", "ctsw", "atsw")
     assert counts(ROCE) == (1_536, 8 * 16, 28)
     assert set(ROCE.nics_by_leaf) == {16}
-    assert set(rtsw.uplinks.count) == {16}
+    assert set(ROCE.up_ports(0)) == {16}
     assert set(ROCE.down_ports(1)) == {192}
-    assert set(ctsw.uplinks.count) == {28}
+    assert set(ROCE.up_ports(1)) == {28}
     assert set(ROCE.down_ports(2)) == {128}
 
 
@@ -81,8 +101,7 @@ def test_superpod_switches_and_cables(su: int) -> None:
     for layer in built.layers[:-1]:
         assert len(layer.uplinks.lower) == su * 32 * 8
     for level in range(1, len(built.layers)):
-        up = built.layers[level].ports
-        used = built.down_ports(level) + (up.count if up else 0)
+        used = built.down_ports(level) + built.up_ports(level)
         assert set(used) == {64}
 
 
@@ -119,18 +138,17 @@ def test_one_domain_needs_no_layer_above() -> None:
 
 def test_irregular_domains_get_uplinks_for_their_own_nics() -> None:
     built = links(two_tiers([4, 2], [6], gpus=2))
-    rack, zone, _ = built.layers
-    assert list(rack.uplinks.count) == [8, 4, 12]  # 1:1
+    _, zone, _ = built.layers
+    assert list(built.up_ports(0)) == [8, 4, 12]  # 1:1
     assert zone.per_domain == 4  # what the smallest rack reaches
     assert list(built.down_ports(1)) == [3, 3, 3, 3, 3, 3, 3, 3]
 
 
-def test_cables_of_a_switch_are_in_its_range() -> None:
+def test_cables_are_in_order_of_their_lower_switch() -> None:
     for built in (ROCE, INFINIBAND, links(two_tiers([4, 2], [6], gpus=2))):
         for low, high in pairwise(built.layers):
             ports = low.uplinks
-            for switch in range(0, low.switch_count, 97):
-                assert set(ports.lower[slice(*ports.first[switch : switch + 2])]) <= {switch}
+            assert (np.diff(ports.lower) >= 0).all()
             assert ports.upper.max() == high.switch_count - 1
 
 
@@ -138,7 +156,7 @@ def test_cables_of_a_switch_are_in_its_range() -> None:
 
 
 def names(layer: Layer) -> list[str]:
-    return [switch_name(layer, switch) for switch in range(layer.switch_count)]
+    return [layer.switch_name(switch) for switch in range(layer.switch_count)]
 
 
 def test_switches_are_named_after_what_they_serve() -> None:
@@ -151,9 +169,9 @@ def test_switches_are_named_after_what_they_serve() -> None:
 
 
 def test_links_read_in_the_direction_of_travel() -> None:
-    assert link_name(ROCE, 0, 17) == "z0-r001-rtsw/z0-ctsw01"
-    assert link_name(ROCE, 1, 0, is_up=False) == "atsw00/z0-ctsw00"
-    assert link_name(INFINIBAND, 1, 16) == "p00-spine00/core000/1"
+    assert ROCE.link_name(0, 17) == "z0-r001-rtsw/z0-ctsw01"
+    assert ROCE.link_name(1, 0, is_up=False) == "atsw00/z0-ctsw00"
+    assert INFINIBAND.link_name(1, 16) == "p00-spine00/core000/1"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +198,7 @@ def test_what_fails_takes_its_cables(failed: str, cables: tuple[int, int]) -> No
 
 def test_one_of_two_parallel_cables_fails() -> None:
     left = without(INFINIBAND, ["p00-spine00/core000/1"])
-    names_left = {link_name(left, 1, cable) for cable in range(40)}
+    names_left = {left.link_name(1, cable) for cable in range(40)}
     assert "p00-spine00/core000/0" in names_left
     assert "p00-spine00/core000/1" not in names_left
 
@@ -272,7 +290,7 @@ def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> No
     """What merging and spreading agree on is the maximum flow of the whole graph."""
     built = links(small)
     if broken:
-        built = without(built, [link_name(built, 0, 1)])
+        built = without(built, [built.link_name(0, 1)])
     for found in proofs(built):
         if found.what == "inside" and found.tier != "fabric":
             continue  # the other hosts' switches would help

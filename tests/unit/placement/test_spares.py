@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.replace.swaps import Swaps, choose_swaps
-from placement.spares import Sizing, size_spares
+from placement.spares.sizing import Sizing
 from placement.workload.request import Request
 from tests.build import fabric, flat, gang, request, two_tiers
 
@@ -19,7 +19,7 @@ HOUR = 1 / 24
 
 
 def test_five_of_384_for_a_day_of_repair() -> None:
-    assert size_spares(384) == 5
+    assert Sizing().size(384) == 5
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ def test_five_of_384_for_a_day_of_repair() -> None:
 )
 def test_spares_of_2048_hosts(repair_hours: float, p99: int, p999: int) -> None:
     """Poisson(2,048 x 3.79 per 1,000 host-days x repair): P99 and P99.9."""
-    assert size_spares(2_048, 3.79e-3, repair_hours * HOUR, 0.01) == p99
-    assert size_spares(2_048, 3.79e-3, repair_hours * HOUR, 0.001) == p999
+    assert Sizing(3.79e-3, repair_hours * HOUR, 0.01).size(2_048) == p99
+    assert Sizing(3.79e-3, repair_hours * HOUR, 0.001).size(2_048) == p999
 
 
 def test_nothing_fails_nothing_is_held() -> None:
-    assert size_spares(0) == 0
-    assert size_spares(100, failures_per_host_day=0) == 0
+    assert Sizing().size(0) == 0
+    assert Sizing(failures_per_host_day=0).size(100) == 0
 
 
 def test_a_hundred_thousand_hosts_end() -> None:
     """exp(-mean) underflows here, and the sum of terms never reached 1."""
     mean = 100_000 * 3.79e-3 * 7
-    assert mean < size_spares(100_000, repair_days=7) < mean + 3 * mean**0.5
+    assert mean < Sizing(repair_days=7).size(100_000) < mean + 3 * mean**0.5
 
 
 def test_hosts_that_fail_together_need_more_spares() -> None:
@@ -57,11 +57,11 @@ def test_hosts_that_fail_together_need_more_spares() -> None:
 
 
 def test_hardly_clumped_is_poisson() -> None:
-    assert size_spares(384, clumping=1e-9) == size_spares(384)
+    assert Sizing(clumping=1e-9).size(384) == Sizing().size(384)
 
 
 def test_a_tiny_epsilon_ends() -> None:
-    assert size_spares(2_048, epsilon=0) == size_spares(2_048, epsilon=1e-9)
+    assert Sizing(epsilon=0).size(2_048) == Sizing(epsilon=1e-9).size(2_048)
 
 
 def swapped(

@@ -286,7 +286,5 @@ def test_routed_uplinks_show_mean_and_busiest_cable() -> None:
     zones = graph.layers[-2]
     cables = np.bincount(zones.uplinks.lower // zones.per_domain)
     carried = shown.mean * cables * graph.link_bytes_per_s
-    assert carried.sum() == pytest.approx(routed.loads.cables.up[-1].sum())
-    assert shown.busiest.max() == pytest.approx(
-        routed.loads.cables.up[-1].max() / graph.link_bytes_per_s
-    )
+    assert carried.sum() == pytest.approx(routed.loads.up[-1].sum())
+    assert shown.busiest.max() == pytest.approx(routed.loads.up[-1].max() / graph.link_bytes_per_s)
