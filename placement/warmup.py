@@ -12,9 +12,7 @@ from placement.bound.pricing import Pricer
 from placement.bound.ring_cuts import least_cuts
 from placement.bound.ring_width import least_around
 from placement.bound.size_relaxation import least_sizes, least_sum
-from placement.graph.block_graph import block_graph
-from placement.graph.flat import flat_graph
-from placement.graph.pieces import pieces_of_grid
+from placement.graph.hypergraph import block_graph, grid_graph
 from placement.grid.block_grid import block_grids
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
 from placement.grid.layout import layout_cost
@@ -24,9 +22,8 @@ from placement.proof.part_master import least_by_held
 from placement.search.count_annealing import transferred
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import Slicer, best_of_trees
-from placement.search.multilevel import polished
-from placement.search.runs import Runs
-from placement.search.segments import Segmenter
+from placement.search.multilevel import Multilevel
+from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, plan_of
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
@@ -43,14 +40,13 @@ def warm_up() -> None:
     room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
     (grid, *_) = block_grids(gang, GPUS)
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    layout = Slicer(grid, room, everything).searched(plan_of(tree, room), 1, 0, 0.0)
+    slicer = Slicer(grid, room, everything)
+    layout = slicer.searched(plan_of(tree, room), 1, 0, 0.0)
+    best_of_trees(slicer.layout, lambda _: 1, [tree], room, 1, 0, "warm")
     layout_cost(grid, layout)
-    pieces = pieces_of_grid(grid, everything)
-    segmenter = Segmenter(pieces, room)
-    segmenter.add([np.arange(pieces.order)])
-    segmenter.cut(0, [0, 1])
-    flat = flat_graph(pieces)
-    polished(flat, room, layout.ravel(), 1, "warm", 0)
+    pieces = grid_graph(grid, everything)
+    LineSearch(pieces, [np.arange(pieces.blocks)], room, 0)
+    Multilevel(pieces, room, 1, 0).polished(layout.ravel(), "warm")
     transferred(grid, room, layout, 1, 0, 0)
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
@@ -66,10 +62,7 @@ def warm_up() -> None:
     least_parts(graph, [order], 1, 1_000)
     least_around(graph, [order], 1, 1, -1, 10_000)
     least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
-    sweeper = Sweeper(graph, [order])
-    sweeper.searched([tree], room, 1, 0, "warm")
-    best_of_trees(sweeper.layout, graph.cost, [tree], room, 1, 0, "warm")
-    Runs(graph, order, max(room)).layout([0, 1], room)
+    Sweeper(graph, [order]).searched([tree], room, 1, 0, "warm")
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
     _plane(axis, axis)
     least_cuts({(0, 1): 1}, [1, 1, 1], 2)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 
 ENTER, TOUCH, LEAVE = 0, 1, 2
 MOST_BITS = 18  # of a frontier
@@ -71,7 +71,7 @@ class Walk:
     """
 
     def __init__(
-        self, graph: BlockGraph, order: Sequence[int], pinned: Collection[int] = frozenset()
+        self, graph: Hypergraph, order: Sequence[int], pinned: Collection[int] = frozenset()
     ) -> None:
         """Ends where the frontier has more than `MOST_BITS`."""
         self.bits, self.states = 0, 0
@@ -107,7 +107,7 @@ class Walk:
         nothing = np.zeros(len(what), dtype=np.int64)
         return Steps(what, bit, other, weight, tie, used, nothing, nothing, begin, at, paid)
 
-    def _go(self, graph: BlockGraph, order: Sequence[int], pinned: Collection[int]) -> None:
+    def _go(self, graph: Hypergraph, order: Sequence[int], pinned: Collection[int]) -> None:
         near, tie = _neighbours(graph, pinned)
         groups: list[list[int]] = [[] for _ in range(graph.blocks)]
         for block, group in zip(graph.members.tolist(), graph.group.tolist(), strict=True):
@@ -161,7 +161,7 @@ class Walk:
 
 
 def _neighbours(
-    graph: BlockGraph, pinned: Collection[int]
+    graph: Hypergraph, pinned: Collection[int]
 ) -> tuple[list[dict[int, int]], list[int]]:
     """The edges of each block that is not pinned to others, and what it has to the pinned."""
     near: list[dict[int, int]] = [{} for _ in range(graph.blocks)]

@@ -15,8 +15,8 @@ from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
 from placement.graph.exhaustive import MOST_IN_PARTS, least_of_parts
+from placement.graph.hypergraph import Hypergraph
 from placement.proof.part_master import least_by_held
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
@@ -25,7 +25,7 @@ QUICK = 20_000_000  # steps along an order: some 20 ms
 class PartBound:
     """Bounds on what layouts of one graph cut; tables are made once."""
 
-    def __init__(self, graph: BlockGraph, orders: Sequence[Ints] = ()) -> None:
+    def __init__(self, graph: Hypergraph, orders: Sequence[Ints] = ()) -> None:
         """`orders`: of the blocks, in which the graph may be narrow, beside their own."""
         self._graph = graph
         self._orders = [np.arange(graph.blocks), *orders]

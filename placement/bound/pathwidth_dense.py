@@ -12,7 +12,7 @@ import numpy as np
 
 from placement.bound.frontier import ENTER, LEAVE, TOUCH, Steps, Walk, paid_for
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
 from placement.kernels import Kernel
 
@@ -20,7 +20,7 @@ MOST_ENTRIES = 1 << 23  # of the table: 64 MB
 
 
 def least_parts(
-    graph: BlockGraph, orders: Sequence[Ints], most: int, steps: int
+    graph: Hypergraph, orders: Sequence[Ints], most: int, steps: int
 ) -> tuple[Ints, int] | None:
     """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
     pay too much together: as `tiny.least_of_parts`.

@@ -21,7 +21,7 @@ import numpy as np
 from placement.bound.frontier import Walk
 from placement.bound.pathwidth import Ahead, Passage
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
 from placement.proof.part_pricing import Course
 from placement.speculative import ahead
@@ -39,7 +39,7 @@ class _Gate(NamedTuple):
 
 
 def least_around(
-    graph: BlockGraph, orders: Sequence[Ints], most: int, budget: int, known: int, work: int
+    graph: Hypergraph, orders: Sequence[Ints], most: int, budget: int, known: int, work: int
 ) -> Ints | None:
     """What a part of n = 0 .. most blocks pays at least, where that is no more than `budget`; of
     dearer ones, no less than the budget or than what is mixed at all gates pays.
@@ -57,7 +57,7 @@ def least_around(
 
 
 def courses_around(
-    graph: BlockGraph, orders: Sequence[Ints], most: int
+    graph: Hypergraph, orders: Sequence[Ints], most: int
 ) -> tuple[list[Course], int, Ints] | None:
     """Once round the narrowest ring, what parts pay at least that are found by neither course, and
     the order. None as of `least_around`, where no gate stands for all, or where frontiers
@@ -78,7 +78,7 @@ class _Ring:
     """A graph whose blocks are read in an order that closes. `walk`: once round, without the edges
     over its beginning. `period`: after how many blocks the graph comes again."""
 
-    def __init__(self, graph: BlockGraph, order: Ints) -> None:
+    def __init__(self, graph: Hypergraph, order: Ints) -> None:
         self.graph, self.order = graph, order
         self._place = np.empty(graph.blocks, dtype=np.int64)
         self._place[order] = np.arange(graph.blocks)
@@ -129,7 +129,7 @@ class _Ring:
         return steps
 
 
-def _narrowest(graph: BlockGraph, orders: Sequence[Ints]) -> _Ring | None:
+def _narrowest(graph: Hypergraph, orders: Sequence[Ints]) -> _Ring | None:
     """None where there are groups, or no edges, or no order in which the ring is narrow."""
     if len(graph.group) or not len(graph.weight):
         return None

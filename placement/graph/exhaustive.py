@@ -13,18 +13,19 @@ from functools import lru_cache
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 
 MOST_BLOCKS = 8
 MOST_IN_PARTS = 16
 
 
-def best_partition(graph: BlockGraph, capacities: Sequence[int]) -> Ints:
+def best_partition(graph: Hypergraph, capacities: Sequence[int]) -> Ints:
     """The zone of each block of a layout that cuts least. For at most `MOST_BLOCKS`.
 
     The zones must hold the blocks. Order: the first partition on a tie, larger parts in
     larger zones, by number.
     """
+    graph = graph.pairwise()
     labels, sizes = _partitions(graph.blocks)
     zones = sorted(range(len(capacities)), key=lambda z: (-capacities[z], z))[: graph.blocks]
     room = np.zeros(graph.blocks, dtype=np.int64)
@@ -36,7 +37,7 @@ def best_partition(graph: BlockGraph, capacities: Sequence[int]) -> Ints:
     return np.array([zone[part] for part in best.tolist()], dtype=np.int64)
 
 
-def _costs(graph: BlockGraph, labels: Ints) -> Ints:
+def _costs(graph: Hypergraph, labels: Ints) -> Ints:
     """What each partition cuts. Shape: (partitions,)."""
     cost = (labels[:, graph.tail] != labels[:, graph.head]) @ graph.weight
     for group, weight in enumerate(graph.group_weight.tolist()):
@@ -46,13 +47,14 @@ def _costs(graph: BlockGraph, labels: Ints) -> Ints:
     return np.asarray(cost)
 
 
-def least_of_parts(graph: BlockGraph) -> tuple[Ints, int]:
+def least_of_parts(graph: Hypergraph) -> tuple[Ints, int]:
     """What a zone with n = 0 .. all blocks pays at least, doubled, and what all zones
     together pay too much: 2 cut >= sum over zones of least[n] - offset.
 
     A zone pays each of its cut edges, and twice the weight of each group that it touches.
     For at most `MOST_IN_PARTS` blocks. Shape: (blocks + 1,).
     """
+    graph = graph.pairwise()
     near = np.zeros((graph.blocks, graph.blocks), dtype=np.int64)
     np.add.at(near, (graph.tail, graph.head), graph.weight)
     near += near.T

@@ -22,7 +22,7 @@ from placement.bound.pathwidth import A_STATE
 from placement.bound.ring_width import courses_around
 from placement.bound.size_relaxation import least_sizes
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 from placement.milp import ColumnLp
 from placement.proof.part_pricing import Course, PartPricer, kinds_by_edges
 
@@ -105,7 +105,7 @@ class KindBound:
     the graph, and doubled; those of parts add up to `offset` more."""
 
     def __init__(
-        self, graph: BlockGraph, kind: Ints, pricer: PartPricer, capacities: Sequence[int]
+        self, graph: Hypergraph, kind: Ints, pricer: PartPricer, capacities: Sequence[int]
     ) -> None:
         self._graph, self._kind, self._pricer = graph, kind, pricer
         self._room = sorted(min(each, graph.blocks) for each in capacities)
@@ -175,7 +175,7 @@ class KindBound:
         return cost, held
 
 
-def _stretches(graph: BlockGraph, kind: Ints, order: Ints, most: int) -> tuple[Ints, Ints]:
+def _stretches(graph: Hypergraph, kind: Ints, order: Ints, most: int) -> tuple[Ints, Ints]:
     """What the first n = 1 .. most blocks of an order pay, and what they hold of each kind."""
     place = np.empty(graph.blocks, dtype=np.int64)
     place[order] = np.arange(graph.blocks)
@@ -206,7 +206,7 @@ def _slope(worth: Ints) -> int:
 
 
 def least_by_held(
-    graph: BlockGraph,
+    graph: Hypergraph,
     orders: Sequence[Ints],
     capacities: Sequence[int],
     layout: Ints,
@@ -232,7 +232,7 @@ def least_by_held(
 
 
 def _pricer(
-    graph: BlockGraph, kind: Ints, orders: Sequence[Ints], most: int, work: int
+    graph: Hypergraph, kind: Ints, orders: Sequence[Ints], most: int, work: int
 ) -> tuple[PartPricer, Ints] | None:
     """Of parts up to so many blocks, along the order in which a graph is narrowest or once round
     it, and the order; None if all of these take more `work`."""

@@ -14,7 +14,7 @@ import numpy as np
 from placement.bound.frontier import Walk, Worth
 from placement.bound.pathwidth import Ahead, Passage
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
 
 CODE_BITS = 62
@@ -39,7 +39,7 @@ class Priced(NamedTuple):
     is_known: Ints
 
 
-def kinds_by_edges(graph: BlockGraph, most: int) -> Ints:
+def kinds_by_edges(graph: Hypergraph, most: int) -> Ints:
     """The kind of each block: equal edges, and groups of equal weights. Kind 0 is the most
     frequent, and what is beyond those that parts of up to `most` blocks can be told apart by."""
     edges: list[list[int]] = [[] for _ in range(graph.blocks)]

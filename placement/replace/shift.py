@@ -19,7 +19,7 @@ import numpy as np
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.replace.near import Hint, seated_near
 from placement.tiers.seating import Hosts
 from placement.workload.request import Objective, Request
@@ -71,7 +71,7 @@ class _Links:
     `ends` and `groups`: by block, what is its own in the lists beside them.
     """
 
-    def __init__(self, graph: BlockGraph) -> None:
+    def __init__(self, graph: Hypergraph) -> None:
         tied = np.concatenate([graph.tail, graph.head])
         order = np.argsort(tied, kind="stable")
         self.other = np.concatenate([graph.head, graph.tail])[order]

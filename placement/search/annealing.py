@@ -1,10 +1,18 @@
-"""The inner loop of annealing, over flat arrays: `anneal`.
+"""Simulated annealing of a layout of a hypergraph, vertex by vertex: `annealed`.
 
-Random words come from Marsaglia's xorshift with 32 bits, which a seed starts.
+A proposal takes a vertex to the domain of one of its neighbours; where that is full, in
+exchange for one that is there. It is accepted by Metropolis' rule (Kirkpatrick et al. 1983):
+always when it cuts less, and the more rarely the more it cuts, as the temperature falls.
+
+Work is counted in proposals, random words come from Marsaglia's xorshift with 32 bits, which a
+seed starts, and everything that decides is an integer or a rounded constant: the same answer on
+every machine.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from math import log
 from typing import NamedTuple
 
@@ -12,33 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric.tree import Ints
+from placement.graph.hypergraph import Hypergraph, Incidence
 from placement.kernels import Kernel, refill
 
 STRAY = 6_554  # of 65,536 idle proposals that try any domain at all: a tenth
 # Draws of Metropolis' rule: -log of evenly spaced numbers, rounded.
 DRAWS = np.array([round(-log((i + 0.5) / 1024), 6) for i in range(1024)])
 WORD = 0xFFFFFFFF
-
-
-class Board(NamedTuple):
-    """A graph of pieces. What belongs to vertex v of a list stands at begin[v] to begin[v + 1].
-
-    `sizes`: blocks of each vertex. `link_*`: neighbours, and the weight of the edge.
-    `near_*`: others whose domain is worth a try. `in_*`: the groups of a vertex, what it
-    counts in each and what parting costs: by count for a clique, else for each domain.
-    """
-
-    sizes: Ints
-    link_begin: Ints
-    link_to: Ints
-    link_weight: Ints
-    near_begin: Ints
-    near_to: Ints
-    in_begin: Ints
-    in_group: Ints
-    in_count: Ints
-    in_price: Ints
-    in_clique: Ints
+STAGES = 40  # temperatures, falling geometrically
+HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 
 
 class Standing(NamedTuple):
@@ -65,35 +55,35 @@ def _next(word: int) -> int:
     return word ^ (word << 5 & WORD)
 
 
-def _dearer(board: Board, now: Standing, vertex: int, here: int, there: int) -> int:
+def _dearer(graph: Incidence, now: Standing, vertex: int, here: int, there: int) -> int:
     """What the cut grows by when `vertex` goes from `here` to `there`."""
-    at, to, weight = now.at, board.link_to, board.link_weight
+    at, to, weight = now.at, graph.link_to, graph.link_weight
     more = 0
-    for link in range(board.link_begin[vertex], board.link_begin[vertex + 1]):
+    for link in range(graph.link_begin[vertex], graph.link_begin[vertex + 1]):
         where = at[to[link]]
         if where == here:
             more += weight[link]
         elif where == there:
             more -= weight[link]
     counts, domains = now.counts, len(now.slack)
-    for k in range(board.in_begin[vertex], board.in_begin[vertex + 1]):
-        first = board.in_group[k] * domains
-        left = counts[first + here] - board.in_count[k]
+    for k in range(graph.in_begin[vertex], graph.in_begin[vertex + 1]):
+        first = graph.in_group[k] * domains
+        left = counts[first + here] - graph.in_count[k]
         met = counts[first + there]
-        if board.in_clique[k]:
-            more += board.in_price[k] * (left - met)
+        if graph.in_clique[k]:
+            more += graph.in_price[k] * (left - met)
         else:
-            more += board.in_price[k] * ((left > 0) - (met > 0))
+            more += graph.in_price[k] * ((left > 0) - (met > 0))
     return more
 
 
-def _shift(board: Board, now: Standing, vertex: int, here: int, there: int) -> None:
+def _shift(graph: Incidence, now: Standing, vertex: int, here: int, there: int) -> None:
     counts, domains = now.counts, len(now.slack)
     now.at[vertex] = there
-    for k in range(board.in_begin[vertex], board.in_begin[vertex + 1]):
-        first = board.in_group[k] * domains
-        counts[first + here] -= board.in_count[k]
-        counts[first + there] += board.in_count[k]
+    for k in range(graph.in_begin[vertex], graph.in_begin[vertex + 1]):
+        first = graph.in_group[k] * domains
+        counts[first + here] -= graph.in_count[k]
+        counts[first + there] += graph.in_count[k]
 
 
 def _reseat(now: Standing, vertex: int, here: int, there: int) -> None:
@@ -118,50 +108,50 @@ def _trade(now: Standing, vertex: int, other: int, here: int, there: int) -> Non
 
 
 def _exchange(
-    board: Board, now: Standing, vertex: int, there: int, word: int, most: float
+    graph: Incidence, now: Standing, vertex: int, there: int, word: int, most: float
 ) -> tuple[bool, int]:
     """Trade places with a piece of the full domain `there` where that costs at most `most`:
     whether it did, and what it cost."""
-    here, sizes = now.at[vertex], board.sizes
+    here, sizes = now.at[vertex], graph.sizes
     if not now.held[there]:
         return False, 0
     other = now.members[there * len(now.at) + (word * now.held[there] >> 32)]
     extra = sizes[vertex] - sizes[other]
     if now.slack[there] < extra or now.slack[here] < -extra:
         return False, 0
-    more = _dearer(board, now, vertex, here, there)
-    _shift(board, now, vertex, here, there)
-    more += _dearer(board, now, other, there, here)
+    more = _dearer(graph, now, vertex, here, there)
+    _shift(graph, now, vertex, here, there)
+    more += _dearer(graph, now, other, there, here)
     if more > most:
-        _shift(board, now, vertex, there, here)
+        _shift(graph, now, vertex, there, here)
         return False, 0
-    _shift(board, now, other, there, here)
+    _shift(graph, now, other, there, here)
     _trade(now, vertex, other, here, there)
     now.slack[here] += extra
     now.slack[there] -= extra
     return True, more
 
 
-def _go(board: Board, now: Standing, vertex: int, there: int, most: float) -> tuple[bool, int]:
+def _go(graph: Incidence, now: Standing, vertex: int, there: int, most: float) -> tuple[bool, int]:
     """The same for a domain with room."""
     here = now.at[vertex]
-    more = _dearer(board, now, vertex, here, there)
+    more = _dearer(graph, now, vertex, here, there)
     if more > most:
         return False, 0
-    _shift(board, now, vertex, here, there)
+    _shift(graph, now, vertex, here, there)
     _reseat(now, vertex, here, there)
-    now.slack[here] += board.sizes[vertex]
-    now.slack[there] -= board.sizes[vertex]
+    now.slack[here] += graph.sizes[vertex]
+    now.slack[there] -= graph.sizes[vertex]
     return True, more
 
 
-def _wish(board: Board, now: Standing, open_: Ints, vertex: int, word: int) -> tuple[int, int]:
+def _wish(graph: Incidence, now: Standing, open_: Ints, vertex: int, word: int) -> tuple[int, int]:
     """The domain to try, the vertex's own for none: that of a neighbour; where they are together,
     now and then any. And the last random word."""
-    begin = board.near_begin[vertex]
-    degree = board.near_begin[vertex + 1] - begin
+    begin = graph.near_begin[vertex]
+    degree = graph.near_begin[vertex + 1] - begin
     word = _next(word)
-    there = now.at[board.near_to[begin + (word * degree >> 32)]]
+    there = now.at[graph.near_to[begin + (word * degree >> 32)]]
     if there == now.at[vertex]:
         word = _next(word)
         if (word & 0xFFFF) < STRAY:
@@ -170,7 +160,7 @@ def _wish(board: Board, now: Standing, open_: Ints, vertex: int, word: int) -> t
 
 
 def _anneal(
-    board: Board,
+    graph: Incidence,
     now: Standing,
     movable: Ints,
     open_: Ints,
@@ -189,16 +179,16 @@ def _anneal(
         for _ in range(each):
             word = _next(word)
             vertex = movable[word * len(movable) >> 32]
-            there, word = _wish(board, now, open_, vertex, word)
+            there, word = _wish(graph, now, open_, vertex, word)
             if there == now.at[vertex]:
                 continue
             word = _next(word)
             most = warmth * draws[word >> 22]
-            if now.slack[there] < board.sizes[vertex]:
+            if now.slack[there] < graph.sizes[vertex]:
                 word = _next(word)
-                is_done, more = _exchange(board, now, vertex, there, word, most)
+                is_done, more = _exchange(graph, now, vertex, there, word, most)
             else:
-                is_done, more = _go(board, now, vertex, there, most)
+                is_done, more = _go(graph, now, vertex, there, most)
             if is_done:
                 saved -= more
                 if saved > most_saved:
@@ -210,3 +200,53 @@ def _anneal(
 
 
 anneal = Kernel(_anneal, _next, _dearer, _shift, _reseat, _trade, _exchange, _go, _wish)
+
+
+def annealed(
+    graph: Hypergraph,
+    capacities: Sequence[int],
+    start: Ints,
+    proposals: int,
+    rng: random.Random,
+    target: int,
+    heat: float = 1.0,
+    *,
+    is_hot: bool = False,
+) -> Ints:
+    """The best layout met from `start`, which respects the capacities; the search ends at the
+    cost `target`.
+
+    `is_hot`: as for a start that is worth nothing; `heat`: times the usual temperatures.
+    """
+    weights = np.sort(graph.savings[2])
+    weights = weights[weights > 0]
+    excess = graph.cost(start) - target
+    if not len(weights) or excess <= 0:
+        return start
+    first = HOT * int(weights[-1]) if is_hot else WARM * int(weights[len(weights) // 2])
+    first *= heat
+    last = min(first, COLD * int(weights[0]))
+    ratio = last / first
+    temperatures = [round(first * ratio ** (stage / (STAGES - 1)), 3) for stage in range(STAGES)]
+    incidence, now = graph.incidence, _standing(graph, capacities, start)
+    movable = np.flatnonzero(np.diff(incidence.near_begin))
+    open_ = np.flatnonzero(np.array(capacities))
+    each, word = proposals // STAGES + 1, rng.randrange(1, 1 << 32)
+    falling = np.array(temperatures)
+    anneal.run(proposals, incidence, now, movable, open_, falling, DRAWS, each, excess, word)
+    return now.best
+
+
+def _standing(graph: Hypergraph, capacities: Sequence[int], start: Ints) -> Standing:
+    domains, order = len(capacities), graph.blocks
+    slack = np.array(capacities, dtype=np.int64)
+    np.subtract.at(slack, start, graph.sizes)
+    held = np.bincount(start, minlength=domains)
+    by_domain = np.argsort(start, kind="stable")
+    seat = np.empty(order, dtype=np.int64)
+    seat[by_domain] = np.arange(order) - (np.cumsum(held) - held)[start[by_domain]]
+    members = np.zeros(domains * order, dtype=np.int64)
+    members[start * order + seat] = np.arange(order)
+    counts = np.zeros(len(graph.group_weight) * domains, dtype=np.int64)
+    np.add.at(counts, graph.group * domains + start[graph.members], graph.counts)
+    return Standing(start.copy(), start.copy(), slack, held, members, seat, counts)

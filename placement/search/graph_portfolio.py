@@ -14,15 +14,14 @@ import numpy as np
 
 from placement.bound.part_sizes import PartBound
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import block_graph
-from placement.graph.pieces import pieces_of_graph
+from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import block_grids
 from placement.objective.cut import cut_by_axis
 from placement.search.bands import band_trees
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import slice_grid
-from placement.search.refine import put_anew, refined
-from placement.search.runs import best_runs
+from placement.search.multilevel import put_anew, refined
+from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, comb
 from placement.speculative import ahead
 from placement.tiers.grid_zones import PROPOSALS, SMALL, best_grid
@@ -35,6 +34,7 @@ PATIENT = SLACKS[:1]  # of a search with so many times as many trees, where litt
 MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
+MOST_CELLS = 50_000_000  # of the tables of all sequences: about a third of a second
 A_PASS = 400  # for one slow pass over the graph
 A_SWEEP = 5  # for one over a graph, which is parted as a whole each time
 MOST_TOGETHER = 64  # hosts placed as one
@@ -71,8 +71,12 @@ class Blocks:
         """The best of runs of single blocks, or zones filled one after the other."""
         if self.graph is None:
             return self._filled()
-        tries, target = trees // A_SEQUENCE, self._target(bound)
-        return [best_runs(self.graph, self.orders, self.capacities, tries, target)]
+        cells = len(self.orders) * self.graph.blocks * sum(self.capacities)
+        work, target = max(MOST_CELLS, cells), self._target(bound)
+        runs = LineSearch(self.graph, self.orders, self.capacities, target, work)
+        runs.walk((len(self.orders),))
+        runs.climb(trees // A_SEQUENCE)
+        return [runs.layout()]
 
     def searched(self, known: Sequence[Ints], trees: int, bound: int) -> Ints:
         """The best of these, of sweeps over single blocks, and of a grid of several hosts at once,
@@ -89,16 +93,13 @@ class Blocks:
         graph, target = self.graph, self._target(bound)
         if graph is None or graph.cost(layout) <= target:
             return layout
-        pieces = pieces_of_graph(graph, np.arange(graph.blocks))
-        at = refined(pieces, self.capacities, layout.tolist(), PROPOSALS * trees, target)
-        return np.array(at)
+        return refined(graph, self.capacities, layout, PROPOSALS * trees, target)
 
     def put_anew(self, layout: Ints, trees: int, bound: int) -> Ints:
         """The best of this one and of many searches from nothing, on the graph."""
         assert self.graph is not None
-        pieces = pieces_of_graph(self.graph, np.arange(self.graph.blocks))
         passes, target = trees // A_PASS, self._target(bound)
-        return np.array(put_anew(pieces, self.capacities, layout.tolist(), passes, target))
+        return put_anew(self.graph, self.capacities, layout, passes, target)
 
     def searched_on(self, trees: int, bound: int) -> Ints:
         """A longer search over sweeps."""

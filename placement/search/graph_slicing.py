@@ -16,22 +16,114 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
+from placement.graph.hypergraph import Hypergraph, Incidence
 from placement.kernels import Kernel, refill
 from placement.search.grid_slicing import SLACK, _bar, random_word
 from placement.search.slicing_trees import PARTS, Plan, Tree, _change, copied, copy_of, plan_of
-from placement.search.tree_kernels import SWEEP_PARTS, Links, Sweeps, _part_graph, part_graph
 
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
 
 
-class Members(NamedTuple):
-    """Blocks of groups, side by side, and the `group` of each. Room to work in: the last group
-    that was `met` in each zone."""
+class Sweeps(NamedTuple):
+    """Room to work in. By block: `blocks`, those of a node side by side; `node`, `place` on the
+    way across it. By group: its node, and its last member on the way. `curve`: what a first
+    part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes. `orders`: of all
+    blocks along each axis, one after the other."""
 
-    block: Ints
-    group: Ints
-    met: Ints
+    blocks: Ints
+    node: Ints
+    place: Ints
+    group_node: Ints
+    last: Ints
+    curve: Ints
+    begin: Ints
+    end: Ints
+    path: Ints
+    orders: Ints
+
+
+def _curve(graph: Incidence, sweeps: Sweeps, node: int, begin: int, end: int) -> None:
+    """Bytes between the first n blocks of a node and its others."""
+    curve, place = sweeps.curve, sweeps.place
+    for n in range(end - begin + 2):
+        curve[n] = 0
+    for at in range(end - begin):
+        block = sweeps.blocks[begin + at]
+        for link in range(graph.link_begin[block], graph.link_begin[block + 1]):
+            other = graph.link_to[link]
+            if sweeps.node[other] == node and place[other] > at:
+                curve[at + 1] += graph.link_weight[link]
+                curve[place[other] + 1] -= graph.link_weight[link]
+        for k in range(graph.in_begin[block], graph.in_begin[block + 1]):
+            group = graph.in_group[k]
+            if sweeps.group_node[group] == node:
+                curve[sweeps.last[group] + 1] += graph.in_price[k]
+                curve[at + 1] -= graph.in_price[k]
+            sweeps.group_node[group] = node
+            sweeps.last[group] = at
+    for n in range(1, end - begin + 1):
+        curve[n] += curve[n - 1]
+
+
+def _cheapest(curve: Ints, least: int, most: int, wish: int) -> int:
+    """Where in [least, most] least is cut; ties to what is closest to `wish`."""
+    best = least
+    for n in range(least + 1, most + 1):
+        if curve[n] < curve[best] or (curve[n] == curve[best] and abs(n - wish) < abs(best - wish)):
+            best = n
+    return best
+
+
+def _swept(sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
+    """The blocks of a node in the order of an axis."""
+    for k in range(begin, end):
+        sweeps.node[sweeps.blocks[k]] = node
+    count, at = len(sweeps.blocks), 0
+    for block in sweeps.orders[axis * count : (axis + 1) * count]:
+        if sweeps.node[block] == node:
+            sweeps.blocks[begin + at] = block
+            sweeps.place[block] = at
+            at += 1
+
+
+def _part_graph(plan: Plan, graph: Incidence, sweeps: Sweeps, layout: Ints) -> int:
+    """The zone of each block, every cut where it is cheapest, and what all of them cut; a lean
+    to one side looks at one part in `WINDOW` of the places allowed."""
+    count, cost = len(layout), 0
+    for block in range(count):
+        sweeps.blocks[block], sweeps.node[block] = block, -1
+    for group in range(len(sweeps.group_node)):
+        sweeps.group_node[group] = -1
+    sweeps.begin[0], sweeps.end[0] = 0, count
+    path = sweeps.path
+    path[0], open_ = 0, 1
+    while open_:
+        open_ -= 1
+        node = path[open_]
+        begin, end = sweeps.begin[node], sweeps.end[node]
+        if plan.zone[node] >= 0:
+            for k in range(begin, end):
+                layout[sweeps.blocks[k]] = plan.zone[node]
+            continue
+        first, second, held = plan.first[node], plan.second[node], end - begin
+        least, most = max(0, held - plan.held[second]), min(plan.held[first], held)
+        wish = held * plan.held[first] // (plan.held[first] + plan.held[second])
+        some = (most - least) // WINDOW
+        if plan.lean[node] == 0:
+            most = least + some
+        elif plan.lean[node] == 2:
+            least = most - some
+        size = 0
+        if held:
+            _swept(sweeps, node, plan.axis[node], begin, end)
+            _curve(graph, sweeps, node, begin, end)
+            size = _cheapest(sweeps.curve, least, most, wish)
+            cost += sweeps.curve[size]
+        sweeps.begin[first], sweeps.end[first] = begin, begin + size
+        sweeps.begin[second], sweeps.end[second] = begin + size, end
+        path[open_], path[open_ + 1] = first, second
+        open_ += 2
+    return cost
 
 
 class Search(NamedTuple):
@@ -44,47 +136,26 @@ class Search(NamedTuple):
     best: Ints
 
 
-def _cut(layout: Ints, links: Links, members: Members) -> int:
-    """What a layout of the graph cuts."""
-    cost = 0
-    for block in range(len(layout)):
-        for link in range(links.begin[block], links.begin[block + 1]):
-            other = links.to[link]
-            if other > block and layout[other] != layout[block]:
-                cost += links.weight[link]
-    for zone in range(len(members.met)):
-        members.met[zone] = -1
-    last = -1
-    for k in range(len(members.block)):
-        group, zone = members.group[k], layout[members.block[k]]
-        if members.met[zone] != group:
-            cost += links.group_weight[group] if group == last else 0
-            members.met[zone], last = group, group
-    return cost
-
-
 def _search(
     now: Search,
-    links: Links,
+    graph: Incidence,
     sweeps: Sweeps,
-    members: Members,
     axes: int,
     tries: int,
     slack: float,
     target: int,
     word: int,
 ) -> int:
-    """So many neighbours from the best layout, until one cuts `target` or less; the least met.
+    """So many neighbours of a plan, until one cuts `target` or less; the least met.
     `word`: a random one, not zero."""
-    cost = least = _cut(now.best, links, members)
+    cost = least = _part_graph(now.plan, graph, sweeps, now.best)
     for step in range(tries):
         if least <= target:
             break
         node, word = _change(now.other, axes, sweeps.path, word)
         if node < 0:
             continue
-        _part_graph(now.other, links, sweeps, WINDOW, now.next)
-        found = _cut(now.next, links, members)
+        found = _part_graph(now.other, graph, sweeps, now.next)
         if found < least:
             least = found
             refill(now.best, now.next)
@@ -96,24 +167,22 @@ def _search(
     return least
 
 
-search = Kernel(_search, *PARTS, *SWEEP_PARTS, _part_graph, _cut, _bar, inlines=False)
+search = Kernel(_search, *PARTS, _curve, _cheapest, _swept, _part_graph, _bar, inlines=False)
 
 
 class Sweeper:
-    """Builds layouts of a graph from trees over zones.
+    """Builds layouts of a graph without cliques from trees over zones.
 
     `orders`: blocks along each axis that a tree can cut; shape of each: (blocks,).
     The zones of a tree must hold all blocks.
     """
 
-    def __init__(self, graph: BlockGraph, orders: Sequence[Ints]) -> None:
-        self._graph, self._axes, self._links = graph, len(orders), _links(graph, orders)
+    def __init__(self, graph: Hypergraph, orders: Sequence[Ints]) -> None:
+        self._graph, self._axes, self._orders = graph, len(orders), np.concatenate(orders)
 
     def layout(self, plan: Plan) -> Ints:
         """The zone of each block."""
-        layout = np.zeros(self._graph.blocks, dtype=np.int64)
-        part_graph.run(self._steps(plan), plan, self._links, self._room(plan), WINDOW, layout)
-        return layout
+        return self._searched(plan, 0, 0, 0.0, 1)[1]
 
     def searched(
         self,
@@ -126,49 +195,21 @@ class Sweeper:
     ) -> Ints:
         """The best layout met among so many neighbours of the best of these trees, until one cuts
         `target` or less."""
-        graph = self._graph
         plans = [plan_of(start, capacities) for start in starts]
-        layouts = [self.layout(plan) for plan in plans]
-        first = int(np.argmin([graph.cost(layout) for layout in layouts]))
-        plan, best = plans[first], layouts[first]
-        if len(plan.zone) > 1:
-            met = np.zeros(len(capacities), dtype=np.int64)
-            search.run(
-                tries * self._steps(plan),
-                Search(plan, copy_of(plan), best.copy(), best),
-                self._links,
-                self._room(plan),
-                Members(graph.members, graph.group, met),
-                self._axes,
-                tries,
-                slack,
-                target,
-                random_word(seed),
-            )
-        return best
+        costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
+        plan = plans[costs.index(min(costs))]
+        tries = tries if len(plan.zone) > 1 else 0
+        return self._searched(plan, tries, target, slack, random_word(seed))[1]
 
-    def _room(self, plan: Plan) -> Sweeps:
-        blocks = self._graph.blocks
-        by_block, curve = np.zeros((3, blocks), np.int64), np.zeros(blocks + 2, np.int64)
+    def _searched(
+        self, plan: Plan, tries: int, target: int, slack: float, word: int
+    ) -> tuple[int, Ints]:
+        blocks, nodes = self._graph.blocks, len(plan.zone)
+        by_block, curve = np.zeros((5, blocks), np.int64), np.zeros(blocks + 2, np.int64)
         by_group = np.zeros((2, len(self._graph.group_weight)), np.int64)
-        return Sweeps(*(*by_block, *by_group, curve, *np.zeros((3, len(plan.zone)), np.int64)))
-
-    def _steps(self, plan: Plan) -> int:
-        nodes = len(plan.zone)
-        return self._graph.blocks * nodes + len(self._links.to) * nodes.bit_length()
-
-
-def _links(graph: BlockGraph, orders: Sequence[Ints]) -> Links:
-    tail = np.concatenate([graph.tail, graph.head])
-    by_tail = np.argsort(tail, kind="stable")
-    by_member = np.argsort(graph.members, kind="stable")
-    ends = np.arange(graph.blocks + 1)
-    return Links(
-        np.searchsorted(tail[by_tail], ends),
-        np.concatenate([graph.head, graph.tail])[by_tail],
-        np.concatenate([graph.weight, graph.weight])[by_tail],
-        np.searchsorted(graph.members[by_member], ends),
-        graph.group[by_member],
-        graph.group_weight,
-        np.concatenate(orders),
-    )
+        by_node = np.zeros((3, nodes), np.int64)
+        sweeps = Sweeps(*(*by_block[:3], *by_group, curve, *by_node, self._orders))
+        now = Search(plan, copy_of(plan), *by_block[3:])
+        steps = (1 + tries) * (blocks * nodes + 2 * len(self._graph.tail) * nodes.bit_length())
+        run = now, self._graph.incidence, sweeps, self._axes, tries, slack, target, word
+        return search.run(steps, *run), now.best

@@ -1,4 +1,4 @@
-"""The inner loops of slicing trees over flat arrays: `part_grid`, `part_graph`, `grid_cost`."""
+"""The inner loops of slicing trees over flat arrays: `part_grid`, `grid_cost`."""
 
 from __future__ import annotations
 
@@ -239,118 +239,6 @@ def _grid_cost(
     return 2 * cost
 
 
-class Links(NamedTuple):
-    """A graph of blocks. Neighbours of block b stand at begin[b] to begin[b + 1], with the
-    weight of the edge; its groups from in_begin[b]. `orders`: of all blocks, one after the
-    other."""
-
-    begin: Ints
-    to: Ints
-    weight: Ints
-    in_begin: Ints
-    in_group: Ints
-    group_weight: Ints
-    orders: Ints
-
-
-class Sweeps(NamedTuple):
-    """Room to work in. By block: `blocks`, those of a node side by side; `node`, `place` on the
-    way across it. By group: its node, and its last member on the way. `curve`: what a first
-    part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes."""
-
-    blocks: Ints
-    node: Ints
-    place: Ints
-    group_node: Ints
-    last: Ints
-    curve: Ints
-    begin: Ints
-    end: Ints
-    path: Ints
-
-
-def _curve(links: Links, sweeps: Sweeps, node: int, begin: int, end: int) -> None:
-    """Bytes between the first n blocks of a node and its others."""
-    curve, place = sweeps.curve, sweeps.place
-    for n in range(end - begin + 2):
-        curve[n] = 0
-    for at in range(end - begin):
-        block = sweeps.blocks[begin + at]
-        for link in range(links.begin[block], links.begin[block + 1]):
-            other = links.to[link]
-            if sweeps.node[other] == node and place[other] > at:
-                curve[at + 1] += links.weight[link]
-                curve[place[other] + 1] -= links.weight[link]
-        for k in range(links.in_begin[block], links.in_begin[block + 1]):
-            group = links.in_group[k]
-            if sweeps.group_node[group] == node:
-                curve[sweeps.last[group] + 1] += links.group_weight[group]
-                curve[at + 1] -= links.group_weight[group]
-            sweeps.group_node[group] = node
-            sweeps.last[group] = at
-    for n in range(1, end - begin + 1):
-        curve[n] += curve[n - 1]
-
-
-def _cheapest(curve: Ints, least: int, most: int, wish: int) -> int:
-    """Where in [least, most] least is cut; ties to what is closest to `wish`."""
-    best = least
-    for n in range(least + 1, most + 1):
-        if curve[n] < curve[best] or (curve[n] == curve[best] and abs(n - wish) < abs(best - wish)):
-            best = n
-    return best
-
-
-def _swept(links: Links, sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
-    """The blocks of a node in the order of an axis."""
-    for k in range(begin, end):
-        sweeps.node[sweeps.blocks[k]] = node
-    count, at = len(sweeps.blocks), 0
-    for block in links.orders[axis * count : (axis + 1) * count]:
-        if sweeps.node[block] == node:
-            sweeps.blocks[begin + at] = block
-            sweeps.place[block] = at
-            at += 1
-
-
-def _part_graph(plan: Plan, links: Links, sweeps: Sweeps, window: int, layout: Ints) -> None:
-    """The zone of each block, every cut where it is cheapest; a lean to one side looks at one
-    part in `window` of the places allowed."""
-    count = len(layout)
-    for block in range(count):
-        sweeps.blocks[block], sweeps.node[block] = block, -1
-    for group in range(len(links.group_weight)):
-        sweeps.group_node[group] = -1
-    sweeps.begin[0], sweeps.end[0] = 0, count
-    path = sweeps.path
-    path[0], open_ = 0, 1
-    while open_:
-        open_ -= 1
-        node = path[open_]
-        begin, end = sweeps.begin[node], sweeps.end[node]
-        if plan.zone[node] >= 0:
-            for k in range(begin, end):
-                layout[sweeps.blocks[k]] = plan.zone[node]
-            continue
-        first, second, held = plan.first[node], plan.second[node], end - begin
-        least, most = max(0, held - plan.held[second]), min(plan.held[first], held)
-        wish = held * plan.held[first] // (plan.held[first] + plan.held[second])
-        some = (most - least) // window
-        if plan.lean[node] == 0:
-            most = least + some
-        elif plan.lean[node] == 2:
-            least = most - some
-        size = 0
-        if held:
-            _swept(links, sweeps, node, plan.axis[node], begin, end)
-            _curve(links, sweeps, node, begin, end)
-            size = _cheapest(sweeps.curve, least, most, wish)
-        sweeps.begin[first], sweeps.end[first] = begin, begin + size
-        sweeps.begin[second], sweeps.end[second] = begin + size, end
-        path[open_], path[open_ + 1] = first, second
-        open_ += 2
-
-
 GRID_PARTS = (
     _closest,
     _nearest,
@@ -367,5 +255,3 @@ GRID_PARTS = (
 )
 part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
 grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)
-SWEEP_PARTS = (_curve, _cheapest, _swept)
-part_graph = Kernel(_part_graph, *SWEEP_PARTS)

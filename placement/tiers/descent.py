@@ -7,7 +7,7 @@ the children are hosts. Inner tiers only ever see hosts that are free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
-from placement.graph.pieces import graph_of_pieces
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
 from placement.search.grid_slicing import Region
 from placement.tiers.inner_bound import SMALL as SMALL_DOMAIN
 from placement.tiers.inner_bound import common_room
-from placement.tiers.packing import Packer, best_fit, sliced
+from placement.tiers.packing import Packer, fitted, sliced
 from placement.tiers.regions import GraphRegions, GridRegions, Part, Regions
 from placement.workload.request import Request
 
@@ -61,11 +60,11 @@ class _Packed:
 
     part: Part
     room: list[int]
-    at: list[int] = field(default_factory=list)
-    least: int = 0
+    at: Ints
+    least: int
 
-    def had_as_much_as(self, other: _Packed) -> bool:
-        pairs = zip_longest(self.room, other.room, fillvalue=0)
+    def had_as_much_as(self, room: Sequence[int]) -> bool:
+        pairs = zip_longest(self.room, room, fillvalue=0)
         return all(had >= has for had, has in pairs)
 
 
@@ -123,34 +122,33 @@ class Descent:
             layout[region] = np.arange(np.count_nonzero(region))
             return layout
         part = regions.part(region)
-        if self._tries and part.graph.order <= MOST_BLOCKS:
-            at = best_partition(graph_of_pieces(part.graph), room).tolist()
-            layout[region] = best_fit(at, room) or at
+        if self._tries and part.graph.blocks <= MOST_BLOCKS:
+            layout[region] = fitted(best_partition(part.graph, room), room)
         else:
             layout[region] = self._at_best(part, region, room, tier)
         return layout
 
-    def _at_best(self, part: Part, region: Region, room: list[int], tier: int) -> list[int]:
+    def _at_best(self, part: Part, region: Region, room: list[int], tier: int) -> Ints:
         """The child of each block of a part, which `region` is: as before where it was packed onto
         as much room."""
-        mine = _Packed(part, sorted(room, reverse=True))
+        roomiest = sorted(room, reverse=True)
         before = [other for other in self._packed_before if other.part is part]
         for other in before:
-            if other.room == mine.room:
-                return best_fit(other.at, room) or other.at
+            if other.room == roomiest:
+                return fitted(other.at, room)
         least = self._regions.least(region, room)
         packer = Packer(part, room, least)
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:
-            self._search(packer, mine, before, region, room, tier)
+            self._search(packer, roomiest, before, region, room, tier)
         at = packer.packing()
-        self._packed_before.append(replace(mine, at=at, least=packer.least))
+        self._packed_before.append(_Packed(part, roomiest, at, packer.least))
         return at
 
     def _search(
         self,
         packer: Packer,
-        mine: _Packed,
+        roomiest: Sequence[int],
         before: Sequence[_Packed],
         region: Region,
         room: list[int],
@@ -162,7 +160,7 @@ class Descent:
         effort, part = (SMALL_GANG, SMALL_PART) if is_small else (GANG, PART)
         for other in before:
             packer.try_parts(other.at)
-            if other.had_as_much_as(mine):
+            if other.had_as_much_as(roomiest):
                 packer.bound(other.least)
                 effort = part
         if not is_whole:

@@ -20,8 +20,8 @@ from placement.bound.cells import Cells, cell_views
 from placement.bound.part_sizes import QUICK
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.proof.cell_proofs import Views
@@ -184,6 +184,6 @@ def _by_parts(job: Blocks, steps: int) -> int:
     return _in_bytes(job.graph, job.parts.least_cut(job.capacities, steps))
 
 
-def _in_bytes(graph: BlockGraph, doubled: int) -> int:
+def _in_bytes(graph: Hypergraph, doubled: int) -> int:
     """A doubled bound in the graph's units in doubled whole bytes."""
     return 2 * -(-doubled // (2 * graph.scale))

@@ -15,7 +15,7 @@ import numpy as np
 
 from placement.bound.charging import Form, by_sizes, forms
 from placement.fabric.tree import Ints
-from placement.graph.pieces import pieces_of_grid
+from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
 from placement.grid.isoperimetry import MUCH
@@ -27,7 +27,7 @@ from placement.search.bands import band_trees
 from placement.search.count_annealing import counts_cost, is_counted, transferred
 from placement.search.grid_slicing import SLACK, slice_grid
 from placement.search.integer_cover import covering_slots, laid_out
-from placement.search.refine import refined
+from placement.search.multilevel import refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
 
@@ -292,10 +292,9 @@ def _of_counts(grid: BlockGrid, slots: Ints, best: ZoneStep) -> ZoneStep:
 def _refined(
     grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
 ) -> ZoneStep:
-    graph = pieces_of_grid(grid, np.ones_like(best.layout, dtype=np.bool_))
-    start = best.layout.ravel().tolist()
-    at = refined(graph, capacities, start, PROPOSALS * trees, bound // 2)
-    return _costed(grid, np.array(at, dtype=np.int64).reshape(best.layout.shape))
+    graph = grid_graph(grid, np.ones_like(best.layout, dtype=np.bool_))
+    at = refined(graph, capacities, best.layout.ravel(), PROPOSALS * trees, bound // 2)
+    return _costed(grid, at.reshape(best.layout.shape))
 
 
 def _costed(grid: BlockGrid, layout: Layout) -> ZoneStep:

@@ -7,7 +7,6 @@ hosts, the "grid" is one row of blocks in order, and everything comes from their
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import count, islice
 from typing import Protocol
 
@@ -16,12 +15,10 @@ import numpy as np
 from placement.bound.part_sizes import PartBound
 from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import block_graph
-from placement.graph.flat import FlatGraph, flat_graph
-from placement.graph.pieces import PieceGraph, pieces_of_graph, pieces_of_grid
+from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.search.grid_slicing import Region
-from placement.search.walks import box_walks
+from placement.search.segmentation import box_walks
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern, axis_traffic
@@ -36,14 +33,10 @@ class Part:
     `graph`: weights in a unit of its own. `walks`: orders of the blocks, the most promising first.
     """
 
-    def __init__(self, graph: PieceGraph, walks: Iterator[Ints]) -> None:
+    def __init__(self, graph: Hypergraph, walks: Iterator[Ints]) -> None:
         self.graph = graph
         self._walks: list[Ints] = []
         self._more = walks
-
-    @cached_property
-    def flat(self) -> FlatGraph:
-        return flat_graph(self.graph)
 
     def walks(self) -> Iterator[Ints]:
         for k in count():
@@ -82,7 +75,7 @@ class GridRegions:
         inside = self._coordinates[:, region.ravel()]
         look = (inside - inside.min(axis=1, keepdims=True)).tobytes()
         if look not in self._parts:
-            graph, walks = pieces_of_grid(self._grid, region), box_walks(list(inside), ABREAST)
+            graph, walks = grid_graph(self._grid, region), box_walks(list(inside), ABREAST)
             self._parts[look] = Part(graph, walks)
         return self._parts[look]
 
@@ -127,11 +120,11 @@ class GraphRegions:
             self._known[look] = Part(self._pieces(region), self._walks(region))
         return self._known[look]
 
-    def _pieces(self, region: Region) -> PieceGraph:
+    def _pieces(self, region: Region) -> Hypergraph:
         blocks = np.flatnonzero(region)
         if self._graph is None:
-            return PieceGraph((1,) * len(blocks), ({},) * len(blocks), ())
-        return pieces_of_graph(self._graph, blocks)
+            return unlinked(len(blocks))
+        return self._graph.inside(blocks)
 
     def _walks(self, region: Region) -> Iterator[Ints]:
         yield np.arange(np.count_nonzero(region))

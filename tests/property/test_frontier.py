@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from placement.bound.frontier import Walk
 from placement.bound.pathwidth_dense import least_parts
-from placement.graph.block_graph import BlockGraph, block_graph
 from placement.graph.exhaustive import least_of_parts
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
@@ -18,7 +18,7 @@ from tests.build import request
 from tests.property.grids import requests
 
 
-def graph_of(req: Request, gpus: int) -> BlockGraph:
+def graph_of(req: Request, gpus: int) -> Hypergraph:
     graph = block_graph(req, gpus)
     assert graph is not None
     return graph
@@ -42,7 +42,7 @@ def test_parts_are_told_along_any_order(req: Request, gpus: int, seed: int) -> N
 
 
 def test_what_takes_too_long_is_not_told() -> None:
-    graph = graph_of(request(tp=2, pp=4, dp=4), 2)
+    graph = graph_of(request(tp=2, pp=4, dp=4, traffic={"pp": 1, "dp": 1}), 2)
     assert least_parts(graph, [np.arange(16)], 16, 1_000) is None
 
 

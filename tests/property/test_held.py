@@ -11,8 +11,8 @@ from placement.bound.part_sizes import PartBound
 from placement.bound.ring_width import courses_around
 from placement.bound.size_relaxation import least_sizes, least_sum
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph, block_graph
 from placement.graph.exhaustive import best_partition
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.grid.isoperimetry import MUCH
 from placement.proof import part_master as held
 from placement.proof.part_master import least_by_held
@@ -26,13 +26,13 @@ from tests.property.grids import requests
 MUCH_WORK = 10**9
 
 
-def graph_of(req: Request, gpus: int) -> BlockGraph:
+def graph_of(req: Request, gpus: int) -> Hypergraph:
     graph = block_graph(req, gpus)
     assert graph is not None
     return graph
 
 
-def paid_by_all(graph: BlockGraph) -> tuple[Ints, Ints]:
+def paid_by_all(graph: Hypergraph) -> tuple[Ints, Ints]:
     """Every part, and what it pays. Shapes: (parts, blocks), (parts,)."""
     parts = np.arange(1 << graph.blocks)[:, None] >> np.arange(graph.blocks) & 1
     paid = (parts[:, graph.tail] != parts[:, graph.head]) @ graph.weight
@@ -42,7 +42,7 @@ def paid_by_all(graph: BlockGraph) -> tuple[Ints, Ints]:
 
 
 def check_prices(
-    graph: BlockGraph, courses: list[Course], mixed: int, budget: int, slope: int, seed: int
+    graph: Hypergraph, courses: list[Course], mixed: int, budget: int, slope: int, seed: int
 ) -> None:
     """No part pays less; whoever is known pays just that, and holds what it says."""
     parts, paid = paid_by_all(graph)

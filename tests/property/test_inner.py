@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric
-from placement.graph.block_graph import block_graph
+from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import best_partition
-from placement.graph.flat import flat_graph
-from placement.graph.pieces import graph_of_pieces, pieces_of_graph, pieces_of_grid
+from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.place import place
 from placement.search.grid_slicing import Region
-from placement.search.multilevel import multilevel, polished
+from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
 from placement.tiers.packing import Packer
 from placement.tiers.regions import GridRegions
@@ -79,47 +77,57 @@ def assignments(blocks: int, room: list[int]) -> Iterator[tuple[int, ...]]:
             yield at
 
 
-def inside(grid: BlockGrid, region: Region, at: tuple[int, ...] | list[int]) -> int:
+def inside(grid: BlockGrid, region: Region, at: tuple[int, ...] | Ints) -> int:
     """Doubled cut inside the region: what parting it costs over keeping it whole."""
     layout = np.full(region.shape, -1, dtype=np.int64)
     layout[region] = at
     return layout_cost(grid, layout) - layout_cost(grid, np.where(region, 0, -1))
 
 
+@st.composite
+def layouts(draw: st.DrawFn, graph: Hypergraph, most: int) -> Ints:
+    at = draw(st.lists(st.integers(0, most), min_size=graph.blocks, max_size=graph.blocks))
+    return np.array(at, dtype=np.int64)
+
+
 @given(data=st.data(), job=jobs(most=24))
 def test_the_graph_counts_what_the_layout_cuts(data: st.DataObject, job: Request) -> None:
     grid = grid_of(job)
     region = data.draw(regions(grid))
-    blocks = int(region.sum())
-    at = data.draw(st.lists(st.integers(0, 3), min_size=blocks, max_size=blocks))
-    assert 2 * pieces_of_grid(grid, region).cost(at) == inside(grid, region, at)
+    graph = grid_graph(grid, region)
+    at = data.draw(layouts(graph, 3))
+    assert 2 * graph.cost(at) == inside(grid, region, at)
+    assert graph.pairwise().cost(at) == graph.cost(at)
 
 
 @given(data=st.data(), job=jobs(most=24))
 def test_merged_pieces_cost_what_their_blocks_do(data: st.DataObject, job: Request) -> None:
     grid = grid_of(job)
-    graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
-    labels = data.draw(st.lists(st.integers(0, 3), min_size=graph.order, max_size=graph.order))
+    graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=graph.blocks, max_size=graph.blocks))
     names = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     labels = [names[label] for label in labels]
-    coarse = flat_graph(graph).contracted(labels)
-    at = data.draw(st.lists(st.integers(0, 2), min_size=coarse.order, max_size=coarse.order))
-    blocks = [at[label] for label in labels]
-    assert coarse.cost(at) == flat_graph(graph).cost(blocks) == graph.cost(blocks)
-    assert sum(coarse.sizes) == graph.order
+    coarse = graph.merged(np.array(labels))
+    at = data.draw(layouts(coarse, 2))
+    assert coarse.cost(at) == graph.cost(at[labels])
+    assert sum(coarse.sizes) == graph.blocks
 
 
 @given(data=st.data(), job=jobs(most=24), gpus=st.sampled_from((2, 4)))
-def test_pieces_of_a_block_graph_cost_the_same(
+def test_a_restriction_costs_what_parting_it_adds(
     data: st.DataObject, job: Request, gpus: int
 ) -> None:
     if job.parallelism.world_size % gpus:
         return
     graph = block_graph(job, gpus)
     assert graph is not None
-    at = data.draw(st.lists(st.integers(0, 2), min_size=graph.blocks, max_size=graph.blocks))
-    pieces = pieces_of_graph(graph, np.arange(graph.blocks))
-    assert pieces.cost(at) == graph.cost(np.array(at))
+    order = np.array(data.draw(st.permutations(range(graph.blocks))), dtype=np.int64)
+    kept = order[: data.draw(st.integers(1, graph.blocks))]
+    rest = np.full(graph.blocks, 3, dtype=np.int64)
+    rest[kept] = 0
+    at = rest.copy()
+    at[kept] = data.draw(layouts(graph, 2))[kept]
+    assert graph.inside(kept).cost(at[kept]) == graph.cost(at) - graph.cost(rest)
 
 
 @settings(max_examples=60)
@@ -154,7 +162,7 @@ def test_the_best_partition_of_a_handful_is_the_optimum(
     region = data.draw(regions(grid))
     blocks = int(region.sum())
     room = enough(room, blocks)
-    at = best_partition(graph_of_pieces(pieces_of_grid(grid, region)), room).tolist()
+    at = best_partition(grid_graph(grid, region), room)
     assert np.all(np.bincount(at, minlength=len(room)) <= room)
     optimum = min(inside(grid, region, other) for other in assignments(blocks, room))
     assert inside(grid, region, at) == optimum
@@ -164,15 +172,16 @@ def test_the_best_partition_of_a_handful_is_the_optimum(
 @given(data=st.data(), job=jobs(most=24), room=st.lists(st.integers(0, 6), min_size=2, max_size=6))
 def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: list[int]) -> None:
     grid = grid_of(job)
-    graph = flat_graph(pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_)))
-    room = enough(room, graph.order)
+    graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    room = enough(room, graph.blocks)
     largest = data.draw(st.integers(1, 4))
-    found = multilevel(graph, room, 10, largest, "a", 0)
+    search = Multilevel(graph, room, 10, 0)
+    found = search.anew(largest, "a")
     assert np.all(np.bincount(found, minlength=len(room)) <= room)
-    better = polished(graph, room, found, 100, "a", 0)
+    better = search.polished(found, "a")
     assert np.all(np.bincount(better, minlength=len(room)) <= room)
     assert graph.cost(better) <= graph.cost(found)
-    assert np.array_equal(better, polished(graph, room, found, 100, "a", 0))
+    assert np.array_equal(better, search.polished(found, "a"))
 
 
 RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2)

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from placement import kernels as compiled
 from placement.bound.pricing import Pricer
 from placement.bound.ring_cuts import least_cuts
-from placement.graph.block_graph import BlockGraph, block_graph
-from placement.graph.flat import flat_graph
-from placement.graph.pieces import PieceGraph, pieces_of_grid
+from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
 from placement.grid.block_grid import block_grids
 from placement.grid.isoperimetry import BlockAxis, _plane
 from placement.grid.layout import layout_cost
@@ -28,9 +26,8 @@ from placement.kernels import Kernel
 from placement.search.count_annealing import transferred
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import best_of_trees, slice_grid
-from placement.search.multilevel import multilevel, polished
-from placement.search.runs import Runs
-from placement.search.segments import Segmenter
+from placement.search.multilevel import Multilevel
+from placement.search.segmentation import Segmenter
 from placement.search.slicing_trees import Tree, comb
 from placement.warmup import warm_up
 from placement.workload.request import Collective, Request
@@ -74,13 +71,13 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     _, layout = slice_grid(grid, room, starts, 20, 0, region)
     both(lambda: slice_grid(grid, room, starts, 60, 0, region)[1].tolist())
     both(lambda: layout_cost(grid, layout))
-    pieces = pieces_of_grid(grid, np.ones_like(region))
+    pieces = grid_graph(grid, np.ones_like(region))
     both(lambda: _cut(pieces, room))
-    flat = flat_graph(pieces)
+    search = Multilevel(pieces, room, 20, 0)
     start = np.repeat(np.arange(zones), room)[: grid.size]
-    both(lambda: polished(flat, room, start, 200, str(seed), 0).tolist())
+    both(lambda: search.polished(start, str(seed)).tolist())
     both(lambda: transferred(grid, room, start.reshape(grid.rows, -1), 400, 0, seed).tolist())
-    both(lambda: multilevel(flat, room, 20, 4, str(seed), 0).tolist())
+    both(lambda: search.anew(4, str(seed)).tolist())
     graph = block_graph(gang, GPUS)
     assert graph is not None
     along = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
@@ -89,21 +86,20 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     both(lambda: _by_trees(sweeper, graph, starts, room, seed))
     searched = sweeper.searched(starts, room, 20, 0, str(seed))
     assert searched.tolist() == _by_trees(sweeper, graph, starts, room, seed)
-    both(lambda: Runs(graph, along[1], max(room)).layout(range(zones), room).tolist())
 
 
 def _by_trees(
-    sweeper: Sweeper, graph: BlockGraph, starts: list[Tree], room: list[int], seed: int
+    sweeper: Sweeper, graph: Hypergraph, starts: list[Tree], room: list[int], seed: int
 ) -> object:
     """The same search, built and counted from outside."""
     found = best_of_trees(sweeper.layout, graph.cost, starts, room, 20, 0, str(seed))
     return found.tolist()
 
 
-def _cut(pieces: PieceGraph, room: list[int]) -> list[object]:
+def _cut(pieces: Hypergraph, room: list[int]) -> list[object]:
     segmenter, domains = Segmenter(pieces, room), range(len(room))
-    walks = segmenter.add([np.arange(pieces.order), np.arange(pieces.order)[::-1]])
-    cuts = [segmenter.cut(walk, domains).tolist() for walk in walks]
+    walks = segmenter.add([np.arange(pieces.blocks), np.arange(pieces.blocks)[::-1]])
+    cuts = [segmenter.layout(walk, domains).tolist() for walk in walks]
     return [segmenter.costs(walks, domains).tolist(), cuts]
 
 
@@ -162,7 +158,7 @@ def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> N
 def test_a_small_gang_is_placed_without_numba() -> None:
     script = (
         "import sys; from placement.place import place; from tests.build import flat, request;"
-        "from placement import hostset; f = flat(6, 6, gpus=8);"
+        "from placement.fabric import hostset; f = flat(6, 6, gpus=8);"
         "a = place(f, hostset.full(12), request(tp=8, pp=2, dp=4, traffic={'dp': 3, 'pp': 1}));"
         "assert a.is_optimal, a; print('numba' in sys.modules)"
     )

@@ -13,7 +13,7 @@ from placement.bound.cells import Cells, cell_views
 from placement.bound.part_sizes import QUICK
 from placement.bound.pricing import pattern_cost
 from placement.bound.size_relaxation import SizeBound
-from placement.graph.block_graph import block_graph
+from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import block_axes, joint_cost
 from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fabric.tree import Ints
-from placement.graph.block_graph import BlockGraph, block_graph
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders
-from placement.search.runs import Runs, best_runs
+from placement.search.segmentation import LineSearch, Segmenter
 from placement.workload.request import Request
 from tests.property.test_ragged import enough, larger, ragged
 
@@ -22,7 +22,7 @@ def parted(order: Ints, lengths: tuple[int, ...]) -> Ints:
     return layout
 
 
-def least_parted(graph: BlockGraph, order: Ints, capacities: list[int]) -> int:
+def least_parted(graph: Hypergraph, order: Ints, capacities: list[int]) -> int:
     """By trying every length of every run, zones in the order of their names."""
     return min(
         graph.cost(parted(order, lengths))
@@ -40,7 +40,8 @@ def test_no_other_places_cut_less(job: tuple[Request, int], capacities: list[int
     capacities = enough(capacities, graph.blocks)
     zones = range(len(capacities))
     for order in orders(asked, gpus):
-        layout = Runs(graph, order, max(capacities)).layout(zones, capacities)
+        segmenter = Segmenter(graph, capacities)
+        layout = segmenter.layout(segmenter.add([order])[0], zones)
         assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
         assert graph.cost(layout) == least_parted(graph, order, capacities)
 
@@ -55,9 +56,13 @@ def test_more_sequences_of_zones_cut_no_more(
     assert graph is not None
     capacities = enough(capacities, graph.blocks)
     along = orders(asked, gpus)
-    costs = []
-    for tries in (0, 5, 20):
-        layout = best_runs(graph, along, capacities, tries, 0)
-        assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
-        costs.append(graph.cost(layout))
+    search = LineSearch(graph, along, capacities, 0)
+    costs = [search.cost]
+    search.walk((len(along),))
+    costs.append(search.cost)
+    search.climb(20)
+    costs.append(search.cost)
+    layout = search.layout()
+    assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
     assert costs == sorted(costs, reverse=True)
+    assert graph.cost(layout) == search.cost

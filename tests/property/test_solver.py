@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
-from placement.graph.pieces import pieces_of_grid
+from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
@@ -24,7 +24,7 @@ from placement.proof.master import EVERY_ROW, Counter
 from placement.replace.swaps import added_cut
 from placement.search.bands import band_trees
 from placement.search.grid_slicing import slice_grid
-from placement.search.refine import refined
+from placement.search.multilevel import refined
 from placement.tiers.grid_zones import solve_zones
 from placement.tiers.objectives import zone_egress
 from placement.workload.request import Collective, Limits, Request
@@ -329,10 +329,10 @@ def test_refinement_never_costs(req: Request, seed: int) -> None:
     assert grid is not None
     start = np.random.default_rng(seed).integers(0, 3, grid.size)
     capacities = (np.bincount(start, minlength=3) + 1).tolist()
-    graph = pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
-    at = refined(graph, capacities, start.tolist(), 20_000, 0)
-    assert graph.cost(at) <= graph.cost(start.tolist())
-    assert all(at.count(zone) <= room for zone, room in enumerate(capacities))
+    graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    at = refined(graph, capacities, start, 20_000, 0)
+    assert graph.cost(at) <= graph.cost(start)
+    assert np.all(np.bincount(at, minlength=3) <= capacities)
 
 
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))

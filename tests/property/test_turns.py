@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from placement.bound import ring_width as turns
 from placement.bound.ring_width import least_around
-from placement.graph.block_graph import BlockGraph, block_graph
 from placement.graph.exhaustive import least_of_parts
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
@@ -20,13 +20,13 @@ from tests.property.grids import requests
 MUCH_WORK = 10**9
 
 
-def graph_of(req: Request, gpus: int) -> BlockGraph:
+def graph_of(req: Request, gpus: int) -> Hypergraph:
     graph = block_graph(req, gpus)
     assert graph is not None
     return graph
 
 
-def exact(graph: BlockGraph) -> list[int]:
+def exact(graph: Hypergraph) -> list[int]:
     return least_of_parts(graph)[0].tolist()
 
 

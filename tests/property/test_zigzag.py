@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placement.bound.ring_cuts import MOST_REACH
 from placement.bound.stage_ends import floors, least_by_cells, odd, shared_ends
-from placement.graph.block_graph import block_graph
+from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import BlockGrid, block_grid, finer
 from placement.workload.request import Request
 from tests.build import request

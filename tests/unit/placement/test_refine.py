@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from placement import speculative as ahead
-from placement.graph.pieces import pieces_of_graph
 from placement.search.graph_portfolio import Blocks
-from placement.search.refine import put_anew
+from placement.search.multilevel import put_anew
 from tests.build import request
 
 
@@ -46,8 +45,7 @@ def test_the_same_layout_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_is_put_anew_where_the_target_is_met() -> None:
     job = staggered()
     assert job.graph is not None
-    start = np.repeat(np.arange(4), [95, 86, 39, 0]).tolist()
-    pieces = pieces_of_graph(job.graph, np.arange(job.graph.blocks))
-    cost = job.graph.cost(np.array(start))
-    assert put_anew(pieces, job.capacities, start, 0, 0) == start
-    assert put_anew(pieces, job.capacities, start, 6, cost) == start
+    start = np.repeat(np.arange(4), [95, 86, 39, 0])
+    cost = job.graph.cost(start)
+    assert put_anew(job.graph, job.capacities, start, 0, 0) is start
+    assert put_anew(job.graph, job.capacities, start, 6, cost) is start

@@ -8,11 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from placement.graph.pieces import PieceGraph, pieces_of_grid
+from placement.graph.hypergraph import Hypergraph, grid_graph
 from placement.grid.block_grid import block_grid
-from placement.search.line_search import Cutter
-from placement.search.segments import Filler, Segmenter
-from placement.search.walks import box_walks
+from placement.search.segmentation import LineSearch, Segmenter, box_walks
 from placement.workload.request import Collective, Request
 from tests.build import request
 
@@ -20,10 +18,10 @@ TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}
 TOUCHES = {"dp": Collective.HIERARCHICAL}
 
 
-def graph_of(job: Request) -> PieceGraph:
+def graph_of(job: Request) -> Hypergraph:
     grid = block_grid(job, 1)
     assert grid is not None
-    return pieces_of_grid(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    return grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
 
 
 @pytest.mark.parametrize("shape", [(6,), (4, 3), (2, 3, 4), (1, 5, 1)])
@@ -71,22 +69,22 @@ def test_lines_go_abreast() -> None:
 @pytest.mark.parametrize("room", [[3, 2, 4], [1, 4, 4], [5, 0, 5]])
 def test_no_segments_of_a_walk_cost_less(job: Request, room: list[int]) -> None:
     graph = graph_of(job)
-    walk = np.array(random.Random("walk").sample(range(graph.order), graph.order))
+    walk = np.array(random.Random("walk").sample(range(graph.blocks), graph.blocks))
     domains = [z for z, n in enumerate(room) if n]
     segmenter = Segmenter(graph, room)
     (number,) = segmenter.add([walk])
-    at = segmenter.cut(number, domains)
+    at = segmenter.layout(number, domains)
     assert np.all(np.bincount(at, minlength=len(room)) <= room)
-    assert segmenter.costs([number], domains).tolist() == [graph.cost(at.tolist())]
+    assert segmenter.costs([number], domains).tolist() == [graph.cost(at)]
     ways = (
         lengths
         for lengths in product(*(range(room[z] + 1) for z in domains))
-        if sum(lengths) == graph.order
+        if sum(lengths) == graph.blocks
     )
     for lengths in ways:
-        other = np.empty(graph.order, dtype=np.int64)
+        other = np.empty(graph.blocks, dtype=np.int64)
         other[walk] = np.repeat(domains, lengths)
-        assert graph.cost(other.tolist()) >= graph.cost(at.tolist())
+        assert graph.cost(other) >= graph.cost(at)
 
 
 def test_walks_are_judged_one_by_one() -> None:
@@ -102,27 +100,27 @@ def test_other_orders_of_domains_are_found() -> None:
     """Two rings of six on domains of 4, 4, 2 and 2: each ring needs a 4 and a 2, which the
     roomiest first does not bring together."""
     graph = graph_of(request(cp=6, dp=2, traffic={"cp": 1}))
-    cutter = Cutter(graph, iter([np.arange(12)]), [4, 4, 2, 2], 0)
-    first = cutter.cost
-    cutter.climb(40)
-    at = cutter.domains()
-    assert graph.cost(at) == cutter.cost < first
-    assert not set(at[:6]) & set(at[6:])
+    search = LineSearch(graph, [np.arange(12)], [4, 4, 2, 2], 0)
+    first = search.cost
+    search.climb(40)
+    at = search.layout()
+    assert graph.cost(at) == search.cost < first
+    assert not set(at[:6].tolist()) & set(at[6:].tolist())
 
 
 def test_a_cut_that_cannot_be_beaten_ends_the_search() -> None:
     graph = graph_of(request(dp=8, traffic=TRAFFIC))
     walks = iter([np.arange(8)] * 3)
-    cutter = Cutter(graph, walks, [4, 4], graph.cost([0] * 4 + [1] * 4))
-    cutter.walk((2,))
-    assert cutter.is_done
+    search = LineSearch(graph, walks, [4, 4], graph.cost(np.repeat([0, 1], 4)))
+    search.walk((2,))
+    assert search.is_done
     assert len(list(walks)) == 2
 
 
-def test_a_filler_fills_every_domain_to_its_last_host() -> None:
+def test_without_tables_every_domain_is_filled_to_its_last_host() -> None:
     graph = graph_of(request(dp=7, traffic=TRAFFIC))
-    filler = Filler(graph, [2, 4, 3])
-    (number,) = filler.add([np.arange(7)])
-    at = filler.cut(number, [1, 2, 0]).tolist()
-    assert at == [1, 1, 1, 1, 2, 2, 2]
-    assert filler.costs([number], [1, 2, 0]).tolist() == [graph.cost(at)]
+    segmenter = Segmenter(graph, [2, 4, 3], is_filled=True)
+    (number,) = segmenter.add([np.arange(7)])
+    at = segmenter.layout(number, [1, 2, 0])
+    assert at.tolist() == [1, 1, 1, 1, 2, 2, 2]
+    assert segmenter.costs([number], [1, 2, 0]).tolist() == [graph.cost(at)]

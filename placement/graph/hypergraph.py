@@ -1,0 +1,361 @@
+"""The job as one weighted hypergraph: blocks, the bytes between them, the groups they share.
+
+A block is what one host computes. Rings and chains are edges between blocks. A hierarchical
+collective is a hyperedge under the connectivity metric of hypergraph partitioning: it costs its
+weight for each domain it touches beyond the first. An all-to-all among many is a clique, which
+costs its weight for each ordered pair apart: so it stays one hyperedge, for 64 members have
+2,016 pairs.
+
+A vertex is a block, or a piece of several blocks that stay together: coarsening and restriction
+both give every vertex a new label (`merged`). Arrays hold edges and memberships; `incidence`
+lists them by vertex, for loops that walk from vertex to vertex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.fabric.hostset import Mask
+from placement.fabric.tree import Ints
+from placement.grid.block_grid import BlockGrid
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+
+MOST_LINKS = 400_000  # edges between ranks; a larger graph costs more than it saves
+FEW = 8  # members of a group up to which all of them are near each other
+
+Triples = tuple[Ints, Ints, Ints]
+
+
+class Incidence(NamedTuple):
+    """A hypergraph by vertex. What belongs to vertex v of a list is at begin[v] to begin[v + 1].
+
+    `link_*`: neighbours, and the weight of the edge. `near_*`: others whose domain is worth a
+    try. `in_*`: the groups of a vertex, what it counts in each and what parting costs: by count
+    for a clique, else for each domain.
+    """
+
+    sizes: Ints
+    link_begin: Ints
+    link_to: Ints
+    link_weight: Ints
+    near_begin: Ints
+    near_to: Ints
+    in_begin: Ints
+    in_group: Ints
+    in_count: Ints
+    in_price: Ints
+    in_clique: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Hypergraph:
+    """Weights are in units of 1/`scale` bytes. Made by `hypergraph`, which puts it in order.
+
+    Shapes: sizes (vertices,), blocks of each vertex; tail, head, weight (edges,), tail < head,
+    each pair once; group, members, counts (memberships,), sorted by group and vertex, with the
+    blocks that a vertex has in a clique, else 1; group_weight, is_clique, 0 or 1, (groups,).
+    """
+
+    scale: int
+    sizes: Ints
+    tail: Ints
+    head: Ints
+    weight: Ints
+    group: Ints
+    members: Ints
+    counts: Ints
+    group_weight: Ints
+    is_clique: Ints
+
+    @property
+    def blocks(self) -> int:
+        """Number of vertices, which are single blocks unless some have been merged."""
+        return len(self.sizes)
+
+    def cost(self, layout: Ints) -> int:
+        """What a layout cuts. `layout`: the zone of each vertex."""
+        cut = int(self.weight[layout[self.tail] != layout[self.head]].sum())
+        if not len(self.group_weight):
+            return cut
+        zones, groups = int(layout.max()) + 1, len(self.group_weight)
+        group, _, held = _summed(self.group, layout[self.members], self.counts, zones)
+        total, squares = np.zeros((2, groups), dtype=np.int64)
+        np.add.at(total, group, held)
+        np.add.at(squares, group, held * held)
+        touched = np.bincount(group, minlength=groups)
+        apart = np.where(self.is_clique, total * total - squares, touched - 1)
+        return cut + int((self.group_weight * apart).sum())
+
+    def paid_by_zone(self, layout: Ints) -> Ints:
+        """What the edges add up to that each zone cuts; groups aside. Shape: (zones,)."""
+        apart = layout[self.tail] != layout[self.head]
+        paid = np.zeros(int(layout.max()) + 1, dtype=np.int64)
+        for ends in (self.tail, self.head):
+            np.add.at(paid, layout[ends[apart]], self.weight[apart])
+        return paid
+
+    def period(self, order: Ints) -> int:
+        """After how many blocks of an order that closes the graph comes again."""
+        place = np.empty(self.blocks, dtype=np.int64)
+        place[order] = np.arange(self.blocks)
+        for by in range(1, self.blocks):
+            if self.blocks % by == 0:
+                turned = order[(place + by) % self.blocks]
+                ends = turned[self.tail], turned[self.head]
+                edges = _summed(np.minimum(*ends), np.maximum(*ends), self.weight, self.blocks)
+                if all(map(np.array_equal, edges, (self.tail, self.head, self.weight))):
+                    return by
+        return self.blocks
+
+    def merged(self, label: Ints) -> Hypergraph:
+        """Vertices of equal label as one; those of label -1 and what they take part in are left
+        out. Labels are 0, 1, .. without holes."""
+        count, inside = int(label.max(initial=-1)) + 1, label >= 0
+        if count == self.blocks and np.array_equal(label, np.arange(count)):
+            return self
+        sizes = np.zeros(count, dtype=np.int64)
+        np.add.at(sizes, label[inside], self.sizes[inside])
+        edges = label[self.tail], label[self.head], self.weight
+        memberships = self.group, label[self.members], self.counts
+        kinds = self.group_weight, self.is_clique
+        return hypergraph(sizes, edges, memberships, *kinds, scale=self.scale)
+
+    def inside(self, blocks: Ints) -> Hypergraph:
+        """The given blocks in their order, without what leads to others."""
+        label = np.full(self.blocks, -1, dtype=np.int64)
+        label[blocks] = np.arange(len(blocks))
+        return self.merged(label)
+
+    def pairwise(self) -> Hypergraph:
+        """The same with a clique as edges. For vertices of one block each."""
+        if not self.is_clique.any():
+            return self
+        edges = [(self.tail, self.head, self.weight)]
+        for clique in np.flatnonzero(self.is_clique):
+            members = self.members[self.group == clique]
+            a, b = np.triu_indices(len(members), 1)
+            weight = np.full(len(a), 2 * self.group_weight[clique])
+            edges.append((members[a], members[b], weight))
+        rest = self.is_clique[self.group] == 0
+        memberships = self.group[rest], self.members[rest], self.counts[rest]
+        kinds = self.group_weight, np.zeros_like(self.is_clique)
+        return hypergraph(self.sizes, _joined(edges), memberships, *kinds, scale=self.scale)
+
+    @cached_property
+    def savings(self) -> Triples:
+        """Pairs a < b, each once and in order, with what it saves to keep the two together.
+
+        Of a group only members next to each other count as neighbours.
+        """
+        is_pair = self.group[1:] == self.group[:-1]
+        group, counts = self.group[1:][is_pair], self.counts
+        each = counts[:-1][is_pair] * counts[1:][is_pair] * (1 + self.is_clique[group])
+        low = np.concatenate([self.tail, self.members[:-1][is_pair]])
+        high = np.concatenate([self.head, self.members[1:][is_pair]])
+        saved = np.concatenate([self.weight, self.group_weight[group] * each])
+        return _summed(low, high, saved, self.blocks)
+
+    @cached_property
+    def incidence(self) -> Incidence:
+        vertices = np.arange(self.blocks + 1)
+        by_vertex = np.argsort(self.members, kind="stable")
+        group, counts = self.group[by_vertex], self.counts[by_vertex]
+        is_clique = self.is_clique[group]
+        tail, head, weight = self._both_ways()
+        return Incidence(
+            self.sizes,
+            np.searchsorted(tail, vertices),
+            head,
+            weight,
+            *self._near(tail, head),
+            np.searchsorted(self.members[by_vertex], vertices),
+            group,
+            counts,
+            self.group_weight[group] * counts * (1 + is_clique),
+            is_clique,
+        )
+
+    def _both_ways(self) -> Triples:
+        tail, head = np.concatenate([[self.tail, self.head], [self.head, self.tail]], axis=1)
+        return _summed(tail, head, np.concatenate([self.weight, self.weight]), self.blocks)
+
+    def _near(self, tail: Ints, head: Ints) -> tuple[Ints, Ints]:
+        """Neighbours, and all members of a small group, those next in a ring of a large one."""
+        begin = np.searchsorted(self.group, np.arange(len(self.group_weight) + 1))
+        length = np.diff(begin)[self.group]
+        place = np.arange(len(self.group)) - begin[self.group]
+        tails, heads = [tail], [head]
+        for step in (1, -1, *range(2, FEW)):
+            is_near = np.where(length > FEW, abs(step) == 1, (step > 0) & (step < length))
+            there = begin[self.group] + (place + step) % np.maximum(length, 1)
+            tails.append(self.members[is_near])
+            heads.append(self.members[there[is_near]])
+        tail, head = np.concatenate(tails), np.concatenate(heads)
+        order = np.argsort(tail, kind="stable")
+        return np.searchsorted(tail[order], np.arange(self.blocks + 1)), head[order]
+
+
+def hypergraph(
+    sizes: Ints,
+    edges: Triples,
+    memberships: Triples,
+    group_weight: Ints,
+    is_clique: Ints,
+    scale: int = 1,
+) -> Hypergraph:
+    """In order: without loops and vertices -1, equal edges summed, groups of two vertices or
+    more, equal ones taken together.
+
+    `edges`: tail, head, weight; `memberships`: group, vertex, blocks of the vertex in it.
+    """
+    tail, head, weight = edges
+    kept = (tail >= 0) & (head >= 0) & (tail != head) & (weight > 0)
+    low, high = np.minimum(tail, head)[kept], np.maximum(tail, head)[kept]
+    group, members, counts = memberships
+    inside = members >= 0
+    group, members, counts = _summed(group[inside], members[inside], counts[inside], len(sizes))
+    counts = np.where(is_clique[group], counts, 1)
+    groups = _distinct(group, members, counts, group_weight, is_clique)
+    return Hypergraph(scale, sizes, *_summed(low, high, weight[kept], len(sizes)), *groups)
+
+
+def _distinct(
+    group: Ints, members: Ints, counts: Ints, weight: Ints, is_clique: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Groups of two vertices or more, equal ones as one with the sum of their weights."""
+    begin = np.searchsorted(group, np.arange(len(weight) + 1))
+    number: dict[tuple[bytes, bytes, bool], int] = {}
+    label = np.full(len(weight), -1, dtype=np.int64)
+    for g in np.flatnonzero((np.diff(begin) > 1) & (weight > 0)).tolist():
+        part = slice(begin[g], begin[g + 1])
+        key = (members[part].tobytes(), counts[part].tobytes(), bool(is_clique[g]))
+        label[g] = number.setdefault(key, len(number))
+    labels, first = np.unique(label, return_index=True)
+    first = first[labels >= 0]
+    total = np.zeros(len(number), dtype=np.int64)
+    np.add.at(total, label[label >= 0], weight[label >= 0])
+    kept = np.isin(group, first)
+    return label[group[kept]], members[kept], counts[kept], total, is_clique[first]
+
+
+def _summed(first: Ints, second: Ints, weight: Ints, order: int) -> Triples:
+    """Pairs sorted, equal ones with the sum of their weights. `order`: above each second."""
+    key = first * order + second
+    by_key = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[by_key], prepend=-1))
+    if not len(starts):
+        return key, key, key
+    unique = key[by_key][starts]
+    return unique // order, unique % order, np.add.reduceat(weight[by_key], starts)
+
+
+class _Builder:
+    """Edges and groups of blocks, axis by axis."""
+
+    def __init__(self) -> None:
+        nothing = np.zeros(0, dtype=np.int64)
+        self._edges = [(nothing, nothing, nothing)]
+        self._memberships = [(nothing, nothing, nothing)]
+        self._kinds = [(nothing, nothing)]  # of groups: weight, is_clique
+        self._made = 0
+
+    def edges(self, tail: Ints, head: Ints, weight: Ints | int) -> None:
+        each = np.broadcast_to(np.asarray(weight, dtype=np.int64), tail.shape)
+        self._edges.append((tail.ravel(), head.ravel(), each.ravel()))
+
+    def groups(self, lines: Ints, weight: Ints | int, *, is_clique: bool) -> None:
+        """A group for each row of `lines`, which holds its blocks, -1 for none."""
+        many, size = lines.shape
+        number = np.repeat(self._made + np.arange(many), size)
+        self._memberships.append((number, lines.ravel(), np.ones(lines.size, dtype=np.int64)))
+        each = np.broadcast_to(np.asarray(weight, dtype=np.int64), many)
+        self._kinds.append((each, np.full(many, int(is_clique))))
+        self._made += many
+
+    def graph(self, blocks: int, scale: int = 1) -> Hypergraph:
+        sizes = np.ones(blocks, dtype=np.int64)
+        edges, memberships = _joined(self._edges), _joined(self._memberships)
+        weights, cliques = zip(*self._kinds, strict=True)
+        kinds = np.concatenate(weights), np.concatenate(cliques)
+        return hypergraph(sizes, edges, memberships, *kinds, scale=scale)
+
+
+def _joined(parts: Sequence[Triples]) -> Triples:
+    first, second, third = zip(*parts, strict=True)
+    return np.concatenate(first), np.concatenate(second), np.concatenate(third)
+
+
+def unlinked(blocks: int) -> Hypergraph:
+    """Blocks that send each other nothing, as far as a search can tell."""
+    return _Builder().graph(blocks)
+
+
+def grid_graph(grid: BlockGrid, region: Mask) -> Hypergraph:
+    """Blocks of a region of the grid in reading order; edges that leave the region are left out.
+
+    Weights are those of the grid, each edge once: the cost is half of `layout_cost`.
+    """
+    number = np.full(region.shape, -1, dtype=np.int64)
+    count = int(np.count_nonzero(region))
+    number[region] = np.arange(count)
+    made, stride = _Builder(), 1
+    made.edges(number[:-1], number[1:], grid.row_weight)
+    made.edges(number[:1], number[-1:], grid.row_wrap)
+    for axis in grid.slice_axes:
+        lines = np.moveaxis(number.reshape(-1, axis.size, stride), 1, -1).reshape(-1, axis.size)
+        if axis.pattern is Pattern.RING:
+            made.edges(lines, np.roll(lines, -1, axis=1), axis.weight)
+        else:
+            made.groups(lines, axis.weight, is_clique=axis.pattern is Pattern.ALL_TO_ALL)
+        stride *= axis.size
+    return made.graph(count)
+
+
+def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
+    """The graph of a request's blocks; None when it has too many edges."""
+    world = request.parallelism.world_size
+    axes = axis_traffic(request)
+    if sum(world * _steps(t) for t in axes) > MOST_LINKS:
+        return None
+    scale = lcm(*(t.size - 1 for t in axes if t.pattern is Pattern.HIERARCHICAL))
+    block, made = np.arange(world) // gpus_per_host, _Builder()
+    for t in axes:
+        if t.pattern is Pattern.HIERARCHICAL:
+            ranks = np.arange(world).reshape(-1, t.size, t.stride)
+            lines = block[np.moveaxis(ranks, 1, -1).reshape(-1, t.size)]
+            unique, count = np.unique(lines, axis=0, return_counts=True)
+            weight = count * (t.edge_bytes * t.size * scale // (t.size - 1))
+            made.groups(unique, weight, is_clique=False)
+            continue
+        for step in range(1, _steps(t) + 1):
+            here, there, each = _ranks(t, step, world)
+            made.edges(block[here], block[there], each * scale)
+    return made.graph(world // gpus_per_host, scale)
+
+
+def _steps(traffic: AxisTraffic) -> int:
+    return traffic.size // 2 if traffic.pattern is Pattern.ALL_TO_ALL else 1
+
+
+def _ranks(traffic: AxisTraffic, step: int, world: int) -> Triples:
+    """Ranks `step` apart on one axis, and the bytes between them both ways."""
+    n, stride, w = traffic.size, traffic.stride, traffic.edge_bytes
+    rank = np.arange(world)
+    index = rank // stride % n
+    there = rank + ((index + step) % n - index) * stride
+    match traffic.pattern:
+        case Pattern.CHAIN:
+            each = np.where(index == n - 1, traffic.wrap_bytes, w)
+        case Pattern.ALL_TO_ALL:
+            # Both ways; half way round a pair of ranks is met from either side.
+            each = np.full(world, w if 2 * step == n else 2 * w)
+        case _:
+            each = np.full(world, w)
+    return rank, there, each
