@@ -5,13 +5,12 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
-from placement.values import value
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
 
@@ -34,7 +33,7 @@ class Objective(StrEnum):
     SPREAD = "spread"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SpareRule:
     """How many healthy hosts to hold beside the gang.
 
@@ -75,7 +74,7 @@ NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """On which hosts the gang and its spares may lie.
 
@@ -96,7 +95,7 @@ class Constraints:
 ANYWHERE = Constraints()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A gang to place: its shape, what it sends, what it holds in reserve.
 
@@ -139,7 +138,7 @@ class Request:
         return ranks // gpus_per_host
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
@@ -152,7 +151,7 @@ class Limits:
     trees: int = 10_000
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TierCut:
     """Bytes per step crossing the boundaries of one tier, each counted once."""
 
@@ -161,7 +160,7 @@ class TierCut:
     by_axis: tuple[tuple[str, int], ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TierBound:
     """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
     tiers outside."""
@@ -170,7 +169,7 @@ class TierBound:
     bytes_per_step: int
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
@@ -211,7 +210,7 @@ class Placement:
         return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Insufficient:
     """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
 
@@ -221,14 +220,14 @@ class Insufficient:
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Infeasible:
     """Proved: never on this fabric, however empty."""
 
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Undecided:
     """The budget was spent with nothing found and nothing proved."""
 
