@@ -20,9 +20,9 @@ from placement.collectives.cost import Algorithm, Link, Operation
 from placement.collectives.nccl import Ranks, Tuned
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.objective.cut import Floats, groups_of
+from placement.objective.cut import Floats
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 from placement.workload.training import ContextParallel, DataParallel
 from placement.workload.volumes import REPLICATE, work_of
 

@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
-from placement.objective.cut import groups_of
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, Constraints
+from placement.fabric.hostset import HostSet
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
-
-if TYPE_CHECKING:
-    from placement.fabric.hostset import HostSet
 
 
 class Collective(StrEnum):
@@ -72,27 +71,6 @@ class SpareRule:
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """On which hosts the gang and its spares may lie.
-
-    `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
-    domain holds everything. `labels`: what every host is labelled with.
-    """
-
-    max_zones: int = 0
-    same: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_shape(self) -> bool:
-        """Whether hosts are bound to each other, not each by itself."""
-        return bool(self.max_zones or self.same)
-
-
-ANYWHERE = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +171,6 @@ class Placement:
     @cached_property
     def held(self) -> HostSet:
         """Hosts and spares."""
-        from placement.fabric import (
-            hostset,  # heavy, and command lines name requests before they place
-        )
-
         return hostset.of(self.hosts + self.spares)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from placement.errors import BadInput
+from placement.fabric.constraints import Constraints
 from placement.objective.check import violations
 from placement.place import place
 from placement.replace.elastic import (
@@ -22,7 +23,7 @@ from placement.replace.elastic import (
     sizes_text,
     widened,
 )
-from placement.workload.request import Constraints, Insufficient, Placement
+from placement.workload.request import Insufficient, Placement
 from placement.workload.training import Batch
 from tests.build import everything, exactly, fabric, gang, llama3, request
 

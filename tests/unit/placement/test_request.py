@@ -8,7 +8,8 @@ from math import nan
 import pytest
 
 from placement.errors import BadInput
-from placement.workload.request import AUTO, Constraints, Limits, Placement, SpareRule, TierCut
+from placement.fabric.constraints import Constraints
+from placement.workload.request import AUTO, Limits, Placement, SpareRule, TierCut
 from tests.build import gang, llama3, request
 
 
