@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
-from placement.replace.elastic import batch_sizes, check_batch, sizes_text
 from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.replicas import batch_sizes, check_batch, sizes_text
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.replace.elastic import sized
 from placement.spares import Holders
+from placement.workload.replicas import sized
 from placement.workload.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs
