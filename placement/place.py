@@ -8,7 +8,7 @@ free decides, or, near an old placement, how few blocks move.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -35,7 +35,6 @@ from placement.tiers.preference import INDIFFERENT, Taste, suited
 from placement.tiers.seating import Hosts, Seating, Way
 from placement.tiers.shape import shaped
 from placement.tiers.single_domain import single_domains
-from placement.values import value
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
     Answer,
@@ -118,7 +117,7 @@ def place(
     return solve(room)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Option:
     """One way to place the gang, with its spares."""
 

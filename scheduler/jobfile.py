@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from placement.errors import BadInput
-from placement.replace.elastic import batch_sizes, check_batch, sizes_text
+from placement.fabric.constraints import Constraints
 from placement.workload.parallelism import AXES, Parallelism
-from placement.workload.request import EVEN_ALPHA, Constraints, Objective, Request, SpareRule
+from placement.workload.replicas import batch_sizes, check_batch, sizes_text
+from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.checkpoint.terms import Checkpoint

@@ -9,16 +9,15 @@ behave by the rule, and its account is the truth. Pages, tables and totals have 
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Protocol
 
-from placement.values import value
 from scheduler.core.goodput import Parts
 from simulator.timing import Spent
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Account:
     """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
     part; `checkpoint` and `network` are nothing where there is no time model."""

@@ -7,7 +7,8 @@ them away, then what asks for them, then one decision for all of it.
 
 from __future__ import annotations
 
-from placement.values import value
+from dataclasses import dataclass
+
 from scheduler.core import Plan
 from scheduler.core.commands import Command
 from simulator.failures import Outage
@@ -15,7 +16,7 @@ from simulator.failures import Outage
 END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GangEnds:
     """This attempt of a job has done its work."""
 
@@ -23,48 +24,48 @@ class GangEnds:
     attempt: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LookAgain:
     """The last decision asked for another one now."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Send:
     """A script has this command for the scheduler."""
 
     command: Command
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HostChanges:
     """The next outage of the stream, down or up."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChangeIsHeard:
     """The scheduler hears of an outage that happened before."""
 
     outage: Outage
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobArrives:
     """The next job of the trace."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TimeIsOver:
     """The end that was set to the replay."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PlanIsReady:
     """A decision has taken its time."""
 
     plan: Plan
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DecisionIsDue:
     """The log has grown since the last one."""
 

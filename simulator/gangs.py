@@ -6,9 +6,8 @@ and what is counted for it are one and the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from placement.values import value
 from scheduler.core.events import (
     Event,
     GangResized,
@@ -24,7 +23,7 @@ from scheduler.core.lifecycle import HostMove, JobState
 from simulator.snapshot.plain import Kept
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has."""
 
@@ -36,19 +35,19 @@ class Run:
     stop_ns: int | None = None
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Began:
     run: Run
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """A host failed: the gang stands still and holds its hosts."""
 
     run: Run
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Left:
     """The attempt is over. `ran_ns`: how long its ranks ran."""
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placement.values import value
 from scheduler.core import State
 from scheduler.core.events import (
     Event,
@@ -39,7 +38,7 @@ FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
     `time`, `host_time`: what its time went to, and that of its hosts."""

@@ -15,19 +15,12 @@ from math import prod
 from typing import Any
 
 from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
 from placement.objective.cut import cut
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import (
-    ANYWHERE,
-    NO_SPARES,
-    Collective,
-    Constraints,
-    Placement,
-    Request,
-    SpareRule,
-)
+from placement.workload.request import NO_SPARES, Collective, Placement, Request, SpareRule
 from placement.workload.training import (
     AS_LLAMA3,
     Batch,

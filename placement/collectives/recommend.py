@@ -21,9 +21,8 @@ from placement.collectives.nccl import Ranks, Tuned
 from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.objective.cut import groups_of
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 from placement.workload.training import ContextParallel, DataParallel
 from placement.workload.volumes import REPLICATE, work_of
 

@@ -11,13 +11,37 @@ room cut the least, and a bound for these holds for every other choice.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric
-from placement.workload.request import Constraints
+
+if TYPE_CHECKING:
+    from placement.fabric.tree import Fabric
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """On which hosts the gang and its spares may lie.
+
+    `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
+    domain holds everything. `labels`: what every host is labelled with.
+    """
+
+    max_zones: int = 0
+    same: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_shape(self) -> bool:
+        """Whether hosts are bound to each other, not each by itself."""
+        return bool(self.max_zones or self.same)
+
+
+ANYWHERE = Constraints()
 
 
 def tier_of(fabric: Fabric, name: str, field: str) -> int:

@@ -7,12 +7,17 @@ A plain int is immutable, hashes, compares and copies for nothing, and unions
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+else:  # numpy is loaded where hosts are counted, not where a request is read
+    Mask: TypeAlias = Any
 
 HostSet = int
-Mask = npt.NDArray[np.bool_]
 
 
 def of(hosts: Iterable[int]) -> HostSet:
@@ -23,6 +28,8 @@ def of(hosts: Iterable[int]) -> HostSet:
         for host in indices:
             bits |= 1 << host
         return bits
+    import numpy as np
+
     mask = np.zeros(max(indices) + 1, dtype=np.bool_)
     mask[indices] = True
     return from_mask(mask)
@@ -35,11 +42,15 @@ def full(host_count: int) -> HostSet:
 
 def from_mask(mask: Mask) -> HostSet:
     """The set whose members are the true positions of `mask`."""
+    import numpy as np
+
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def to_mask(hosts: HostSet, host_count: int) -> Mask:
     """Shape: (host_count,)."""
+    import numpy as np
+
     raw = hosts.to_bytes((host_count + 7) // 8, "little")
     bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=host_count, bitorder="little")
     return bits.view(np.bool_)
@@ -47,7 +58,8 @@ def to_mask(hosts: HostSet, host_count: int) -> Mask:
 
 def members(hosts: HostSet) -> list[int]:
     """Host indices in ascending order."""
-    return [int(i) for i in np.flatnonzero(to_mask(hosts, hosts.bit_length()))]
+    found: list[int] = to_mask(hosts, hosts.bit_length()).nonzero()[0].tolist()
+    return found
 
 
 def has(hosts: HostSet, host: int) -> bool:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.hostset import HostSet
 
-if TYPE_CHECKING:
-    from placement.fabric.tree import Tier
-
 Labels = Mapping[str, Mapping[str, HostSet]]  # key -> value -> hosts
+Places = Mapping[str, tuple[int, Sequence[int]]]  # name -> depth in the tree, hosts inside
 
 
-def read_labels(value: Any, tiers: Sequence[Tier], hosts: Sequence[str]) -> Labels:
+def read_labels(value: Any, places: Places, host_count: int) -> Labels:
     """`labels: {z0: {gpu: h100}, "z1-r[00-15]": {gpu: a100}}`: of domains and hosts, by
     name or hostlist range. What is said of a host goes before what is said of its rack,
-    and that before its zone.
+    and that before its zone. `places`: everything that has a name, hosts included.
 
     Raises: BadInput naming the entry.
     """
     if not isinstance(value, Mapping):
         raise BadInput("labels", "must be a mapping of domains or hosts to labels")
-    places = _places(tiers, hosts)
-    given: list[dict[int, dict[str, str]]] = [{} for _ in range(len(tiers) + 1)]
+    depths = 1 + max(depth for depth, _ in places.values())
+    given: list[dict[int, dict[str, str]]] = [{} for _ in range(depths)]
     for names, labels in value.items():
         path = f"labels.{names}"
         found = _checked(labels, path)
@@ -34,27 +32,12 @@ def read_labels(value: Any, tiers: Sequence[Tier], hosts: Sequence[str]) -> Labe
                 given[depth].setdefault(host, {}).update(found)
     by_host = [
         {key: text for level in given for key, text in level.get(host, {}).items()}
-        for host in range(len(hosts))
+        for host in range(host_count)
     ]
     return _by_value(by_host)
 
 
-def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int, list[int]]]:
-    """The depth and the hosts of everything that has a name; the inner one where two
-    share it."""
-    places: dict[str, tuple[int, list[int]]] = {}
-    for depth, tier in enumerate(tiers):
-        members: list[list[int]] = [[] for _ in tier.domains]
-        for host, domain in enumerate(tier.domain_by_host.tolist()):
-            members[domain].append(host)
-        places.update({n: (depth, m) for n, m in zip(tier.domains, members, strict=True)})
-    places.update({name: (len(tiers), [host]) for host, name in enumerate(hosts)})
-    return places
-
-
-def _named(
-    text: str, places: Mapping[str, tuple[int, list[int]]], path: str
-) -> list[tuple[int, list[int]]]:
+def _named(text: str, places: Places, path: str) -> list[tuple[int, Sequence[int]]]:
     try:
         names = hostlist.expand(text)
     except BadInput as error:

@@ -186,7 +186,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     tiers = _tier_entries(spec.get("tiers"))
     tree = _listed_tree(spec["domains"], tiers) if "domains" in spec else _regular_tree(tiers)
     fabric = _assemble(name, kind, gpus, gbps, tiers, tree, spec)
-    labels = read_labels(spec.get("labels", {}), fabric.tiers, fabric.hosts)
+    places = _places(fabric.tiers, fabric.hosts)
+    labels = read_labels(spec.get("labels", {}), places, fabric.host_count)
     return replace(fabric, scale_up_gbps=scale_up, labels=labels)
 
 
@@ -332,6 +333,19 @@ def _assemble(
         uplink = np.bincount(domain_by_host) * injection / np.array(over)
         tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink))
     return Fabric(name, kind, gpus, gbps, tuple(tiers), hosts, spec)
+
+
+def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int, list[int]]]:
+    """The depth and the hosts of everything that has a name; the inner one where two
+    share it."""
+    places: dict[str, tuple[int, list[int]]] = {}
+    for depth, tier in enumerate(tiers):
+        members: list[list[int]] = [[] for _ in tier.domains]
+        for host, domain in enumerate(tier.domain_by_host.tolist()):
+            members[domain].append(host)
+        places.update({n: (depth, m) for n, m in zip(tier.domains, members, strict=True)})
+    places.update({name: (len(tiers), [host]) for host, name in enumerate(hosts)})
+    return places
 
 
 def _only(item: Mapping[str, Any], path: str, known: set[str]) -> None:

@@ -21,9 +21,8 @@ import numpy as np
 
 from placement.fabric.tree import Fabric, Ints
 from placement.network.wiring import Floats, Links, Mask
-from placement.objective.cut import groups_of
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

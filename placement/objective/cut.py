@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Request, TierCut
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,12 +73,6 @@ def egress_by_axis(
         (traffic, _leaving(traffic, groups_of(by_rank, traffic), domains))
         for traffic in axis_traffic(request)
     )
-
-
-def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
-    """A value of each rank, group by group. Shape: (groups, ranks of a group)."""
-    apart = by_rank.reshape(-1, traffic.size, traffic.stride)
-    return apart.swapaxes(1, 2).reshape(-1, traffic.size)
 
 
 def _crossing(traffic: AxisTraffic, groups: Ints) -> int:

@@ -1,9 +1,4 @@
-"""Gangs of several sizes: which numbers of replicas are legal, and who stays where.
-
-A job may say that its gang can run with fewer data-parallel replicas than asked for. A
-number of replicas (`dp`) is legal when its ranks fill whole hosts, the batch divides over
-it, its shard groups are whole, a GPU has the memory that it needs, and the empty fabric
-could hold it. All other axes stay as they are, so every legal size is an ordinary request.
+"""Gangs that are resized: who stays where.
 
 Replicas keep their order when a gang is resized: replica j of the new gang is one of the
 old, or new. Where the ranks of a host all come from one old host, they stay on it.
@@ -11,147 +6,20 @@ old, or new. Where the ranks of a host all come from one old host, they stay on 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
-from itertools import pairwise
-from math import gcd, isqrt
 
 import numpy as np
 
-from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import broken, usable
+from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.place import impossible, place
 from placement.replace.near import Hint
 from placement.spares.holding import hold_spares
-from placement.workload.memory import refuse_too_large
-from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
-from placement.workload.traffic import axis_traffic
+from placement.workload.request import Placement, Request
 
 NEW = -1  # stands for the old number of a replica that is new, or for a host to be found
-
-
-@lru_cache(maxsize=4096)
-def sized(request: Request, dp: int) -> Request:
-    """The same gang with `dp` replicas; explicit bytes per edge stay as they are."""
-    if dp == request.parallelism.dp:
-        return request
-    return replace(request, parallelism=replace(request.parallelism, dp=dp))
-
-
-def check_batch(request: Request) -> None:
-    """Raises: BadInput when the global batch does not divide over the replicas."""
-    if request.batch is None:
-        return
-    each = request.parallelism.dp * request.parallelism.ep * request.batch.micro_sequences
-    if request.batch.global_sequences % each:
-        raise BadInput(
-            "batch.global_sequences",
-            f"{request.batch.global_sequences} sequences do not divide over dp"
-            f" {request.parallelism.dp} in micro-batches of {request.batch.micro_sequences}",
-        )
-
-
-def batch_sizes(request: Request, least: int) -> tuple[int, ...]:
-    """Numbers of replicas from `least` to the request's over which the batch divides.
-
-    Cost: O(sqrt of the sequences).
-    """
-    if request.batch is None:
-        return ()
-    each = request.parallelism.ep * request.batch.micro_sequences
-    micro_batches, odd = divmod(request.batch.global_sequences, each)
-    if odd:
-        return ()
-    small = [n for n in range(1, isqrt(micro_batches) + 1) if not micro_batches % n]
-    both = {*small, *(micro_batches // n for n in small)}
-    return tuple(sorted(n for n in both if least <= n <= request.parallelism.dp))
-
-
-@lru_cache(maxsize=1024)
-def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
-    """Legal numbers of replicas from `least` to the request's, ascending; empty when the
-    empty fabric could hold none of them.
-
-    Raises: BadInput as `place.impossible` for the request itself, which is the largest.
-    """
-    impossible(fabric, request)
-    sizes = [dp for dp in _of_whole_hosts(fabric, request, least) if _suits(sized(request, dp))]
-    fits = bisect_left(
-        sizes, True, key=lambda dp: impossible(fabric, sized(request, dp)) is not None
-    )
-    return tuple(sizes[:fits])
-
-
-def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[int]:
-    """Those whose ranks fill hosts, up to as many as the fabric has, and the batch allows."""
-    full, gpus = request.parallelism.dp, fabric.gpus_per_host
-    ranks = request.parallelism.world_size // full
-    step = gpus // gcd(gpus, ranks)
-    most = min(full, fabric.host_count * gpus // ranks)
-    if request.batch is not None:
-        return [dp for dp in batch_sizes(request, least) if dp <= most and not dp % step]
-    return range(-(-least // step) * step, most + 1, step)
-
-
-def _suits(request: Request) -> bool:
-    """Whether the model and its training can be split so. Without a model anything can."""
-    if request.model is None:
-        return True
-    try:
-        axis_traffic(request)
-        refuse_too_large(request)
-    except BadInput:
-        return False
-    return True
-
-
-def sizes_text(sizes: Sequence[int]) -> str:
-    """`8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
-    if len(sizes) <= 6:
-        return ", ".join(f"{dp:,}" for dp in sizes)
-    steps = {after - before for before, after in pairwise(sizes)}
-    if len(steps) == 1:
-        return f"{sizes[0]:,} to {sizes[-1]:,} in steps of {steps.pop():,}"
-    first = ", ".join(f"{dp:,}" for dp in sizes[:4])
-    return f"{first}, ... {sizes[-1]:,} ({len(sizes)} sizes)"
-
-
-def place_largest(
-    fabric: Fabric,
-    free: HostSet,
-    request: Request,
-    sizes: Sequence[int],
-    limits: Limits | None = None,
-) -> tuple[Answer, int]:
-    """The answer for the largest of `sizes` that fits what is free, and that size; for the
-    smallest when none does. Cost: one `place`; sizes are ruled out by counting."""
-    if not sizes:
-        return place(fabric, free, request, limits), request.parallelism.dp
-    fits = bisect_left(sizes, True, key=lambda dp: not has_room(fabric, free, sized(request, dp)))
-    dp = sizes[max(0, fits - 1)]
-    answer = place(fabric, free, sized(request, dp), limits)
-    full = request.parallelism.dp
-    if isinstance(answer, Placement) and dp < full:
-        note = f"dp {dp:,} of {full:,}: the largest legal size that fits ({sizes_text(sizes)})"
-        return replace(answer, notes=(*answer.notes, note)), dp
-    if isinstance(answer, Insufficient):
-        return replace(answer, reason=f"at dp {dp:,}, the least of its sizes, {answer.reason}"), dp
-    return answer, dp
-
-
-def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
-    """Whether there are hosts enough, spares that are required and constraints included."""
-    gang = request.hosts_needed(fabric.gpus_per_host)
-    needed = gang + request.spares.required(gang)
-    if free.bit_count() < needed:
-        return False
-    return usable(fabric, request.where, free, needed).bit_count() >= needed
 
 
 def carried(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.values import value
 from placement.workload.request import Request
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Holding:
     """`wished`: what the rule asks for. `elsewhere`: spares outside the gang's zones."""
 

@@ -9,17 +9,17 @@ dealt out first, each to the domain where it gains most: exact where parts have 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.values import value
 
 Hosts = tuple[int, ...]
 Shape = tuple[object, ...]  # nested: how many blocks lie in each domain below
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Taste:
     """Hosts to take `first`, and those to take `last`."""
 

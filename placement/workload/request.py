@@ -5,18 +5,16 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
-from placement.values import value
+from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, Constraints
+from placement.fabric.hostset import HostSet
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
-
-if TYPE_CHECKING:
-    from placement.fabric.hostset import HostSet
 
 
 class Collective(StrEnum):
@@ -34,7 +32,7 @@ class Objective(StrEnum):
     SPREAD = "spread"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SpareRule:
     """How many healthy hosts to hold beside the gang.
 
@@ -75,28 +73,7 @@ NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
-@value(frozen=True, slots=True)
-class Constraints:
-    """On which hosts the gang and its spares may lie.
-
-    `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
-    domain holds everything. `labels`: what every host is labelled with.
-    """
-
-    max_zones: int = 0
-    same: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_shape(self) -> bool:
-        """Whether hosts are bound to each other, not each by itself."""
-        return bool(self.max_zones or self.same)
-
-
-ANYWHERE = Constraints()
-
-
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A gang to place: its shape, what it sends, what it holds in reserve.
 
@@ -139,7 +116,7 @@ class Request:
         return ranks // gpus_per_host
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
@@ -152,7 +129,7 @@ class Limits:
     trees: int = 10_000
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TierCut:
     """Bytes per step crossing the boundaries of one tier, each counted once."""
 
@@ -161,7 +138,7 @@ class TierCut:
     by_axis: tuple[tuple[str, int], ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TierBound:
     """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
     tiers outside."""
@@ -170,7 +147,7 @@ class TierBound:
     bytes_per_step: int
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
@@ -194,10 +171,6 @@ class Placement:
     @cached_property
     def held(self) -> HostSet:
         """Hosts and spares."""
-        from placement.fabric import (
-            hostset,  # heavy, and command lines name requests before they place
-        )
-
         return hostset.of(self.hosts + self.spares)
 
     @property
@@ -211,7 +184,7 @@ class Placement:
         return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Insufficient:
     """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
 
@@ -221,14 +194,14 @@ class Insufficient:
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Infeasible:
     """Proved: never on this fabric, however empty."""
 
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Undecided:
     """The budget was spent with nothing found and nothing proved."""
 

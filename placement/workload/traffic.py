@@ -10,11 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
+
+if TYPE_CHECKING:
+    from placement.fabric.tree import Ints
 
 
 class Pattern(StrEnum):
@@ -63,6 +67,12 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
         sent = edge_bytes.get(name, 0)
         axes.append(AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent)))
     return tuple(axes)
+
+
+def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
+    """A value of each rank, group by group. Shape: (groups, ranks of a group)."""
+    apart = by_rank.reshape(-1, traffic.size, traffic.stride)
+    return apart.swapaxes(1, 2).reshape(-1, traffic.size)
 
 
 def _parts(request: Request) -> list[tuple[str, str, int, int]]:

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placement.replace.elastic import sizes_text
+from placement.workload.replicas import sizes_text
 from scheduler.cli.ladder import ladder_text
 from scheduler.cli.text import bytes_text, columns, counted
 from scheduler.problems import one_line

@@ -195,8 +195,9 @@ def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
 def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
     """The answer, and the question at the size that it is for: of an elastic job the
     largest that fits; near an old placement, the one that it asks for."""
+    from placement.largest import legal_sizes, place_largest
     from placement.place import place
-    from placement.replace.elastic import legal_sizes, place_largest, sized
+    from placement.workload.replicas import sized
 
     fabric, free, request = asked.fabric, asked.free, asked.request
     if not job.spec.min_dp or asked.near is not None:

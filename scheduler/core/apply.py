@@ -8,7 +8,8 @@ from typing import assert_never
 
 from placement.fabric import hostset
 from placement.fabric.tree import from_spec
-from placement.replace.elastic import legal_sizes, sized
+from placement.largest import legal_sizes
+from placement.workload.replicas import sized
 from scheduler.core.events import (
     Defragmented,
     Event,

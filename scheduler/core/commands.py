@@ -6,7 +6,8 @@ command is refused. `request_id`: the same one again does nothing.
 
 from __future__ import annotations
 
-from placement.values import value
+from dataclasses import dataclass
+
 from scheduler.core.health.policy import HealthPolicy
 from scheduler.core.job import JobSpec
 from scheduler.core.lifecycle import HostMove, JobState
@@ -14,7 +15,7 @@ from scheduler.core.tenancy.tenants import Tenants
 from scheduler.core.windows.window import Window
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless."""
 
@@ -23,7 +24,7 @@ class SubmitJob:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CancelJob:
     name: str
     reason: str = ""
@@ -31,7 +32,7 @@ class CancelJob:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class UpdateJob:
     """Another priority, time limit or other labels: the `fields` of the specification
     take the values given here, the rest stays."""
@@ -46,7 +47,7 @@ class UpdateJob:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
     of an earlier attempt is refused."""
@@ -59,7 +60,7 @@ class EndJob:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MoveHost:
     """An operator's word: cordon, uncordon or drain."""
 
@@ -70,7 +71,7 @@ class MoveHost:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ReportHost:
     """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
 
@@ -86,21 +87,21 @@ class ReportHost:
     xid: int = 0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
     tenants: Tenants
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LoadHealth:
     """An operator's new health policy."""
 
     policy: HealthPolicy
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SetWindow:
     """An operator's maintenance or reservation; `is_change`: of a window that there is."""
 
@@ -110,7 +111,7 @@ class SetWindow:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RemoveWindow:
     name: str
     reason: str = ""

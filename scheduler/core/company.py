@@ -13,10 +13,18 @@ from functools import reduce
 from operator import or_
 
 from placement.fabric import hostset
-from placement.fabric.constraints import around, room_text, tier_of, usable, wish_text
+from placement.fabric.constraints import (
+    ANYWHERE,
+    Constraints,
+    around,
+    room_text,
+    tier_of,
+    usable,
+    wish_text,
+)
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.workload.request import ANYWHERE, Constraints, Placement, Request
+from placement.workload.request import Placement, Request
 from scheduler.core.job import Job
 from scheduler.core.neighbours import ANYBODY, Neighbours, Party, closed_by, matches
 from scheduler.core.state import State

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
-
-from placement.values import value
 
 SECOND_NS = 1_000_000_000  # as in job, which stands on this
 
@@ -17,7 +16,7 @@ class Ending(Enum):
     FAILED = auto()  # a host did, which nobody knew at once
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Shares:
     """What the time of one attempt went to; the parts add up to it. Units: ns."""
 
@@ -27,7 +26,7 @@ class Shares:
     detection_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Costs:
     """The one rule for preemption, defragmentation, accounts and replays: no gang reports
     when it saves.

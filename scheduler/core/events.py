@@ -6,10 +6,10 @@ Hosts stand by name: a log must be readable without the fabric's numbering.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from placement.spares.peer_copies import Holders
-from placement.values import value
 from placement.workload.request import TierCut
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.health.policy import HealthPolicy
@@ -19,7 +19,7 @@ from scheduler.core.tenancy.tenants import Tenants
 from scheduler.core.windows.window import Window
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FabricLoaded:
     """`spec` is the content of the fabric file, so that a replay never reads today's."""
 
@@ -27,7 +27,7 @@ class FabricLoaded:
     spec: Mapping[str, Any]
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TenantsLoaded:
     """From here on these tenants hold. `digest` names the content."""
 
@@ -36,7 +36,7 @@ class TenantsLoaded:
     tenants: Tenants
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobSubmitted:
     time_ns: int
     uid: str
@@ -44,7 +44,7 @@ class JobSubmitted:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobUpdated:
     """From here on the job has this specification; its gang is the same."""
 
@@ -54,7 +54,7 @@ class JobUpdated:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobStarted:
     """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
     where the job asks for that."""
@@ -70,7 +70,7 @@ class JobStarted:
     copies: Holders = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobsReserved:
     """Under the policy *conservative*: when these waiting jobs start at the latest. `shares`:
     where windows tell hosts apart, how many hosts each has that the same windows cover as
@@ -81,7 +81,7 @@ class JobsReserved:
     shares: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HostSwap:
     """Block `block` moved from host `left` to host `joined`, which loads its state from the
     memory of host `source`; empty: from storage."""
@@ -92,7 +92,7 @@ class HostSwap:
     source: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GangSwapped:
     """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
     weighed, after a failure. `copies`: who has whose state from here on; empty: as before."""
@@ -106,7 +106,7 @@ class GangSwapped:
     copies: Holders = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GangResized:
     """The gang has `dp` replicas from here on, and lies on these hosts, in block order.
     `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them."""
@@ -126,7 +126,7 @@ class GangResized:
     preempted_by: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SparesChanged:
     """From here on the job holds these spares: some were used by others, or let go, or
     hosts took the place of those that were used. `lent`: more, which preemptible jobs run on."""
@@ -138,7 +138,7 @@ class SparesChanged:
     lent: tuple[str, ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobRequeued:
     time_ns: int
     name: str
@@ -146,7 +146,7 @@ class JobRequeued:
     ladder: Ladder = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobPreempted:
     """A gang was sent away so that `preempted_by`, which starts next, has its hosts."""
 
@@ -156,7 +156,7 @@ class JobPreempted:
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Defragmented:
     """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
     `sentence`: the moves, which stand before this, or why there are none."""
@@ -167,7 +167,7 @@ class Defragmented:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobEnded:
     """`outcome`: completed, failed or cancelled."""
 
@@ -178,7 +178,7 @@ class JobEnded:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HostMoved:
     time_ns: int
     host: str
@@ -187,7 +187,7 @@ class HostMoved:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HostSignalled:
     """A signal that is kept on record; what it does to the host stands after it. `host`: or
     a domain. `value`, `gpu`, `xid`: as reported."""
@@ -202,7 +202,7 @@ class HostSignalled:
     xid: int = 0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HealthLoaded:
     """From here on this health policy holds."""
 
@@ -210,14 +210,14 @@ class HealthLoaded:
     policy: HealthPolicy
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HostsJudged:
     """The policy looked at all hosts; what it moved stands before this."""
 
     time_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WindowSet:
     """A window was made, or is another from here on; its hosts are named."""
 
@@ -226,13 +226,13 @@ class WindowSet:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WindowOpened:
     time_ns: int
     name: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WindowClosed:
     """Its end came."""
 
@@ -240,7 +240,7 @@ class WindowClosed:
     name: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WindowRemoved:
     """Somebody wanted it gone before its end."""
 

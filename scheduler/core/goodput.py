@@ -17,11 +17,10 @@ has the rule. Integers throughout, so that parts add up exactly.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING
 
-from placement.values import value
 from scheduler.core.costs import Costs, Ending
 from scheduler.core.lifecycle import JobState
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from scheduler.core.job import Job
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Time by what it went to, of a job (ns) or of its hosts (host-ns)."""
 
@@ -77,7 +76,7 @@ NOTHING = Parts()
 _HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Goodput:
     """A job's account up to `counted_ns`. `ran_ns`: of the present attempt, which is shared
     out when it ends: only then is it known what of it was lost."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.replace.elastic import sized
 from placement.spares.peer_copies import Holders
-from placement.values import value
+from placement.workload.replicas import sized
 from placement.workload.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint
 from scheduler.core.costs import Costs
@@ -22,7 +22,7 @@ from scheduler.core.tenancy.tenants import DEFAULT
 SECOND_NS = 1_000_000_000
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A user's request for one gang.
 
@@ -45,7 +45,7 @@ class JobSpec:
     checkpoint: Checkpoint = AS_USUAL
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Strike:
     """A host stopped the gang of a job by failing: how often, and when for the last time."""
 
@@ -67,7 +67,7 @@ class Release(NamedTuple):
     borrowed: int = 0
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 

@@ -8,16 +8,16 @@ so the same functions serve decisions, reservations, commits and swaps.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from placement.errors import BadInput
 from placement.fabric.constraints import around, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.values import value
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Neighbours:
     """`exclusive`: the tier whose domains are shared with no other job. `avoid`: by tier,
     names of jobs, or patterns such as `eval-*`, that no domain is shared with. `near`: the
@@ -31,7 +31,7 @@ class Neighbours:
 ANYBODY = Neighbours()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Party:
     """A job as others see it: its name, what it wants of them, the hosts it holds."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import assert_never, overload
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.values import value
 from placement.workload.request import Placement, TierCut
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.windows.window import Shares
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Resize:
     """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
     in block order. `end_ns`: when it is taken to end."""
@@ -27,7 +27,7 @@ class Resize:
     ladder: Ladder = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start a queued gang on these hosts.
 
@@ -45,7 +45,7 @@ class Start:
     lenders: tuple[str, ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Move:
     """Block `block` leaves host `left` for host `joined` (fabric indices)."""
 
@@ -54,7 +54,7 @@ class Move:
     joined: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Recall:
     """A gang leaves spares that it borrowed: by `resize` without some replicas, or by waiting
     in the queue, with `reason`."""
@@ -64,7 +64,7 @@ class Recall:
     resize: Resize | None = None
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
@@ -86,7 +86,7 @@ class Swap:
     recalls: tuple[Recall, ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Tidy:
     """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
     are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
@@ -97,7 +97,7 @@ class Tidy:
     request_id: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
     in the queue."""
@@ -107,7 +107,7 @@ class Requeue:
     ladder: Ladder = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """End a job that failed again and again: it is not started any more."""
 
@@ -115,7 +115,7 @@ class GiveUp:
     reason: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Refill:
     """Hold these spares from here on, `joined` of them free hosts until now."""
 
@@ -126,7 +126,7 @@ class Refill:
     end_ns: int = 0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """Waiting jobs and when they start at the latest (policy *conservative*). `shares`: on
     how many hosts of which kind, where windows tell hosts apart."""
@@ -135,7 +135,7 @@ class Reserve:
     shares: tuple[tuple[str, Shares], ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
 
@@ -143,7 +143,7 @@ class Turn:
     edge_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Rehost:
     """In a reservation by count, `joined` stand in for `left`, which are out."""
 
@@ -152,7 +152,7 @@ class Rehost:
     joined: HostSet
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Judge:
     """Look at the hosts: the policy may move some, as was due at `due_ns`."""
 
@@ -176,7 +176,7 @@ def taken(action: Action) -> HostSet:
     assert_never(action)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """A waiting job starts by `start_ns`, when the gangs before it have ended.
 
@@ -238,7 +238,7 @@ class Foreseen(Sequence[Reservation]):
         return tuple, (self._find(),)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 

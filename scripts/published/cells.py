@@ -11,9 +11,10 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
+from placement.fabric.constraints import Constraints
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import NO_SPARES, Constraints, Request
+from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.job import SECOND_NS, JobSpec
 from scheduler.core.tenancy.tenants import Cell, Tenant

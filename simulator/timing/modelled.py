@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement.fabric.tree import Fabric
-from placement.replace.elastic import sized
 from placement.workload.flops import parameter_count
+from placement.workload.replicas import sized
 from placement.workload.request import Request
 from simulator.gangs import Left, Run
 from simulator.snapshot.plain import Kept

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
-from placement.values import value
 from scheduler.core.job import JobSpec
 
 SECOND_NS = 1_000_000_000
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job of a trace: when it came, how long it ran, how much it held.
 
@@ -44,7 +44,7 @@ class TraceJob:
     outcome: Outcome = Outcome.UNKNOWN
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class BadRecord:
     """A record that cannot be replayed, and why.
 

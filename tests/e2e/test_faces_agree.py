@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from placement.fabric import hostset
+from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
-from placement.workload.request import Constraints
 from scheduler.cli.program import app
 from scheduler.core import Limits, Policy, State, decide, replay
 from scheduler.core.commands import Command, SubmitJob

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from placement.workload.request import AUTO, Constraints
+from placement.fabric.constraints import Constraints
+from placement.workload.request import AUTO
 from scheduler.core import JobState
 from scheduler.core.commands import Command
 from scheduler.core.neighbours import Neighbours

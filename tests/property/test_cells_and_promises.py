@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from placement.workload.request import ANYWHERE, Constraints
+from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
 from scheduler.core.commands import Command, LoadTenants
 from scheduler.core.job import SECOND_NS

@@ -11,8 +11,9 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.fabric.constraints import Constraints
 from placement.fabric.tree import from_spec
-from placement.workload.request import AUTO, Constraints
+from placement.workload.request import AUTO
 from scheduler.codec import decode, encode
 from scheduler.core import (
     Conflict,

@@ -13,7 +13,8 @@ from random import Random
 
 import pytest
 
-from placement.workload.request import ANYWHERE, AUTO, Constraints
+from placement.fabric.constraints import ANYWHERE, Constraints
+from placement.workload.request import AUTO
 from scheduler import snapshot
 from scheduler.core import (
     Conflict,

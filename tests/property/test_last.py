@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.workload.request import ANYWHERE, Constraints
+from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.core import Limits, Policy, State, decide, replay
 from scheduler.core.job import SECOND_NS
 from scheduler.core.plan import Start

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from placement.fabric import hostset
-from placement.workload.request import Constraints
+from placement.fabric.constraints import Constraints
 from scheduler.core import (
     Conflict,
     Job,

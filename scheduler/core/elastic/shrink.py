@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.largest import has_room
 from placement.place import place
-from placement.replace.elastic import NEW, carried, has_room, on_hosts, ranks_inside, replicas_on
+from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on
 from placement.replace.swaps import choose_swaps
 from placement.workload.request import Limits, Placement
 from scheduler.core.job import Job

@@ -8,11 +8,10 @@ seen. All of it is bounded: many reports of one kind are merged into the later o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from placement.values import value
 from scheduler.core.remade import remade
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -30,7 +29,7 @@ class Tally(StrEnum):
     START = "start"  # gangs of this host alone that began
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
 
@@ -39,7 +38,7 @@ class Mark:
     amount: int = 1
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Record:
     """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
     report that counts against the host. `mended_ns`: the last time it came back.

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE
 from placement.fabric.hostset import HostSet
-from placement.workload.request import ANYWHERE
 from scheduler.core.events import SparesChanged
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState

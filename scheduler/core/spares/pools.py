@@ -8,7 +8,7 @@ gang is served first. A number or share of spares is the job's own, and nobody e
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -16,7 +16,6 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.spares.sizing import Sizing
-from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing
 from scheduler.core.spares.lending import idle
@@ -25,7 +24,7 @@ from scheduler.core.tenancy.cells import highest
 from scheduler.core.tenancy.quota import domain_masks
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Pools:
     """The spares at one state. Cost: O(hosts held) at the first question."""
 

@@ -17,9 +17,8 @@ from operator import or_
 from typing import Protocol
 
 from placement.fabric import hostset
-from placement.fabric.constraints import joinable
+from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
-from placement.workload.request import ANYWHERE
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.plan import Refill

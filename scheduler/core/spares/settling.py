@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from placement.fabric import hostset
-from placement.fabric.constraints import joinable
-from placement.workload.request import ANYWHERE
+from placement.fabric.constraints import ANYWHERE, joinable
 from scheduler.core.apply import replay
 from scheduler.core.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.job import Job

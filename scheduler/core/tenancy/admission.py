@@ -6,11 +6,10 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.values import value
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState
 from scheduler.core.state import State
@@ -19,7 +18,7 @@ from scheduler.core.tenancy.later import Later
 from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Allowance:
     """What a job's tenant may take at this moment.
 

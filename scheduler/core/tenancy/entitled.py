@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from placement import place
 from placement.fabric.tree import Fabric
-from placement.replace.elastic import check_batch, legal_sizes, sized
+from placement.largest import legal_sizes
+from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
 from scheduler.core.job import JobSpec
 from scheduler.core.state import State

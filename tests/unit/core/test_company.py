@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import hostset
-from placement.workload.request import Constraints, Insufficient, Placement
+from placement.fabric.constraints import Constraints
+from placement.workload.request import Insufficient, Placement
 from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, dry_run, explain
 from scheduler.core.neighbours import Neighbours
 from scheduler.core.plan import Move, Start, Swap

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import hostset
+from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
-from placement.workload.request import AUTO, Constraints, Placement
+from placement.workload.request import AUTO, Placement
 from placement.workload.training import Batch
 from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
 from scheduler.core.commands import LoadTenants

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from placement.fabric.constraints import broken
+from placement.fabric.constraints import Constraints, broken
 from placement.spares.sizing import Sizing, standby_pool
-from placement.workload.request import AUTO, Constraints
+from placement.workload.request import AUTO
 from scheduler.core import HostState, JobState, Limits, State, decide, explain
 from scheduler.core.commands import LoadTenants, MoveHost
 from scheduler.core.failures.prospect import prospect

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import hostset
-from placement.workload.request import Constraints
+from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, Limits, Plan, State, Tenants, commit, decide, explain
 from scheduler.core.commands import LoadTenants
 from scheduler.core.costs import Costs

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement.workload.request import Constraints
+from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, Limits, Plan, State, commit, decide, replay
 from scheduler.core.commands import LoadTenants
 from scheduler.core.events import Defragmented, GangSwapped

@@ -10,20 +10,12 @@ from hypothesis import strategies as st
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import around, joinable, usable, zones_of
+from placement.fabric.constraints import Constraints, around, joinable, usable, zones_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
 from placement.objective.check import violations
 from placement.place import place
-from placement.workload.request import (
-    AUTO,
-    Constraints,
-    Infeasible,
-    Insufficient,
-    Placement,
-    Request,
-    SpareRule,
-)
+from placement.workload.request import AUTO, Infeasible, Insufficient, Placement, Request, SpareRule
 from tests.build import everything, exactly, fabric, fabric_spec, gang, two_tiers
 
 MIXED = {**fabric_spec(zones=3, racks=2, hosts=2), "labels": {}}

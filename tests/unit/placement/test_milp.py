@@ -10,10 +10,10 @@ from math import inf
 import numpy as np
 import pytest
 from ortools.linear_solver.linear_solver_pb2 import MPModelProto
+from placement.proof.closing import least_cover
 
 from placement.messages import program
 from placement.milp import INFINITY, MOST_SUM, ColumnLp, IntegerProgram
-from placement.proof.closing import least_cover
 from placement.proof.master import Counter
 
 

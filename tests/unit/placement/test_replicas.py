@@ -7,22 +7,13 @@ from dataclasses import replace
 import pytest
 
 from placement.errors import BadInput
+from placement.fabric.constraints import Constraints
+from placement.largest import legal_sizes, place_largest
 from placement.objective.check import violations
 from placement.place import place
-from placement.replace.elastic import (
-    NEW,
-    batch_sizes,
-    carried,
-    check_batch,
-    legal_sizes,
-    on_hosts,
-    place_largest,
-    replicas_on,
-    sized,
-    sizes_text,
-    widened,
-)
-from placement.workload.request import Constraints, Insufficient, Placement
+from placement.replace.elastic import NEW, carried, on_hosts, replicas_on, widened
+from placement.workload.replicas import batch_sizes, check_batch, sized, sizes_text
+from placement.workload.request import Insufficient, Placement
 from placement.workload.training import Batch
 from tests.build import everything, exactly, fabric, gang, llama3, request
 

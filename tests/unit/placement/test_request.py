@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
 from math import nan
 
 import pytest
 
 from placement.errors import BadInput
-from placement.workload.request import AUTO, Placement, SpareRule, TierCut
+from placement.fabric.constraints import Constraints
+from placement.workload.request import AUTO, Limits, Placement, SpareRule, TierCut
 from tests.build import gang, llama3, request
 
 
@@ -63,3 +65,16 @@ def test_gap() -> None:
 def test_requests_hash_and_compare() -> None:
     assert gang(4, pp=2) == gang(4, pp=2)
     assert len({gang(4), gang(4), gang(8)}) == 2
+
+
+def test_values_are_frozen_while_the_program_runs() -> None:
+    made = (
+        TierCut("zone", 8),
+        AUTO,
+        Constraints(),
+        Limits(),
+        Placement((0,), (TierCut("zone", 8),)),
+    )
+    for value in made:
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, fields(value)[0].name, None)

@@ -9,10 +9,11 @@ import pytest
 
 from placement.baselines import Choose, at_random, chosen, consecutive
 from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
-from placement.workload.request import ANYWHERE, NO_SPARES, Constraints, Placement, SpareRule
+from placement.workload.request import NO_SPARES, Placement, SpareRule
 from tests.build import exactly, fabric, gang
 
 SMALL = fabric(zones=3, racks=2, hosts=2)  # zones of four hosts: 0-3, 4-7, 8-11

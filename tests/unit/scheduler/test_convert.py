@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placement.fabric.constraints import Constraints
 from placement.workload.request import (
     AUTO,
     Answer,
     Batch,
     Collective,
-    Constraints,
     Infeasible,
     Insufficient,
     Objective,

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from placement.replace.elastic import batch_sizes
 from placement.workload.memory import GIB, USUAL_GPU_GB, memory
+from placement.workload.replicas import batch_sizes
 from placement.workload.request import NO_SPARES, Request
 from placement.workload.traffic import axis_traffic
 from simulator.mapping import job_spec

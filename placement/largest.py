@@ -1,0 +1,95 @@
+"""Gangs of several sizes: which numbers of replicas are legal, and the largest that fits.
+
+A job may say that its gang can run with fewer data-parallel replicas than asked for. A
+number of replicas (`dp`) is legal when its ranks fill whole hosts, the batch divides over
+it, its shard groups are whole, a GPU has the memory that it needs, and the empty fabric
+could hold it. All other axes stay as they are, so every legal size is an ordinary request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import gcd
+
+from placement.errors import BadInput
+from placement.fabric.constraints import usable
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.place import impossible, place
+from placement.workload.memory import refuse_too_large
+from placement.workload.replicas import batch_sizes, sized, sizes_text
+from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
+from placement.workload.traffic import axis_traffic
+
+
+@lru_cache(maxsize=1024)
+def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
+    """Legal numbers of replicas from `least` to the request's, ascending; empty when the
+    empty fabric could hold none of them.
+
+    Raises: BadInput as `place.impossible` for the request itself, which is the largest.
+    """
+    impossible(fabric, request)
+    sizes = [dp for dp in _of_whole_hosts(fabric, request, least) if _suits(sized(request, dp))]
+    fits = bisect_left(
+        sizes, True, key=lambda dp: impossible(fabric, sized(request, dp)) is not None
+    )
+    return tuple(sizes[:fits])
+
+
+def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[int]:
+    """Those whose ranks fill hosts, up to as many as the fabric has, and the batch allows."""
+    full, gpus = request.parallelism.dp, fabric.gpus_per_host
+    ranks = request.parallelism.world_size // full
+    step = gpus // gcd(gpus, ranks)
+    most = min(full, fabric.host_count * gpus // ranks)
+    if request.batch is not None:
+        return [dp for dp in batch_sizes(request, least) if dp <= most and not dp % step]
+    return range(-(-least // step) * step, most + 1, step)
+
+
+def _suits(request: Request) -> bool:
+    """Whether the model and its training can be split so. Without a model anything can."""
+    if request.model is None:
+        return True
+    try:
+        axis_traffic(request)
+        refuse_too_large(request)
+    except BadInput:
+        return False
+    return True
+
+
+def place_largest(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    sizes: Sequence[int],
+    limits: Limits | None = None,
+) -> tuple[Answer, int]:
+    """The answer for the largest of `sizes` that fits what is free, and that size; for the
+    smallest when none does. Cost: one `place`; sizes are ruled out by counting."""
+    if not sizes:
+        return place(fabric, free, request, limits), request.parallelism.dp
+    fits = bisect_left(sizes, True, key=lambda dp: not has_room(fabric, free, sized(request, dp)))
+    dp = sizes[max(0, fits - 1)]
+    answer = place(fabric, free, sized(request, dp), limits)
+    full = request.parallelism.dp
+    if isinstance(answer, Placement) and dp < full:
+        note = f"dp {dp:,} of {full:,}: the largest legal size that fits ({sizes_text(sizes)})"
+        return replace(answer, notes=(*answer.notes, note)), dp
+    if isinstance(answer, Insufficient):
+        return replace(answer, reason=f"at dp {dp:,}, the least of its sizes, {answer.reason}"), dp
+    return answer, dp
+
+
+def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
+    """Whether there are hosts enough, spares that are required and constraints included."""
+    gang = request.hosts_needed(fabric.gpus_per_host)
+    needed = gang + request.spares.required(gang)
+    if free.bit_count() < needed:
+        return False
+    return usable(fabric, request.where, free, needed).bit_count() >= needed

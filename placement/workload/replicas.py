@@ -1,0 +1,60 @@
+"""Gangs of several sizes: the same request with other numbers of data-parallel replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from math import isqrt
+
+from placement.errors import BadInput
+from placement.workload.request import Request
+
+
+@lru_cache(maxsize=4096)
+def sized(request: Request, dp: int) -> Request:
+    """The same gang with `dp` replicas; explicit bytes per edge stay as they are."""
+    if dp == request.parallelism.dp:
+        return request
+    return replace(request, parallelism=replace(request.parallelism, dp=dp))
+
+
+def check_batch(request: Request) -> None:
+    """Raises: BadInput when the global batch does not divide over the replicas."""
+    if request.batch is None:
+        return
+    each = request.parallelism.dp * request.parallelism.ep * request.batch.micro_sequences
+    if request.batch.global_sequences % each:
+        raise BadInput(
+            "batch.global_sequences",
+            f"{request.batch.global_sequences} sequences do not divide over dp"
+            f" {request.parallelism.dp} in micro-batches of {request.batch.micro_sequences}",
+        )
+
+
+def batch_sizes(request: Request, least: int) -> tuple[int, ...]:
+    """Numbers of replicas from `least` to the request's over which the batch divides.
+
+    Cost: O(sqrt of the sequences).
+    """
+    if request.batch is None:
+        return ()
+    each = request.parallelism.ep * request.batch.micro_sequences
+    micro_batches, odd = divmod(request.batch.global_sequences, each)
+    if odd:
+        return ()
+    small = [n for n in range(1, isqrt(micro_batches) + 1) if not micro_batches % n]
+    both = {*small, *(micro_batches // n for n in small)}
+    return tuple(sorted(n for n in both if least <= n <= request.parallelism.dp))
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """`8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
+    if len(sizes) <= 6:
+        return ", ".join(f"{dp:,}" for dp in sizes)
+    steps = {after - before for before, after in pairwise(sizes)}
+    if len(steps) == 1:
+        return f"{sizes[0]:,} to {sizes[-1]:,} in steps of {steps.pop():,}"
+    first = ", ".join(f"{dp:,}" for dp in sizes[:4])
+    return f"{first}, ... {sizes[-1]:,} ({len(sizes)} sizes)"
