@@ -1,7 +1,9 @@
-"""The outermost tier: which zone carries which block, and how good that is.
+"""The outermost tier of a gang whose blocks form a grid: which zone carries which block.
 
-Slicing trees find layouts from above, `bounds` proves from below, in turns and with
-growing effort, until the two meet or the work allowed is done.
+A search over layouts works from above and a proof from below, in turns and with growing effort,
+until the two meet or the work that the limits allow is done. Where the blocks of an axis are best
+kept together, the grid of its groups is solved instead, and what a layout costs that splits a
+group is bounded beside it (`split_groups`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from math import floor
 import numpy as np
 
 from placement.bound.charging import Form, by_sizes, forms
-from placement.fabric.tree import Ints
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
@@ -31,23 +32,17 @@ from placement.search.multilevel import refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
 
-FEW_PATTERNS = 140  # columns of the integer master
-STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
-MANY_NODES = 16  # of a proof, before it may be given up
-PROPOSALS = 600  # of single moves, for each tree
-TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
-MOST_RUNS = 12  # of these, two at a time
-SMALL = 64  # blocks of a gang for which the cheap and exact comes first
-MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
-ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
-SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
-MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fewer
-FEW_TREES = 200  # tried for each zone that might keep its spares
+SMALL = 64  # blocks of a small gang: its proofs are cheaper than searches
+SHARES = (16, 4, 1)  # one part in so many of the work allowed, one after the other
+SMALL_SHARES = (25, 4, 1)
+CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
+MOST_AGAIN = 3  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
-CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
-WIDE = 0.95  # the same: where less is proved, twice as much work
-MOST_AGAIN = 6  # times, as long as each leaves no more than this of the gap:
-CLOSING = 0.85
+MOST_RUNS = 6  # pairs of annealing, as long as each finds something better
+SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
+PROPOSALS, TRANSFERS = 600, 50  # of single moves, and of moves of counts, for each tree
+FEW_TREES = 200  # tried for each zone that might keep its spares
+ENTRIES = 16_000_000  # of tables of sizes for a layout that is not proved: half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,54 +53,13 @@ class ZoneStep:
     cost: int
     bound: int
 
-
-def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
-    """The order of slots in which a short search cuts least; the first one on a tie."""
-    if len(grids) == 1:
-        return grids[0]
-    least = by_sizes(grids[0], capacities)  # the same in every order
-    best, lowest = grids[0], int(MUCH)
-    searches = [partial(_search, grid, capacities, FEW_TREES, least) for grid in grids]
-    for grid, found in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
-        if found.cost < lowest:
-            best, lowest = grid, found.cost
-        if lowest <= least:
-            break
-    return best
-
-
-class _Proof:
-    """A prover of one form, and the best it has proved in units of the grid."""
-
-    def __init__(self, form: Form, capacities: Sequence[int], best: ZoneStep) -> None:
-        self.form = form
-        self.start = best
-        seeds = patterns_of(best.layout, len(capacities))
-        self.prover = Prover(
-            form.charged,
-            capacities,
-            seeds,
-        )
-        self.bound = 0
-        self._told = self.prover.cover
-
-    def fresh_cover(self) -> Sequence[Pattern]:
-        """What a node's program chose last, if nobody has asked since."""
-        is_told, self._told = self._told is self.prover.cover, self.prover.cover
-        return [] if is_told else self._told
-
-    def prove(self, cost: int, rounds: int) -> int:
-        """The bound after so many more rounds against a layout of this cost."""
-        doubled = self.prover.prove(cost * self.form.parts, rounds)
-        self.bound = max(self.bound, self.form.whole(doubled))
-        return self.bound
+    @property
+    def is_proved(self) -> bool:
+        return self.cost <= self.bound
 
 
 def solve_zones(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    reserved: Sequence[int],
-    limits: Limits,
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], limits: Limits
 ) -> ZoneStep:
     """The least cut over zones with `capacities` free hosts.
 
@@ -117,184 +71,214 @@ def solve_zones(
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
 
 
+def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
+    """The order of slots in which a short search cuts least; the first one on a tie."""
+    if len(grids) == 1:
+        return grids[0]
+    least = by_sizes(grids[0], capacities)  # the same in every order
+    best, lowest = grids[0], int(MUCH)
+    searches = [partial(_sliced, grid, capacities, FEW_TREES, least) for grid in grids]
+    for grid, step in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
+        if step.cost < lowest:
+            best, lowest = grid, step.cost
+        if lowest <= least:
+            break
+    return best
+
+
 def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
     """The same whichever hosts of a zone and whichever zones of one size are used."""
-    bound = sized = by_sizes(grid, capacities) if limits.rounds else 0
-    is_small = grid.size <= SMALL and limits.rounds > 0
-    # Of a small gang a proof takes no longer than one of its groups.
-    groups = _fitting(grid, capacities) if limits.rounds and not is_small else None
-    parted: Parted | None = None
-    cases = [(grid, capacities)]
-    if groups is not None:
-        cases.append((groups.whole, groups.room(capacities)))
-    trees = limits.trees // (25 if is_small else 4)
-    searches = ahead([partial(_search, *case, trees, bound) for case in cases])
-    best = next(searches)
-    if best.cost <= bound or not limits.rounds:
+    shares = SMALL_SHARES if grid.size <= SMALL else SHARES
+    bound = by_sizes(grid, capacities) if limits.rounds else 0
+    best = _sliced(grid, capacities, limits.trees // shares[0], bound)
+    if best.is_proved or not limits.rounds:
         return best
-    if groups is not None:
-        whole = next(searches)
-        best = _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
-        parted = Parted(groups, capacities, whole.layout)
-        if parted.prove(whole.cost, floor(NEARLY * whole.cost), 1) >= NEARLY * whole.cost:
-            return _of_groups(grid, parted, capacities, best, bound, limits)
-    proof = _promising(grid, capacities, best)
-    bound = max(bound, proof.bound)
-    if parted is not None and bound < best.cost and parted.is_above(bound):
-        # It is whole groups that lack a proof.
-        return _of_groups(grid, parted, capacities, best, bound, limits)
-    best = _by_program(proof, capacities, best, limits.trees)
-    if is_small and bound < best.cost:
-        best = _better(best, _refined(grid, capacities, best, limits.trees // 10, bound))
-    if is_small and bound < best.cost:
-        best = _better(best, _search(grid, capacities, limits.trees // 4, bound))
-    if bound < best.cost:
-        bound = max(bound, sized or by_sizes(grid, capacities, MOST_ONCE))
-        best = _searched(grid, capacities, best, limits.trees, bound)
-        best, proved = _proved(proof, capacities, best, limits)
-        bound = max(bound, proved)
-    return ZoneStep(best.layout, best.cost, bound)
-
-
-def _fitting(grid: BlockGrid, capacities: Sequence[int]) -> Groups | None:
-    """Its groups, if zones hold all of them unparted."""
-    groups = groups_of(grid)
-    if groups is None or sum(groups.room(capacities)) < groups.whole.size:
-        return None
-    return groups
+    groups = groups_of(grid) if grid.size > SMALL else None
+    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
+        best, is_known = _of_groups(grid, groups, capacities, limits, best)
+        if is_known or best.is_proved:
+            return best
+    return _in_turns(grid, capacities, limits, shares, best)
 
 
 def _of_groups(
+    grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: ZoneStep
+) -> tuple[ZoneStep, bool]:
+    """The better of `best` and the best layout that splits no group, and what no layout beats;
+    whether that is all, since layouts that split a group are known to cost hardly less."""
+
+    def kept(step: ZoneStep) -> ZoneStep:
+        return _better(best, replace(step, layout=groups.laid_out(step.layout)))
+
+    room = groups.room(capacities)
+    whole = _sliced(groups.whole, room, limits.trees // SHARES[0], best.bound)
+    best = kept(whole)
+    parted = Parted(groups, capacities, whole.layout)
+    enough = floor(NEARLY * whole.cost)
+    if parted.prove(whole.cost, enough, 1) < enough:
+        return best, False
+    whole = _solved(groups.whole, room, limits)
+    best = kept(whole)
+    proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
+    bound = max(best.bound, min(whole.bound, proved))
+    if proved < whole.bound and bound < best.cost:
+        bound = max(bound, _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0]).bound)
+    return replace(best, bound=min(best.cost, bound)), True
+
+
+def _in_turns(
     grid: BlockGrid,
-    parted: Parted,
+    capacities: Sequence[int],
+    limits: Limits,
+    shares: Sequence[int],
+    best: ZoneStep,
+) -> ZoneStep:
+    """Proof and search by turns, each with a larger share of the work than the time before; then
+    the proof goes on as long as it closes a good part of the gap."""
+    proof = _Proof.begun(grid, capacities, best, limits.rounds // shares[0])
+    best = proof.learned(best, limits.trees)
+    best = replace(best, bound=max(best.bound, by_sizes(grid, capacities, ENTRIES)))
+    for turn, share in enumerate(shares):
+        trees = limits.trees // share
+        if best.is_proved:
+            return best
+        best = _searched(grid, capacities, best, trees, turn)
+        best = proof.pursued(best, limits.rounds // share, trees)
+    for _ in range(MOST_AGAIN):
+        gap = best.cost - best.bound
+        if not gap:
+            break
+        best = proof.pursued(best, limits.rounds, limits.trees)
+        if best.cost - best.bound > CLOSING * gap:
+            break
+    return best
+
+
+class _Proof:
+    """Branch and price over one way to charge zones, and layouts out of its patterns."""
+
+    def __init__(self, form: Form, capacities: Sequence[int], best: ZoneStep) -> None:
+        self.form, self._capacities = form, capacities
+        seeds = patterns_of(best.layout, len(capacities))
+        self.prover = Prover(form.charged, capacities, seeds)
+        self.bound = 0
+        self._cover: Sequence[Pattern] = self.prover.cover
+
+    @classmethod
+    def begun(
+        cls, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
+    ) -> _Proof:
+        """Of the ways to charge zones the one that proves most in so many rounds; the first that
+        proves all, and the grid's own on a tie."""
+
+        def tried(form: Form) -> _Proof:
+            proof = cls(form, capacities, best)
+            proof.prove(best.cost, max(1, rounds))
+            return proof
+
+        proofs: list[_Proof] = []
+        for proof in ahead([partial(tried, form) for form in forms(grid)]):
+            proofs.append(proof)
+            if proof.bound >= best.cost:
+                break
+        return max(proofs, key=lambda proof: proof.bound)
+
+    def prove(self, cost: int, rounds: int) -> None:
+        doubled = self.prover.prove(cost * self.form.parts, rounds)
+        self.bound = max(self.bound, self.form.whole(doubled))
+
+    def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
+        """With so many rounds more."""
+        if best.is_proved:
+            return best
+        self.prove(best.cost, rounds)
+        return self.learned(best, trees)
+
+    def learned(self, best: ZoneStep, trees: int) -> ZoneStep:
+        """The best layout with the bound, or a better one out of the patterns in use, or out of
+        those that a node chose whole."""
+        grid, capacities = self.form.grid, self._capacities
+        best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
+        if self.prover.cover is not self._cover:
+            self._cover = self.prover.cover
+            best = _covered(grid, capacities, best, self._cover, (), trees)
+        if not best.is_proved and is_counted(grid):
+            known = patterns_of(best.layout, len(capacities))
+            good = self.prover.good_patterns(MOST_COLUMNS)
+            best = _covered(grid, capacities, best, good, known, trees)
+        return best
+
+
+MOST_COLUMNS = 140  # of the integer program
+ROUNDS_EACH, WIDE = 10, 0.95
+
+
+def _covered(
+    grid: BlockGrid,
     capacities: Sequence[int],
     best: ZoneStep,
-    bound: int,
-    limits: Limits,
+    patterns: Sequence[Pattern],
+    known: Sequence[Pattern],
+    trees: int,
 ) -> ZoneStep:
-    """The best layout that parts no group, or the best so far, and what no layout beats."""
-    groups = parted.groups
-    step = _solved(groups.whole, groups.room(capacities), limits)
-    best = _better(best, replace(step, layout=groups.laid_out(step.layout)))
-    proved = parted.prove(min(step.bound, best.cost), 0, limits.rounds)
-    bound = max(bound, min(step.bound, proved))
-    if proved < step.bound and bound < best.cost:
-        bound = max(bound, _promising(grid, capacities, best).bound)
-    return replace(best, bound=min(best.cost, bound))
-
-
-def _promising(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> _Proof:
-    """The way to charge zones that proves most in a few rounds; the first that proves all, and
-    the grid's own on a tie."""
-    ways = forms(grid)
-    proofs: list[_Proof] = []
-    calls = [partial(_tried, form, capacities, best, len(ways)) for form in ways]
-    for proof in ahead(calls, are_long=grid.size > SMALL):
-        proofs.append(proof)
-        if proof.bound >= best.cost:
-            break
-    chosen = max(proofs, key=lambda proof: proof.bound)
-    return chosen
-
-
-def _tried(form: Form, capacities: Sequence[int], best: ZoneStep, ways: int) -> _Proof:
-    """A proof of one form, begun."""
-    proof = _Proof(form, capacities, best)
-    proof.prove(best.cost, ROUNDS_EACH if ways > 1 else 1)
-    return proof
-
-
-def _proved(
-    proof: _Proof, capacities: Sequence[int], best: ZoneStep, limits: Limits
-) -> tuple[ZoneStep, int]:
-    """The rest of the work: proving, and covering with what the proof came by."""
-    grid, part, before = proof.form.grid, limits.rounds // 2, proof.bound
-    bound = proof.prove(best.cost, part)
-    best = _by_program(proof, capacities, best, limits.trees)
-    if bound < best.cost:
-        if is_counted(grid):
-            best = _covered(grid, capacities, proof.prover, best, bound)
-        else:
-            trees = limits.trees if bound < CLOSE * best.cost else 0
-            best = _better(best, _refined(grid, capacities, best, trees, bound))
-        # A better layout may be proved by what is known; else there is no end in sight where
-        # the bound is far off and has hardly risen.
-        is_far = best.cost - bound > STUCK * (bound - before) and bound < CLOSE * best.cost
-        is_stuck = is_far and proof.prover.made > MANY_NODES
-        before = best.cost - bound
-        bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds - part)
-        is_closing = best.cost - bound <= CLOSING * before
-        if bound < WIDE * best.cost:
-            bound = proof.prove(best.cost, 0 if is_stuck else limits.rounds)
-        best = _by_program(proof, capacities, best, limits.trees)
-        if is_counted(grid):
-            best = _covered(grid, capacities, proof.prover, best, bound)
-        near = WIDE if proof.prover.mirrored else CLOSE
-        if is_closing and near * best.cost <= bound < best.cost:
-            best, bound = _to_the_end(proof, capacities, best, limits)
-    return best, bound
-
-
-def _to_the_end(
-    proof: _Proof, capacities: Sequence[int], best: ZoneStep, limits: Limits
-) -> tuple[ZoneStep, int]:
-    """As much work again, and again while that closes a good part of the gap."""
-    for _ in range(MOST_AGAIN):
-        open_ = best.cost - proof.bound
-        bound = proof.prove(best.cost, limits.rounds)
-        best = _by_program(proof, capacities, best, limits.trees)
-        if best.cost <= bound or best.cost - bound > CLOSING * open_:
-            break
-    return best, bound
+    """The better of `best` and a layout of patterns that cover the grid."""
+    slots = covering_slots(grid, capacities, patterns, known)
+    if slots is None or counts_cost(grid, slots) >= best.cost:
+        return best
+    step = _costed(grid, laid_out(grid, slots))
+    if not is_counted(grid):
+        # Counts do not tell the cut: there are better layouts with the same ones, or nearly so.
+        step = _moved(grid, capacities, replace(step, bound=best.bound), trees)
+    return _better(best, step)
 
 
 def _searched(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, turn: int
 ) -> ZoneStep:
-    """The best of two searches and, where counts tell the cut, of annealing them: two runs from the
-    first layout, and two more from the best so far as long as something better is found."""
-    search = partial(_searched_well, grid, capacities, trees, bound)
-    calls = [partial(search, slack) for slack in SLACKS]
-    for run in range(0, MOST_RUNS if is_counted(grid) else 1, 2):
-        if is_counted(grid):
-            anneal = partial(_annealed, grid, capacities, best, trees, bound)
-            calls += [partial(anneal, run), partial(anneal, run + 1)]
-        start, best = best, _best_of(best, calls, bound)
-        if best.cost in (start.cost, bound):
+    """The better of `best` and what slicing trees and annealing come to."""
+    slices = [partial(_sliced, grid, capacities, trees, best.bound, slack) for slack in SLACKS]
+    if not is_counted(grid):
+        best = _best_of(best, slices)
+        return best if best.is_proved else _better(best, _moved(grid, capacities, best, trees))
+    calls: list[Callable[[], ZoneStep]] = [*slices]
+    for run in range(turn, turn + MOST_RUNS):
+        start = best
+        anneal = partial(_annealed, grid, capacities, best, trees)
+        best = _best_of(best, [*calls, partial(anneal, 2 * run), partial(anneal, 2 * run + 1)])
+        if best.is_proved or best.cost == start.cost:
             break
         calls = []
     return best
 
 
-def _best_of(best: ZoneStep, calls: Sequence[Callable[[], ZoneStep]], target: int) -> ZoneStep:
+def _best_of(best: ZoneStep, calls: Sequence[Callable[[], ZoneStep]]) -> ZoneStep:
     """Of the results, as many as it takes, and the best so far."""
-    for found in ahead(calls):
-        best = _better(best, found)
-        if best.cost <= target:
+    for step in ahead(calls):
+        best = _better(best, step)
+        if best.is_proved:
             break
     return best
 
 
+def _sliced(
+    grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float = SLACK
+) -> ZoneStep:
+    cost, layout = slice_grid(grid, room, band_trees(grid, room), trees, target, slack=slack)
+    return ZoneStep(layout, cost, target)
+
+
 def _annealed(
-    grid: BlockGrid, capacities: Sequence[int], start: ZoneStep, trees: int, bound: int, run: int
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, run: int
 ) -> ZoneStep:
-    slots = transferred(grid, capacities, start.layout, TRANSFERS * trees, bound, run)
-    return _of_counts(grid, slots, start)
+    slots = transferred(grid, capacities, best.layout, TRANSFERS * trees, best.bound, run)
+    return _costed(grid, laid_out(grid, slots)) if counts_cost(grid, slots) < best.cost else best
 
 
-def _of_counts(grid: BlockGrid, slots: Ints, best: ZoneStep) -> ZoneStep:
-    """The better of the best so far and a layout with so many slots of each row in each zone."""
-    if counts_cost(grid, slots) >= best.cost:
-        return best
-    return _better(best, _costed(grid, laid_out(grid, slots)))
-
-
-def _refined(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, bound: int
-) -> ZoneStep:
-    graph = grid_graph(grid, np.ones_like(best.layout, dtype=np.bool_))
-    at = refined(graph, capacities, best.layout.ravel(), PROPOSALS * trees, bound // 2)
-    return _costed(grid, at.reshape(best.layout.shape))
+def _moved(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
+    """After moves of single blocks."""
+    graph = grid_graph(grid, np.ones_like(step.layout, dtype=np.bool_))
+    at = refined(graph, capacities, step.layout.ravel(), PROPOSALS * trees, step.bound // 2)
+    return _costed(grid, at.reshape(step.layout.shape))
 
 
 def _costed(grid: BlockGrid, layout: Layout) -> ZoneStep:
@@ -303,52 +287,8 @@ def _costed(grid: BlockGrid, layout: Layout) -> ZoneStep:
 
 
 def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
-    return other if other.cost < best.cost else best
-
-
-def _covered(
-    grid: BlockGrid, capacities: Sequence[int], prover: Prover, best: ZoneStep, bound: int
-) -> ZoneStep:
-    """The better of the best layout so far and of what the integer master makes of its patterns and
-    the prover's. Counts have to tell what a layout cuts: others cost more than their patterns."""
-    if best.cost <= bound:
-        return best
-    known = patterns_of(best.layout, len(capacities))
-    slots = covering_slots(grid, capacities, prover.good_patterns(FEW_PATTERNS), known)
-    return best if slots is None else _of_counts(grid, slots, best)
-
-
-def _by_program(proof: _Proof, capacities: Sequence[int], best: ZoneStep, trees: int) -> ZoneStep:
-    """What a node's integer program chose, laid out, if that is better."""
-    grid, cover = proof.form.grid, proof.fresh_cover()
-    slots = covering_slots(grid, capacities, cover) if cover else None
-    if slots is None or is_counted(grid):
-        return best if slots is None else _of_counts(grid, slots, best)
-    promised = counts_cost(grid, slots)
-    found = _costed(grid, laid_out(grid, slots)) if promised < best.cost else best
-    if promised < CLOSE * best.cost:
-        # Counts do not tell the cut: there are better layouts with the same ones, or nearly so.
-        found = _refined(grid, capacities, found, trees, proof.bound)
-    return _better(best, found)
-
-
-def _searched_well(
-    grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float
-) -> ZoneStep:
-    """More trees the more zones there are to be exchanged, and fewer the more blocks there are to
-    be parted each time."""
-    zones = sum(c > 0 for c in room)
-    tries = (
-        trees * max(MANY_ZONES, zones) // MANY_ZONES * MANY_BLOCKS // max(MANY_BLOCKS, grid.size)
-    )
-    return _search(grid, room, tries, target, slack)
-
-
-def _search(
-    grid: BlockGrid, room: Sequence[int], tries: int, target: int, slack: float = SLACK
-) -> ZoneStep:
-    cost, layout = slice_grid(grid, room, band_trees(grid, room), tries, target, slack=slack)
-    return ZoneStep(layout, cost, target)
+    """The cheaper layout, with the bound of `best`."""
+    return replace(other, bound=best.bound) if other.cost < best.cost else best
 
 
 def _with_spares(
@@ -360,7 +300,7 @@ def _with_spares(
     room = list(reserved)
     for zone in filled:
         if sum(room) >= grid.size:
-            step = _search(grid, room, FEW_TREES, best.cost)
+            step = _sliced(grid, room, FEW_TREES, best.cost)
             if step.cost <= best.cost:
                 return step.layout
         room[zone] = capacities[zone]

@@ -10,11 +10,9 @@ from math import inf
 import numpy as np
 import pytest
 from ortools.linear_solver.linear_solver_pb2 import MPModelProto
-from placement.proof.closing import least_cover
 
 from placement.messages import program
 from placement.milp import INFINITY, MOST_SUM, ColumnLp, IntegerProgram
-from placement.proof.master import Counter
 
 
 def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
@@ -59,17 +57,6 @@ def test_a_row_that_no_whole_multiple_meets_is_impossible(
     assert program.solve(1) is None
     assert program.is_impossible
     assert not capfd.readouterr().err
-
-
-def test_a_cover_of_costs_too_large_stays_open() -> None:
-    """Patterns of two rows, two slots each: two zones with one slot of both, or each its own."""
-    patterns = np.array([[1, 1], [2, 0], [0, 2]])
-    ranges = {Counter(0): (0, 2), Counter(1): (0, 2), Counter(0, least=2): (0, 1)}
-    for scale, is_known in ((1, True), (MOST_SUM // 4, False)):
-        cost = np.array([3, 2, 2]) * scale + [scale > 1, 0, 0]
-        least, cover = least_cover(patterns, cost, 2, ranges, 7 * scale, work=0.06, more=1.0)
-        assert (least == 4 * scale) is is_known
-        assert not is_known or sorted(cover) == [(0, 2), (2, 0)]
 
 
 @pytest.mark.parametrize("seed", range(6))
