@@ -18,34 +18,27 @@ from placement.fabric.tree import Ints
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
-from placement.grid.isoperimetry import MUCH
-from placement.grid.layout import Layout, layout_cost, patterns_of
-from placement.proof.branch_and_price import Prover
-from placement.proof.master import Pattern
+from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
+from placement.proof.branch_and_price import ROUNDS_EACH, Prover
 from placement.proof.split_groups import Parted
 from placement.search.bands import band_trees
 from placement.search.count_annealing import counts_cost, is_counted, transferred
-from placement.search.grid_slicing import SLACK, slice_grid
+from placement.search.grid_slicing import FEW_TREES, SLACK, SMALL, slice_grid
 from placement.search.integer_cover import covering_slots, laid_out
-from placement.search.multilevel import refined
+from placement.search.multilevel import PROPOSALS, WIDE, refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
 
 FEW_PATTERNS = 140  # columns of the integer master
 STUCK = 5  # times what half of the work has proved: a gap that the other half will not close
 MANY_NODES = 16  # of a proof, before it may be given up
-PROPOSALS = 600  # of single moves, for each tree
 TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
 MOST_RUNS = 12  # of these, two at a time
-SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 MOST_ONCE = 16_000_000  # entries of tables of sizes for an unproved layout: half a second
-ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
 MANY_ZONES, MANY_BLOCKS = 16, 1_500  # beyond which more trees are tried, and fewer
-FEW_TREES = 200  # tried for each zone that might keep its spares
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 CLOSE = 0.99  # of a layout's cut: a bound that as much work again may bring up to it
-WIDE = 0.95  # the same: where less is proved, twice as much work
 MOST_AGAIN = 6  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.85
 
@@ -57,21 +50,6 @@ class ZoneStep:
     layout: Layout
     cost: int
     bound: int
-
-
-def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
-    """The order of slots in which a short search cuts least; the first one on a tie."""
-    if len(grids) == 1:
-        return grids[0]
-    least = by_sizes(grids[0], capacities)  # the same in every order
-    best, lowest = grids[0], int(MUCH)
-    searches = [partial(_search, grid, capacities, FEW_TREES, least) for grid in grids]
-    for grid, found in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
-        if found.cost < lowest:
-            best, lowest = grid, found.cost
-        if lowest <= least:
-            break
-    return best
 
 
 class _Proof:
@@ -89,7 +67,7 @@ class _Proof:
         self.bound = 0
         self._told = self.prover.cover
 
-    def fresh_cover(self) -> Sequence[Pattern]:
+    def fresh_cover(self) -> Sequence[ZonePattern]:
         """What a node's program chose last, if nobody has asked since."""
         is_told, self._told = self._told is self.prover.cover, self.prover.cover
         return [] if is_told else self._told
