@@ -24,11 +24,12 @@ from placement.grid.block_grid import BlockGrid, block_grids
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
+from placement.search.grid_slicing import best_grid
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
-from placement.tiers.grid_zones import ZoneStep, best_grid, solve_zones
+from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound
 from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.tiers.preference import INDIFFERENT, Taste, suited

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth_dense import least_parts
 from placement.bound.pricing import Pricer
 from placement.bound.ring_cuts import least_cuts
@@ -18,7 +19,6 @@ from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
 from placement.grid.layout import layout_cost
 from placement.kernels import compile_from_now_on
 from placement.milp import IntegerProgram
-from placement.proof.part_master import least_by_held
 from placement.search.count_annealing import transferred
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import Slicer, best_of_trees

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth_dense import least_parts
 from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
@@ -17,7 +18,6 @@ from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
 from placement.graph.exhaustive import MOST_IN_PARTS, least_of_parts
 from placement.graph.hypergraph import Hypergraph
-from placement.proof.part_master import least_by_held
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
 

@@ -27,6 +27,7 @@ from placement.bound.pricing_kernels import (
 )
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, Slopes, joint_costs
+from placement.grid.layout import ZonePattern
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
 
@@ -101,7 +102,7 @@ class Pricer:
         self.by_used[0] = INFINITE  # the empty pattern is the caller's business
         np.minimum.accumulate(self.by_used, out=self.best)
 
-    def patterns(self, capacities: Sequence[int]) -> list[tuple[int, ...]]:
+    def patterns(self, capacities: Sequence[int]) -> list[ZonePattern]:
         """For each capacity a cheapest pattern of 1 to so many hosts; ties to fewer hosts, then
         to fewer slots."""
         rows, slots = self._rows, self._room.slots
@@ -145,7 +146,7 @@ def _cut_short(slopes: Slopes, most: int) -> Slopes:
     return tuple((weight, reach) for (weight, _), reach in zip(slopes, reaches, strict=True))
 
 
-def pattern_cost(grid: BlockGrid, pattern: tuple[int, ...]) -> int:
+def pattern_cost(grid: BlockGrid, pattern: ZonePattern) -> int:
     """Doubled cost of one zone, before the constant that the grid subtracts."""
     held = np.array([pattern], dtype=np.int64)
     return int(grid.step[held].sum() + grid.between(held)[0])

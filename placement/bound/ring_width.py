@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.bound.frontier import Walk
+from placement.bound.part_pricing import Course
 from placement.bound.pathwidth import Ahead, Passage
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
-from placement.proof.part_pricing import Course
 from placement.speculative import ahead
 
 MOST_BITS = 15  # of a frontier between gates

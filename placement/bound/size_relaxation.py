@@ -23,9 +23,8 @@ from placement.bound.rounding import attainable, fewest
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, Slopes, joint_cost
 from placement.grid.isoperimetry import MUCH, _lessened
-from placement.grid.layout import layout_cost
+from placement.grid.layout import Region, layout_cost
 from placement.kernels import Kernel, refill
-from placement.search.grid_slicing import Region
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 

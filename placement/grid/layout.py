@@ -3,16 +3,93 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.search.tree_kernels import ALL_TO_ALL, HIERARCHICAL, RING, Axes, grid_cost
+from placement.kernels import Kernel
 from placement.workload.traffic import Pattern
 
+RING, HIERARCHICAL, ALL_TO_ALL = range(3)
 KINDS = {Pattern.RING: RING, Pattern.HIERARCHICAL: HIERARCHICAL}
 Layout = Ints  # shape (rows, width): the zone of each block
+Region = npt.NDArray[np.bool_]  # shape (rows, width): whether a block belongs to it
+ZonePattern = tuple[int, ...]  # blocks of each row in one zone
+
+
+class Axes(NamedTuple):
+    """Axes of a grid: `kind` of each, `size` in blocks, `stride`, and `weight`."""
+
+    kind: Ints
+    size: Ints
+    stride: Ints
+    weight: Ints
+
+
+def _line_cuts(layout: Ints, kind: int, first: int, size: int, stride: int, held: Ints) -> int:
+    """Edges cut on one line of cells. `held`: zeros, for each zone and for none, and again
+    zeros afterwards."""
+    cuts, begin = 0, 0
+    if kind == RING:
+        before = layout[first + (size - 1) * stride]
+        for k in range(size):
+            zone = layout[first + k * stride]
+            cuts += zone != before
+            before = zone
+        return cuts
+    while begin < size:  # run by run of cells of one zone
+        zone, end = layout[first + begin * stride], begin + 1
+        while end < size and layout[first + end * stride] == zone:
+            end += 1
+        if kind == ALL_TO_ALL:
+            cuts -= (end - begin) * (2 * held[zone + 1] + end - begin)
+        elif not held[zone + 1]:
+            cuts += 1
+        held[zone + 1] += end - begin
+        begin = end
+    for k in range(size):
+        held[layout[first + k * stride] + 1] = 0
+    return cuts + size * size if kind == ALL_TO_ALL else cuts - 1
+
+
+def row_cost(layout: Ints, row: int, width: int, axes: Axes, held: Ints) -> int:
+    """What is cut between the cells of a row."""
+    cost = 0
+    for axis in range(len(axes.kind)):
+        kind, size, stride, cuts = axes.kind[axis], axes.size[axis], axes.stride[axis], 0
+        for begin in range(row * width, (row + 1) * width, size * stride):
+            for first in range(begin, begin + stride):
+                cuts += _line_cuts(layout, kind, first, size, stride, held)
+        cost += axes.weight[axis] * cuts
+    return cost
+
+
+def rows_apart(layout: Ints, row: int, other: int, width: int) -> int:
+    """Slots that two rows have in different zones."""
+    count, more = 0, (other - row) * width
+    for cell in range(row * width, (row + 1) * width):
+        count += layout[cell] != layout[cell + more]
+    return count
+
+
+def _grid_cost(
+    layout: Ints, width: int, row_weight: int, row_wrap: int, axes: Axes, held: Ints
+) -> int:
+    rows, cost = len(layout) // width, 0
+    for row in range(rows):
+        cost += row_cost(layout, row, width, axes, held)
+        if row:
+            cost += row_weight * rows_apart(layout, row, row - 1, width)
+    if row_wrap:
+        cost += row_wrap * rows_apart(layout, 0, rows - 1, width)
+    return 2 * cost
+
+
+COST_PARTS = (_line_cuts, row_cost, rows_apart)
+grid_cost = Kernel(_grid_cost, *COST_PARTS, inlines=False)
 
 
 def layout_cost(grid: BlockGrid, layout: Layout) -> int:
@@ -41,6 +118,6 @@ def counts(layout: Layout, zones: int) -> Ints:
     return flat.reshape(zones, rows)
 
 
-def patterns_of(layout: Layout, zones: int) -> list[tuple[int, ...]]:
+def patterns_of(layout: Layout, zones: int) -> list[ZonePattern]:
     """Blocks of each row, of each zone that holds some."""
     return [tuple(int(n) for n in rows) for rows in counts(layout, zones) if rows.any()]

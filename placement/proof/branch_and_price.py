@@ -41,10 +41,12 @@ import numpy as np
 from placement.bound.rounding import fewest
 from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
-from placement.proof.master import WHOLE_GANG, Counter, Pattern, Pool, Range, rectangles
+from placement.grid.layout import ZonePattern
+from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
 from placement.proof.node import ROUNDS, Case, Exploration, Node, Tables
 from placement.speculative import ahead
 
+ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
 
 
@@ -55,7 +57,7 @@ class Prover:
         self,
         grid: BlockGrid,
         capacities: Sequence[int],
-        seeds: Iterable[Pattern],
+        seeds: Iterable[ZonePattern],
         lot: int = 1,
         odd: Sequence[int] = (),
         ends: Sequence[Ends] = (),
@@ -70,13 +72,13 @@ class Prover:
         self._case = case = Case(grid, capacities, lot, odd, ends)
         self.states, self.mirrored = case.states, case.mirrored
         self._tables = Tables(case)
-        self.cover: list[Pattern] = []  # of a node whose program chose whole patterns
+        self.cover: list[ZonePattern] = []  # of a node whose program chose whole patterns
         self.pool = Pool(grid, case.norm)
         self.pool.add(seeds)
         spaced = case.classes[:: max(1, len(case.classes) // 4)]
         self.pool.add_many(rectangles(grid, spaced, lot))
         self._cuts: dict[Counter, Range] = {}
-        self._in_use: dict[Pattern, None] = {}  # in the last solution of some node
+        self._in_use: dict[ZonePattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, Node]] = []
         self._leaves: list[int] = []  # bounds of closed nodes
         self.made = 0
@@ -175,7 +177,7 @@ class Prover:
             self.made += 1
             heapq.heappush(self.heap, (done.proved, self.made, child))
 
-    def good_patterns(self, most: int) -> list[Pattern]:
+    def good_patterns(self, most: int) -> list[ZonePattern]:
         """What a whole cover is made of: the patterns in use where nodes ended, the last
         node first, then the cheapest at the last prices."""
         cheapest = self.pool.cheapest(*self._last, most, np.inf)

@@ -11,13 +11,12 @@ import numpy as np
 from placement.bound.cells import Cells
 from placement.bound.stage_ends import Ends
 from placement.fabric.tree import Ints
-from placement.grid.layout import counts
-from placement.proof.branch_and_price import Prover
-from placement.proof.master import Pattern
+from placement.grid.layout import ZonePattern, counts
+from placement.proof.branch_and_price import ROUNDS_EACH, Prover
 from placement.search.integer_cover import covering_slots
+from placement.search.multilevel import WIDE
 from placement.search.zone_order import arranged
 from placement.speculative import ahead
-from placement.tiers.grid_zones import ROUNDS_EACH, WIDE
 
 MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 # Less patient than over zones, for a round on these tables takes longer.
@@ -120,7 +119,7 @@ class _Proof:
         self.bound = max(self.bound, self.view.in_bytes(proved))
         return self.bound
 
-    def _patterns(self, layout: Ints) -> list[Pattern]:
+    def _patterns(self, layout: Ints) -> list[ZonePattern]:
         zone_of_cell = np.repeat(layout, self.view.cells_of_host)
         by_zone = counts(zone_of_cell[self.view.grid.block], len(self._room))
         return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
@@ -133,7 +132,7 @@ def _begun(view: Cells, capacities: Sequence[int], layout: Ints, cost: int, roun
     return proof
 
 
-def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[Pattern]) -> Ints | None:
+def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[ZonePattern]) -> Ints | None:
     """The zone of each block, in a layout out of these patterns. Slots are blocks."""
     slots = covering_slots(view.grid, capacities, cover)
     if slots is None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
+from placement.grid.layout import ZonePattern
 from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
 
-Pattern = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
 KEPT = 1024  # tables of counters: some 10 KB each
@@ -183,7 +183,7 @@ class Master:
         self.grid, self.is_equal = grid, is_equal
         self.ranges: dict[Counter, Range] = {}
         self._norm, self._largest = norm, largest
-        self._patterns: dict[Pattern, None] = {}
+        self._patterns: dict[ZonePattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self.counted = _counted_by({}, grid.width, largest, 0)
         self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
@@ -203,7 +203,7 @@ class Master:
             paid = counter.price / self._norm if counter.turn else ARTIFICIAL
             self._lp.add_row(*bounds, counted, most, paid)
 
-    def add(self, patterns: Iterable[Pattern]) -> list[Pattern]:
+    def add(self, patterns: Iterable[ZonePattern]) -> list[ZonePattern]:
         """Make each pattern a column; those that were none yet."""
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._patterns]
         if not fresh:
@@ -252,7 +252,7 @@ class Pool:
         """Costs are divided by `norm`, as in the master."""
         self._grid = grid
         self._norm = norm
-        self._seen: dict[Pattern, None] = {}
+        self._seen: dict[ZonePattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self._cost: Floats = np.empty(0)
         self._keep()
@@ -262,10 +262,10 @@ class Pool:
         self._held, self._slots = Held(self._array), self._array.astype(np.float64)
         self._counted: dict[Counter, Floats] = {}
 
-    def __contains__(self, pattern: Pattern) -> bool:
+    def __contains__(self, pattern: ZonePattern) -> bool:
         return pattern in self._seen
 
-    def add(self, patterns: Iterable[Pattern]) -> None:
+    def add(self, patterns: Iterable[ZonePattern]) -> None:
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
         if fresh:
             self._add(fresh, np.array(fresh, dtype=np.int64))
@@ -276,7 +276,7 @@ class Pool:
         is_fresh = [p not in self._seen for p in patterns]
         self._add(list(compress(patterns, is_fresh)), array[is_fresh])
 
-    def _add(self, fresh: list[Pattern], array: Ints) -> None:
+    def _add(self, fresh: list[ZonePattern], array: Ints) -> None:
         self._seen.update(dict.fromkeys(fresh))
         cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
@@ -285,7 +285,7 @@ class Pool:
 
     def cheapest(
         self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
-    ) -> list[Pattern]:
+    ) -> list[ZonePattern]:
         """At most `most` patterns of reduced cost under `below`, the cheapest first."""
         paid = {counter: dual for counter, dual in price.items() if dual}
         terms = np.array(

@@ -12,11 +12,12 @@ from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable
 from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
+from placement.grid.layout import ZonePattern
 from placement.milp import LpSolution
 from placement.proof.branching import children, rows_alike, split
 from placement.proof.cuts import VIOLATED, Stairs, unbalanced
 from placement.proof.duals import Duals
-from placement.proof.master import WHOLE_GANG, Counter, Master, Pattern, Pool, Range
+from placement.proof.master import WHOLE_GANG, Counter, Master, Pool, Range
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6
@@ -119,9 +120,9 @@ class Exploration:
         self.cuts = dict(cuts)
         self.proved, self.incumbent = known, incumbent
         self.children: list[Node] = []
-        self.fresh: list[Pattern] = []
-        self.in_use: list[Pattern] = []
-        self.cover: list[Pattern] = []
+        self.fresh: list[ZonePattern] = []
+        self.in_use: list[ZonePattern] = []
+        self.cover: list[ZonePattern] = []
         self.rounds = 0.0
         self.last: tuple[tuple[float, ...], Mapping[Counter, float]] | None = None
 
@@ -191,7 +192,7 @@ class Exploration:
         grid, norm = self._case.grid, self._case.norm
         return attainable(grid, floor(solution.cost * norm + 1e-6) - grid.offset)
 
-    def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[Pattern]]:
+    def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[ZonePattern]]:
         """The Lagrangian bound at the LP's duals, and patterns that pay: for a small gang all of
         them, if they are not many."""
         case, tables = self._case, self._tables

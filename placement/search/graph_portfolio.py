@@ -19,12 +19,11 @@ from placement.grid.block_grid import block_grids
 from placement.objective.cut import cut_by_axis
 from placement.search.bands import band_trees
 from placement.search.graph_slicing import Sweeper
-from placement.search.grid_slicing import slice_grid
-from placement.search.multilevel import put_anew, refined
+from placement.search.grid_slicing import SMALL, best_grid, slice_grid
+from placement.search.multilevel import PROPOSALS, put_anew, refined
 from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, comb
 from placement.speculative import ahead
-from placement.tiers.grid_zones import PROPOSALS, SMALL, best_grid
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
 

@@ -15,16 +15,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from placement.bound.charging import by_sizes
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.layout import Layout, axes_of, layout_cost
+from placement.grid.isoperimetry import MUCH
+from placement.grid.layout import (
+    COST_PARTS,
+    Axes,
+    Layout,
+    Region,
+    axes_of,
+    layout_cost,
+    row_cost,
+    rows_apart,
+)
 from placement.kernels import Kernel, refill
+from placement.search.bands import band_trees
 from placement.search.slicing_trees import (
     PARTS,
     Plan,
@@ -38,15 +50,14 @@ from placement.search.slicing_trees import (
 )
 from placement.search.tree_kernels import (
     GRID_PARTS,
-    Axes,
     Cells,
-    _apart,
     _part_grid,
-    _row_cost,
     part_grid,
 )
+from placement.speculative import ahead
 
-Region = npt.NDArray[np.bool_]
+SMALL = 64  # blocks of a gang for which the cheap and exact comes first
+FEW_TREES = 200  # of a short search
 SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
 
 
@@ -108,10 +119,10 @@ def _dearer(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes)
     for row in range(rows):
         weight, before = (row_weight, row - 1) if row else (row_wrap, rows - 1)
         if now.changed[row]:
-            now.next_paid[row] = _row_cost(now.next, row, width, axes, now.held)
+            now.next_paid[row] = row_cost(now.next, row, width, axes, now.held)
             more += now.next_paid[row] - now.paid[row]
         if weight and (now.changed[row] or now.changed[before]):
-            now.next_parted[row] = weight * _apart(now.next, row, before, width)
+            now.next_parted[row] = weight * rows_apart(now.next, row, before, width)
             more += now.next_parted[row] - now.parted[row]
     return 2 * more
 
@@ -120,9 +131,9 @@ def _begun(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) 
     """Write down what the layout kept pays; its doubled cut."""
     cost = 0
     for row in range(len(now.paid)):
-        now.paid[row] = _row_cost(now.layout, row, width, axes, now.held)
+        now.paid[row] = row_cost(now.layout, row, width, axes, now.held)
         weight, before = (row_weight, row - 1) if row else (row_wrap, len(now.paid) - 1)
-        now.parted[row] = weight * _apart(now.layout, row, before, width)
+        now.parted[row] = weight * rows_apart(now.layout, row, before, width)
         cost += now.paid[row] + now.parted[row]
     refill(now.next_paid, now.paid)
     refill(now.next_parted, now.parted)
@@ -187,6 +198,7 @@ def _bar(cost: float, slack: float, step: int, tries: int) -> float:
 SEARCH_PARTS = (
     *PARTS,
     *GRID_PARTS,
+    *COST_PARTS,
     _part_grid,
     _gathered,
     _parted_anew,
@@ -309,6 +321,25 @@ def slice_grid(
     costs = [layout_cost(grid, slicer.layout(plan)) for plan in plans]
     layout = slicer.searched(plans[int(np.argmin(costs))], tries, target, slack)
     return layout_cost(grid, layout), layout
+
+
+def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
+    """The order of slots in which a short search cuts least; the first one on a tie."""
+    if len(grids) == 1:
+        return grids[0]
+    least = by_sizes(grids[0], capacities)  # the same in every order
+    best, lowest = grids[0], int(MUCH)
+
+    def searched(grid: BlockGrid) -> int:
+        return slice_grid(grid, capacities, band_trees(grid, capacities), FEW_TREES, least)[0]
+
+    searches = [partial(searched, grid) for grid in grids]
+    for grid, cost in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
+        if cost < lowest:
+            best, lowest = grid, cost
+        if lowest <= least:
+            break
+    return best
 
 
 def best_of_trees(

@@ -14,9 +14,8 @@ import numpy as np
 from placement.bound.pricing import pattern_cost
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.layout import Layout, layout_cost
+from placement.grid.layout import Layout, ZonePattern, layout_cost
 from placement.milp import INFINITY, IntegerProgram
-from placement.proof.master import Pattern
 from placement.search.zone_order import arranged
 from placement.workload import traffic
 
@@ -26,8 +25,8 @@ WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a 
 def covering_slots(
     grid: BlockGrid,
     capacities: Sequence[int],
-    patterns: Sequence[Pattern],
-    known: Sequence[Pattern] = (),
+    patterns: Sequence[ZonePattern],
+    known: Sequence[ZonePattern] = (),
 ) -> Ints | None:
     """Slots of each row in each zone out of these patterns; None when CP-SAT finds no cover in its
     time. `known`: a cover to begin with. Shape: (zones, rows)."""
@@ -50,7 +49,7 @@ def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 
-def _is_cover(grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pattern]) -> bool:
+def _is_cover(grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[ZonePattern]) -> bool:
     """Whether they cover each row just once, and there is a zone for each of them."""
     held = sorted(map(sum, patterns), reverse=True)
     fits = len(held) <= len(capacities) and not any(
@@ -62,9 +61,9 @@ def _is_cover(grid: BlockGrid, capacities: Sequence[int], patterns: Sequence[Pat
 def _chosen(
     grid: BlockGrid,
     capacities: Sequence[int],
-    patterns: Sequence[Pattern],
-    known: Sequence[Pattern],
-) -> list[Pattern] | None:
+    patterns: Sequence[ZonePattern],
+    known: Sequence[ZonePattern],
+) -> list[ZonePattern] | None:
     """Patterns with repetition: rows covered, and at most as many large ones as there are
     large zones."""
     patterns = list(dict.fromkeys([*patterns, *known]))

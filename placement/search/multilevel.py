@@ -24,13 +24,15 @@ from placement.search.annealing import annealed
 from placement.speculative import ahead
 
 MANY = 4  # graphs whose levels are kept
+PROPOSALS = 600  # of single moves, for each tree that the limits allow
 PER_BLOCK = 160  # proposals for each block and pass
 FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
 PER_BLOCK_OF_FEW = 400
 MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
 LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
 PASSES = (6, 24)  # of pieces put anew: at least, which are one turn of sizes and heats, at most
-SLOW, WIDE = (4, 4, 4), 0.95  # passes so many times as long; where less of the cost is proved
+SLOW = (4, 4, 4)  # passes so many times as long
+WIDE = 0.95  # of the cost: where less is proved, more work is done
 # Of pieces put anew as a last resort: proposals of each pass and level, and for each block at most.
 ALL_EACH, MOST_PER_BLOCK = 500_000, 2_560
 SIZES_ANEW, HEATS_ANEW = (64, 8, 24, 16), (1.7, 1.0, 3.0)

@@ -1,4 +1,4 @@
-"""The inner loops of slicing trees over flat arrays: `part_grid`, `grid_cost`."""
+"""The inner loop of slicing trees over flat arrays: `part_grid`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import NamedTuple
 from placement.fabric.tree import Ints
 from placement.kernels import Kernel
 from placement.search.slicing_trees import Plan
-
-RING, HIERARCHICAL, ALL_TO_ALL = range(3)
 
 
 class Cells(NamedTuple):
@@ -171,74 +169,6 @@ def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
         open_ += 2
 
 
-class Axes(NamedTuple):
-    """Axes of a grid: `kind` of each, `size` in blocks, `stride`, and `weight`."""
-
-    kind: Ints
-    size: Ints
-    stride: Ints
-    weight: Ints
-
-
-def _line_cuts(layout: Ints, kind: int, first: int, size: int, stride: int, held: Ints) -> int:
-    """Edges cut on one line of cells. `held`: zeros, for each zone and for none, and again
-    zeros afterwards."""
-    cuts, begin = 0, 0
-    if kind == RING:
-        before = layout[first + (size - 1) * stride]
-        for k in range(size):
-            zone = layout[first + k * stride]
-            cuts += zone != before
-            before = zone
-        return cuts
-    while begin < size:  # run by run of cells of one zone
-        zone, end = layout[first + begin * stride], begin + 1
-        while end < size and layout[first + end * stride] == zone:
-            end += 1
-        if kind == ALL_TO_ALL:
-            cuts -= (end - begin) * (2 * held[zone + 1] + end - begin)
-        elif not held[zone + 1]:
-            cuts += 1
-        held[zone + 1] += end - begin
-        begin = end
-    for k in range(size):
-        held[layout[first + k * stride] + 1] = 0
-    return cuts + size * size if kind == ALL_TO_ALL else cuts - 1
-
-
-def _row_cost(layout: Ints, row: int, width: int, axes: Axes, held: Ints) -> int:
-    """What is cut between the cells of a row."""
-    cost = 0
-    for axis in range(len(axes.kind)):
-        kind, size, stride, cuts = axes.kind[axis], axes.size[axis], axes.stride[axis], 0
-        for begin in range(row * width, (row + 1) * width, size * stride):
-            for first in range(begin, begin + stride):
-                cuts += _line_cuts(layout, kind, first, size, stride, held)
-        cost += axes.weight[axis] * cuts
-    return cost
-
-
-def _apart(layout: Ints, row: int, other: int, width: int) -> int:
-    """Slots that two rows have in different zones."""
-    count, more = 0, (other - row) * width
-    for cell in range(row * width, (row + 1) * width):
-        count += layout[cell] != layout[cell + more]
-    return count
-
-
-def _grid_cost(
-    layout: Ints, width: int, row_weight: int, row_wrap: int, axes: Axes, held: Ints
-) -> int:
-    rows, cost = len(layout) // width, 0
-    for row in range(rows):
-        cost += _row_cost(layout, row, width, axes, held)
-        if row:
-            cost += row_weight * _apart(layout, row, row - 1, width)
-    if row_wrap:
-        cost += row_wrap * _apart(layout, 0, rows - 1, width)
-    return 2 * cost
-
-
 GRID_PARTS = (
     _closest,
     _nearest,
@@ -249,9 +179,5 @@ GRID_PARTS = (
     _size,
     _parted,
     _filled,
-    _line_cuts,
-    _row_cost,
-    _apart,
 )
 part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)
-grid_cost = Kernel(_grid_cost, *GRID_PARTS, inlines=False)

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.grid.block_grid import BlockGrid
-from placement.grid.layout import Layout
-from placement.search.grid_slicing import Region
+from placement.grid.layout import Layout, Region
 from placement.tiers.inner_bound import SMALL as SMALL_DOMAIN
 from placement.tiers.inner_bound import common_room
 from placement.tiers.packing import Packer, fitted, sliced

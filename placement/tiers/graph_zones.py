@@ -24,9 +24,12 @@ from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
+from placement.proof.branch_and_price import ROUNDS_EACH
 from placement.proof.cell_proofs import Views
 from placement.search.graph_portfolio import Blocks
-from placement.tiers.grid_zones import ROUNDS_EACH, SMALL, WIDE, ZoneStep
+from placement.search.grid_slicing import SMALL
+from placement.search.multilevel import WIDE
+from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import Limits, Request
 
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first

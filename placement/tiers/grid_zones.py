@@ -19,20 +19,17 @@ from placement.bound.charging import Form, by_sizes, forms
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
-from placement.grid.isoperimetry import MUCH
-from placement.grid.layout import Layout, layout_cost, patterns_of
+from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
-from placement.proof.master import Pattern
 from placement.proof.split_groups import Parted
 from placement.search.bands import band_trees
 from placement.search.count_annealing import counts_cost, is_counted, transferred
-from placement.search.grid_slicing import SLACK, slice_grid
+from placement.search.grid_slicing import FEW_TREES, SLACK, SMALL, slice_grid
 from placement.search.integer_cover import covering_slots, laid_out
-from placement.search.multilevel import refined
+from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
 
-SMALL = 64  # blocks of a small gang: its proofs are cheaper than searches
 SHARES = (16, 4, 1)  # one part in so many of the work allowed, one after the other
 SMALL_SHARES = (25, 4, 1)
 CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
@@ -40,8 +37,7 @@ MOST_AGAIN = 3  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_RUNS = 6  # pairs of annealing, as long as each finds something better
 SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
-PROPOSALS, TRANSFERS = 600, 50  # of single moves, and of moves of counts, for each tree
-FEW_TREES = 200  # tried for each zone that might keep its spares
+TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
 ENTRIES = 16_000_000  # of tables of sizes for a layout that is not proved: half a second
 
 
@@ -69,21 +65,6 @@ def solve_zones(
     best = _solved(grid, capacities, limits)
     layout = _with_spares(grid, capacities, reserved, best)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
-
-
-def best_grid(grids: Sequence[BlockGrid], capacities: Sequence[int]) -> BlockGrid:
-    """The order of slots in which a short search cuts least; the first one on a tie."""
-    if len(grids) == 1:
-        return grids[0]
-    least = by_sizes(grids[0], capacities)  # the same in every order
-    best, lowest = grids[0], int(MUCH)
-    searches = [partial(_sliced, grid, capacities, FEW_TREES, least) for grid in grids]
-    for grid, step in zip(grids, ahead(searches, are_long=grids[0].size > SMALL), strict=False):
-        if step.cost < lowest:
-            best, lowest = grid, step.cost
-        if lowest <= least:
-            break
-    return best
 
 
 def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
@@ -162,7 +143,7 @@ class _Proof:
         seeds = patterns_of(best.layout, len(capacities))
         self.prover = Prover(form.charged, capacities, seeds)
         self.bound = 0
-        self._cover: Sequence[Pattern] = self.prover.cover
+        self._cover: Sequence[ZonePattern] = self.prover.cover
 
     @classmethod
     def begun(
@@ -210,15 +191,14 @@ class _Proof:
 
 
 MOST_COLUMNS = 140  # of the integer program
-ROUNDS_EACH, WIDE = 10, 0.95
 
 
 def _covered(
     grid: BlockGrid,
     capacities: Sequence[int],
     best: ZoneStep,
-    patterns: Sequence[Pattern],
-    known: Sequence[Pattern],
+    patterns: Sequence[ZonePattern],
+    known: Sequence[ZonePattern],
     trees: int,
 ) -> ZoneStep:
     """The better of `best` and a layout of patterns that cover the grid."""

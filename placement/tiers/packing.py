@@ -15,8 +15,9 @@ import numpy as np
 
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
+from placement.grid.layout import Region
 from placement.search.bands import band_trees
-from placement.search.grid_slicing import Region, slice_grid
+from placement.search.grid_slicing import slice_grid
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch
 from placement.tiers.regions import Part

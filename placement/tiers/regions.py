@@ -17,7 +17,7 @@ from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
 from placement.grid.block_grid import BlockGrid
-from placement.search.grid_slicing import Region
+from placement.grid.layout import Region
 from placement.search.segmentation import box_walks
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request

@@ -14,10 +14,10 @@ import numpy as np
 
 from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
-from placement.grid.layout import Layout, layout_cost
+from placement.grid.layout import Layout, Region, layout_cost
 from placement.objective.cut import cut
 from placement.search.bands import band_trees
-from placement.search.grid_slicing import Region, slice_grid
+from placement.search.grid_slicing import slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
 from placement.workload.request import Request

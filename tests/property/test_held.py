@@ -6,7 +6,10 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from placement.bound import part_master as held
 from placement.bound.frontier import Walk
+from placement.bound.part_master import least_by_held
+from placement.bound.part_pricing import Course, PartPricer, kinds_by_edges
 from placement.bound.part_sizes import PartBound
 from placement.bound.ring_width import courses_around
 from placement.bound.size_relaxation import least_sizes, least_sum
@@ -14,9 +17,6 @@ from placement.fabric.tree import Ints
 from placement.graph.exhaustive import best_partition
 from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.grid.isoperimetry import MUCH
-from placement.proof import part_master as held
-from placement.proof.part_master import least_by_held
-from placement.proof.part_pricing import Course, PartPricer, kinds_by_edges
 from placement.search.graph_portfolio import orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request

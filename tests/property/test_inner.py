@@ -16,11 +16,10 @@ from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import best_partition
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.grid.layout import layout_cost
+from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.place import place
-from placement.search.grid_slicing import Region
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
 from placement.tiers.packing import Packer

@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.bound.frontier import Walk
+from placement.bound.part_pricing import Course, PartPricer, kinds_by_edges
 from placement.bound.pathwidth import A_STATE
 from placement.bound.ring_width import courses_around
 from placement.bound.size_relaxation import least_sizes
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.milp import ColumnLp
-from placement.proof.part_pricing import Course, PartPricer, kinds_by_edges
 
 FINE = 1 << 34  # units that a layout costs at least, for prices are whole
 MOST_COST = 1 << 50  # or prices would not add up
