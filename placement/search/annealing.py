@@ -99,49 +99,34 @@ def _reseat(now: Standing, vertex: int, here: int, there: int) -> None:
     held[there] += 1
 
 
-def _trade(now: Standing, vertex: int, other: int, here: int, there: int) -> None:
-    order = len(now.at)
-    members, seat = now.members, now.seat
-    members[here * order + seat[vertex]] = other
-    members[there * order + seat[other]] = vertex
-    seat[vertex], seat[other] = seat[other], seat[vertex]
-
-
-def _exchange(
+def _moved(
     graph: Incidence, now: Standing, vertex: int, there: int, word: int, most: float
 ) -> tuple[bool, int]:
-    """Trade places with a piece of the full domain `there` where that costs at most `most`:
-    whether it did, and what it cost."""
-    here, sizes = now.at[vertex], graph.sizes
-    if not now.held[there]:
-        return False, 0
-    other = now.members[there * len(now.at) + (word * now.held[there] >> 32)]
-    extra = sizes[vertex] - sizes[other]
-    if now.slack[there] < extra or now.slack[here] < -extra:
-        return False, 0
+    """Take a vertex to the domain `there`, in exchange for a random one where that is full, if
+    it costs at most `most`: whether it did, and what it cost."""
+    here, sizes, other = now.at[vertex], graph.sizes, -1
+    extra = sizes[vertex]
+    if now.slack[there] < extra:
+        if not now.held[there]:
+            return False, 0
+        other = now.members[there * len(now.at) + (word * now.held[there] >> 32)]
+        extra -= sizes[other]
+        if now.slack[there] < extra or now.slack[here] < -extra:
+            return False, 0
     more = _dearer(graph, now, vertex, here, there)
-    _shift(graph, now, vertex, here, there)
-    more += _dearer(graph, now, other, there, here)
-    if more > most:
-        _shift(graph, now, vertex, there, here)
+    if other < 0 and more > most:
         return False, 0
-    _shift(graph, now, other, there, here)
-    _trade(now, vertex, other, here, there)
+    _shift(graph, now, vertex, here, there)
+    if other >= 0:
+        more += _dearer(graph, now, other, there, here)
+        if more > most:
+            _shift(graph, now, vertex, there, here)
+            return False, 0
+        _shift(graph, now, other, there, here)
+        _reseat(now, other, there, here)
+    _reseat(now, vertex, here, there)
     now.slack[here] += extra
     now.slack[there] -= extra
-    return True, more
-
-
-def _go(graph: Incidence, now: Standing, vertex: int, there: int, most: float) -> tuple[bool, int]:
-    """The same for a domain with room."""
-    here = now.at[vertex]
-    more = _dearer(graph, now, vertex, here, there)
-    if more > most:
-        return False, 0
-    _shift(graph, now, vertex, here, there)
-    _reseat(now, vertex, here, there)
-    now.slack[here] += graph.sizes[vertex]
-    now.slack[there] -= graph.sizes[vertex]
     return True, more
 
 
@@ -184,11 +169,8 @@ def _anneal(
                 continue
             word = _next(word)
             most = warmth * draws[word >> 22]
-            if now.slack[there] < graph.sizes[vertex]:
-                word = _next(word)
-                is_done, more = _exchange(graph, now, vertex, there, word, most)
-            else:
-                is_done, more = _go(graph, now, vertex, there, most)
+            word = _next(word)
+            is_done, more = _moved(graph, now, vertex, there, word, most)
             if is_done:
                 saved -= more
                 if saved > most_saved:
@@ -199,7 +181,7 @@ def _anneal(
     return most_saved
 
 
-anneal = Kernel(_anneal, _next, _dearer, _shift, _reseat, _trade, _exchange, _go, _wish)
+anneal = Kernel(_anneal, _next, _dearer, _shift, _reseat, _moved, _wish)
 
 
 def annealed(

@@ -20,7 +20,7 @@ from placement.objective.cut import cut_by_axis
 from placement.search.bands import band_trees
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import SMALL, best_grid, slice_grid
-from placement.search.multilevel import PROPOSALS, put_anew, refined
+from placement.search.multilevel import PROPOSALS, SLOW, refined
 from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, comb
 from placement.speculative import ahead
@@ -34,7 +34,7 @@ MORE_TREES = 10
 SWEPT = 3_000  # edges; larger graphs get fewer trees
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
 MOST_CELLS = 50_000_000  # of the tables of all sequences: about a third of a second
-A_PASS = 400  # for one slow pass over the graph
+PROPOSALS_ANEW = 3_600  # in slow passes over the graph, for each tree
 A_SWEEP = 5  # for one over a graph, which is parted as a whole each time
 MOST_TOGETHER = 64  # hosts placed as one
 
@@ -66,24 +66,15 @@ class Blocks:
         """The first one that cuts least."""
         return min(layouts, key=self.cost)
 
-    def known(self, trees: int, bound: int) -> list[Ints]:
-        """The best of runs of single blocks, or zones filled one after the other."""
-        if self.graph is None:
-            return self._filled()
-        cells = len(self.orders) * self.graph.blocks * sum(self.capacities)
-        work, target = max(MOST_CELLS, cells), self._target(bound)
-        runs = LineSearch(self.graph, self.orders, self.capacities, target, work)
-        runs.walk((len(self.orders),))
-        runs.climb(trees // A_SEQUENCE)
-        return [runs.layout()]
-
-    def searched(self, known: Sequence[Ints], trees: int, bound: int) -> Ints:
-        """The best of these, of sweeps over single blocks, and of a grid of several hosts at once,
+    def searched(self, trees: int, bound: int) -> Ints:
+        """The best of runs and of sweeps of single blocks and of a grid of several hosts at once,
         until one cuts no more than `bound`."""
-        layouts = list(known)
-        if self.graph is not None and self._is_above(layouts, bound):
+        if self.graph is None:
+            return self.best([*self._filled(), *self._together(trees)])
+        layouts = [self._runs(trees, bound)]
+        if self._is_above(layouts, bound):
             layouts.insert(0, self._swept(trees, bound))
-        if self.graph is None or self._is_above(layouts, bound):
+        if self._is_above(layouts, bound):
             layouts += self._together(trees)
         return self.best(layouts)
 
@@ -97,8 +88,8 @@ class Blocks:
     def put_anew(self, layout: Ints, trees: int, bound: int) -> Ints:
         """The best of this one and of many searches from nothing, on the graph."""
         assert self.graph is not None
-        passes, target = trees // A_PASS, self._target(bound)
-        return put_anew(self.graph, self.capacities, layout, passes, target)
+        proposals, target = PROPOSALS_ANEW * trees, self._target(bound)
+        return refined(self.graph, self.capacities, layout, proposals, target, SLOW)
 
     def searched_on(self, trees: int, bound: int) -> Ints:
         """A longer search over sweeps."""
@@ -125,6 +116,16 @@ class Blocks:
             layout[order] = np.repeat(zones, held)[: len(order)]
             layouts.append(layout)
         return layouts
+
+    def _runs(self, trees: int, bound: int) -> Ints:
+        """Zones as segments of the orders."""
+        graph, orders = self.graph, self.orders
+        assert graph is not None
+        work = max(MOST_CELLS, len(orders) * graph.blocks * sum(self.capacities))
+        lines = LineSearch(graph, orders, self.capacities, self._target(bound), work)
+        lines.walk((len(orders),))
+        lines.climb(trees // A_SEQUENCE)
+        return lines.layout()
 
     def _swept(self, trees: int, bound: int, slacks: Sequence[float] = SLACKS) -> Ints:
         graph = self.graph

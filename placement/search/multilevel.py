@@ -7,13 +7,13 @@ blocks. A piece that fits nowhere is taken apart earlier.
 
 `refined` has the last word on a layout that is not proved: straight lines, sweeps and patterns
 leave corners that only moves of single blocks round off, and now and then another shape is
-better altogether. `put_anew` looks further where little is proved.
+better altogether.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -25,19 +25,15 @@ from placement.speculative import ahead
 
 MANY = 4  # graphs whose levels are kept
 PROPOSALS = 600  # of single moves, for each tree that the limits allow
-PER_BLOCK = 160  # proposals for each block and pass
-FEW = 100  # blocks, up to which each of them gets more: they are cheap to try again
-PER_BLOCK_OF_FEW = 400
-MOST_EACH = 400_000  # proposals of a pass, for large graphs: a tenth of a second
-LARGEST = (64, 8, 24)  # blocks in the pieces that are put together, in turns
-PASSES = (6, 24)  # of pieces put anew: at least, which are one turn of sizes and heats, at most
-SLOW = (4, 4, 4)  # passes so many times as long
 WIDE = 0.95  # of the cost: where less is proved, more work is done
-# Of pieces put anew as a last resort: proposals of each pass and level, and for each block at most.
-ALL_EACH, MOST_PER_BLOCK = 500_000, 2_560
-SIZES_ANEW, HEATS_ANEW = (64, 8, 24, 16), (1.7, 1.0, 3.0)
-HEATS = (1.7, 1.0)  # of annealing, in turns: some graphs want to be hotter
+QUICK, SLOW = 200, 2_560  # proposals for each block, or piece and level, of one pass
+MOST_EACH = 500_000  # proposals of a pass, for large graphs: a tenth of a second
+# Blocks in the pieces on the coarsest level and heat of annealing, in turns: some graphs want
+# to be hotter.
+TURN = ((64, 1.7), (8, 1.0), (24, 1.7), (64, 1.0), (8, 1.7), (24, 1.0))
+MOST_TURNS = 4
 PROMISING = 1.05  # times the best cost
+LONG = 50_000  # proposals of a pass that is worth a second core
 
 
 class Multilevel:
@@ -135,69 +131,34 @@ def _fitted(levels: Sequence[Ints], capacities: Sequence[int]) -> tuple[Ints, In
 
 
 def refined(
-    graph: Hypergraph, capacities: Sequence[int], start: Ints, proposals: int, target: int
+    graph: Hypergraph,
+    capacities: Sequence[int],
+    start: Ints,
+    proposals: int,
+    target: int,
+    per_block: int = QUICK,
 ) -> Ints:
-    """The best layout met in about so many proposals; stops at the cost `target`.
-
-    `start`: the domain of each block, within the capacities.
-    """
-    best, cost, seed = start, graph.cost(start), f"{graph.blocks} {sorted(capacities)}"
-    per_block = PER_BLOCK_OF_FEW if graph.blocks <= FEW else PER_BLOCK
-    per_block = min(per_block, MOST_EACH // max(1, graph.blocks))
+    """The best layout met in about so many proposals. `start`, which respects the capacities, is
+    polished; then others are made from pieces, and polished where that is promising. Stops at the
+    cost `target`, or where two turns have brought nothing."""
+    per_block = min(per_block, MOST_EACH // graph.blocks)
+    passes = min(MOST_TURNS * len(TURN), proposals // (3 * per_block * graph.blocks))
     search = Multilevel(graph, capacities, per_block, target)
+    seed = f"{graph.blocks} {per_block} {sorted(capacities)}"
+    best = search.polished(start, seed)
+    cost = polished = graph.cost(best)
 
-    def offer(at: Ints) -> int:
-        nonlocal best, cost
-        found = graph.cost(at)
-        if found < cost:
-            best, cost = at, found
-        return found
-
-    offer(search.polished(best, seed))
-    moved, (least, most) = cost, PASSES
-    quick = (1,) * max(least, min(most, proposals // max(1, 3 * per_block * graph.blocks)))
-    for k, times in enumerate(quick + SLOW if proposals else ()):
-        if cost <= target or (times > 1 and WIDE * cost <= target):
-            break
-        if k == 2 * least and cost == moved:  # what is better is met in two turns as a rule
-            break
-        largest, heat = LARGEST[k % len(LARGEST)], HEATS[k % len(HEATS)]
-        at = search.anew(largest, f"{k} {seed}", heat, times)
-        if offer(at) <= PROMISING * cost:
-            offer(search.polished(at, f"{k} {seed}", times))
-    return best
-
-
-def put_anew(
-    graph: Hypergraph, capacities: Sequence[int], start: Ints, passes: int, target: int
-) -> Ints:
-    """The best layout met in so many slow passes, each from nothing, and half as many from the
-    best of them, two at a time; stops at the cost `target`. For what little is proved of, where
-    it pays to look elsewhere."""
-    seed, best = f"anew {graph.blocks} {sorted(capacities)}", start
-    per_block = min(MOST_PER_BLOCK, ALL_EACH // max(1, graph.blocks))
-    search = Multilevel(graph, capacities, per_block, target)
-    promising = PROMISING * graph.cost(best)
-
-    def from_nothing(k: int) -> Ints:
-        largest, heat = SIZES_ANEW[k % len(SIZES_ANEW)], HEATS_ANEW[k % len(HEATS_ANEW)]
+    def made(k: int) -> Ints:
+        largest, heat = TURN[k % len(TURN)]
         at = search.anew(largest, f"{k} {seed}", heat)
-        return from_here(at, k) if graph.cost(at) <= promising else at
+        is_promising = graph.cost(at) <= PROMISING * polished
+        return search.polished(at, f"{k} {seed}") if is_promising else at
 
-    def from_here(at: Ints, k: int) -> Ints:
-        return search.polished(at, f"{k} {seed}")
-
-    def best_of(calls: Sequence[Callable[[], Ints]]) -> Ints:
-        found = best
-        for at in ahead(calls):
-            found = min(found, at, key=graph.cost)
-            if graph.cost(found) <= target:
-                break
-        return found
-
-    if graph.cost(best) > target:
-        best = best_of([partial(from_nothing, k) for k in range(passes)])
-    for k in range(passes, passes + passes // 2, 2):
-        if graph.cost(best) > target:
-            best = best_of([partial(from_here, best, k), partial(from_here, best, k + 1)])
+    passes = max(len(TURN), passes) if proposals and cost > target else 0
+    calls = [partial(made, k) for k in range(passes)]
+    for k, at in enumerate(ahead(calls, are_long=per_block * graph.blocks > LONG)):
+        best = min(best, at, key=graph.cost)
+        cost = graph.cost(best)
+        if cost <= target or (k + 1 == 2 * len(TURN) and cost == polished):
+            break
     return best

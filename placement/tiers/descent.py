@@ -7,64 +7,33 @@ the children are hosts. Inner tiers only ever see hosts that are free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
-from placement.tiers.inner_bound import SMALL as SMALL_DOMAIN
 from placement.tiers.inner_bound import common_room
-from placement.tiers.packing import Packer, fitted, sliced
-from placement.tiers.regions import GraphRegions, GridRegions, Part, Regions
+from placement.tiers.packing import Gang, Packed, Packer, Part, fitted
 from placement.workload.request import Request
 
-TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
-FEW_WALKS = (8,)  # in place of the latter, for parts of small gangs
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """Work on one region, counted: orders of domains, rounds of annealing and proposals per
-    block in each."""
+class Effort(NamedTuple):
+    """Work on one region, counted: sequences of domains, proposals per block in each round of
+    annealing, and rounds."""
 
-    orders: int
+    sequences: int
     per_block: int
     rounds: int
 
-    def limited(self, gang: int) -> Effort:
-        """Less annealing for a large gang."""
-        per_block = min(self.per_block, MOST_PROPOSALS // gang)
-        rounds = min(self.rounds, MOST_PROPOSALS // max(1, per_block * gang))
-        return replace(self, per_block=per_block, rounds=rounds)
-
 
 MOST_PROPOSALS = 1_000_000  # in all the rounds
-GANG = Effort(orders=60, per_block=300, rounds=8)
-SMALL_GANG = Effort(orders=8, per_block=40, rounds=1)
-SMALL = 64  # blocks of a small gang
-PART = Effort(orders=15, per_block=200, rounds=1)  # outer tiers decide more
-SMALL_PART = Effort(orders=4, per_block=40, rounds=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A part, the room of the children it was packed onto, roomiest first, how, and the cut that
-    nothing there beats."""
-
-    part: Part
-    room: list[int]
-    at: Ints
-    least: int
-
-    def had_as_much_as(self, room: Sequence[int]) -> bool:
-        pairs = zip_longest(self.room, room, fillvalue=0)
-        return all(had >= has for had, has in pairs)
+GANG, PART = Effort(60, 300, 8), Effort(15, 200, 1)  # outer tiers decide more of a part
+SMALL, SMALL_GANG, SMALL_PART = 64, Effort(8, 40, 1), Effort(4, 40, 0)  # of so many blocks
 
 
 class Descent:
@@ -86,8 +55,7 @@ class Descent:
         self._everywhere = everywhere
         self._grid = grid
         self._tries = tries
-        self._packed_before: list[_Packed] = []
-        self._regions = _regions(grid, request, fabric.gpus_per_host)
+        self._gang = Gang(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
     def into(self, region: Region, free: Ints, tier: int) -> None:
@@ -115,12 +83,11 @@ class Descent:
     def _packed(self, region: Region, room: list[int], tier: int) -> Layout:
         """The child on `tier` of each block of `region`, as an index into `room`; -1
         elsewhere."""
-        regions = self._regions
         layout = np.full(region.shape, -1, dtype=np.int64)
         if max(room) == 1:  # every block is alone, wherever it is
             layout[region] = np.arange(np.count_nonzero(region))
             return layout
-        part = regions.part(region)
+        part = self._gang.part(region)
         if self._tries and part.graph.blocks <= MOST_BLOCKS:
             layout[region] = fitted(best_partition(part.graph, room), room)
         else:
@@ -131,61 +98,50 @@ class Descent:
         """The child of each block of a part, which `region` is: as before where it was packed onto
         as much room."""
         roomiest = sorted(room, reverse=True)
-        before = [other for other in self._packed_before if other.part is part]
-        for other in before:
-            if other.room == roomiest:
-                return fitted(other.at, room)
-        least = self._regions.least(region, room)
-        packer = Packer(part, room, least)
+        for before in part.packed:
+            if before.room == roomiest:
+                return fitted(before.at, room)
+        packer = Packer(part, room, self._gang.least(region, room))
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:
-            self._search(packer, roomiest, before, region, room, tier)
+            self._search(packer, part.packed, region, room, tier)
         at = packer.packing()
-        self._packed_before.append(_Packed(part, roomiest, at, packer.least))
+        part.packed.append(Packed(roomiest, at, packer.least))
         return at
 
     def _search(
         self,
         packer: Packer,
-        roomiest: Sequence[int],
-        before: Sequence[_Packed],
+        before: Sequence[Packed],
         region: Region,
         room: list[int],
         tier: int,
     ) -> None:
         """From cheap to dear, and beginning with how the same part was packed elsewhere."""
-        is_whole = bool(region.all())
-        is_small = self._grid.size <= SMALL
-        effort, part = (SMALL_GANG, SMALL_PART) if is_small else (GANG, PART)
+        is_gang, gang = bool(region.all()), self._grid.size
         for other in before:
             packer.try_parts(other.at)
-            if other.had_as_much_as(roomiest):
+            if other.had_as_much_as(sorted(room, reverse=True)):
                 packer.bound(other.least)
-                effort = part
-        if not is_whole:
-            effort = part
-        elif effort is not part and not packer.is_done:
-            self._prove(packer, room, tier)
-        is_part, effort = effort is part, effort.limited(self._grid.size)
-        packer.walk(FEW_WALKS if is_small and is_part else MORE_WALKS)
-        packer.climb(effort.orders)
-        has_shape = isinstance(self._regions, GridRegions)
-        if has_shape and not packer.can_climb and not packer.is_done and len(room) <= FEW:
-            packer.offer(sliced(self._grid, region, room, TREES))
-        packer.anneal(effort.per_block, effort.rounds)
+                is_gang = False
+        if is_gang and not packer.is_done:
+            packer.bound(self._gang.proved(self._anywhere(tier) or room, packer.cost))
+        efforts = (SMALL_PART, SMALL_GANG) if gang <= SMALL else (PART, GANG)
+        sequences, per_block, rounds = efforts[is_gang]
+        per_block = min(per_block, MOST_PROPOSALS // gang)
+        packer.walk(MORE_WALKS)
+        packer.climb(sequences)
+        if not packer.can_climb and not packer.is_done:
+            slices = self._gang.sliced(region, room)
+            packer.offer(packer.packing() if slices is None else slices)
+        packer.anneal(per_block, min(rounds, MOST_PROPOSALS // max(1, per_block * gang)))
 
-    def _prove(self, packer: Packer, room: list[int], tier: int) -> None:
-        """What nothing beats in any domain comes first, for the certificate asks for it again.
-        Of a small gang the rest of the search takes no longer than a proof on this one alone."""
-        common: Sequence[int] = ()
-        if tier and self._everywhere is not None:
-            common = common_room(self._fabric, self._everywhere, tier, self._grid.size)
-        if not common or max(common) > SMALL_DOMAIN:  # proved there against the final cut
-            packer.bound(self._regions.proved(room, packer.cost))
-            return
-        packer.bound(self._regions.proved(common, packer.cost))
-        if not packer.is_done and self._grid.size > SMALL:
-            packer.bound(self._regions.proved(room, packer.cost))
+    def _anywhere(self, tier: int) -> Sequence[int]:
+        """The room for the gang in any domain outside `tier`: what nothing beats there the
+        certificate asks for again."""
+        if not tier or self._everywhere is None:
+            return ()
+        return common_room(self._fabric, self._everywhere, tier, self._grid.size)
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""
@@ -200,14 +156,7 @@ class Descent:
         self.host[region] = seats
 
 
-def _regions(grid: BlockGrid, request: Request | None, gpus_per_host: int) -> Regions:
-    has_shape = grid.rows > 1 or bool(grid.slice_axes)
-    if has_shape or request is None:
-        return GridRegions(grid)
-    return GraphRegions(request, gpus_per_host)
-
-
-def _first_of_each(hosts: Ints, labels: Ints, wanted: npt.NDArray[np.int64]) -> Ints:
+def _first_of_each(hosts: Ints, labels: Ints, wanted: Ints) -> Ints:
     """The first wanted[k] hosts with label k, for k = 0, 1, .. one after the other."""
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]

@@ -123,7 +123,7 @@ def _step(
 def _layout(job: Blocks, trees: int, bound: int) -> Ints:
     """The best of runs and of a search; of a small gang after one pass of single moves, which is
     cheaper than a proof."""
-    best = job.searched(job.known(trees, bound), trees, bound)
+    best = job.searched(trees, bound)
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
 
 

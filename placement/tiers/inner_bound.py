@@ -16,11 +16,9 @@ import numpy as np
 from placement.bound.size_relaxation import is_priceable, size_bound
 from placement.fabric.tree import Fabric, Ints, above
 from placement.grid.block_grid import BlockGrid
-from placement.grid.isoperimetry import MUCH
 from placement.proof.branch_and_price import Prover
 from placement.workload.request import TierBound, TierCut
 
-SMALL = 64  # hosts of a small domain
 ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small domains
 MOST_MAKES = 4  # sets of capacities that are bounded one by one
 
@@ -97,34 +95,10 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     if not is_priceable(grid, max(room)):
         return 0
     room = tuple(sorted((n for n in room if n), reverse=True))
-    if room[0] > SMALL:
-        return _proved(grid, room, cost + 1)
-    return min(cost, _in_small(grid, room).proved(cost))
+    return _proved(grid, room, cost)
 
 
 @lru_cache(maxsize=32)
-def _proved(grid: BlockGrid, room: tuple[int, ...], reach: int) -> int:
+def _proved(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
     """Remembered: the search asks first, the certificate again."""
-    return Prover(grid, room, []).prove(reach, ONE_NODE, is_last=True)
-
-
-class _InSmall:
-    """The same in small domains. Without a cut to reach, the first prices per slot are high and the
-    first patterns large, which suits there. It also goes the same way whatever the cut, if not as
-    far: so what is known for one cut holds for a better one."""
-
-    def __init__(self, grid: BlockGrid, room: tuple[int, ...]) -> None:
-        self._grid, self._room = grid, room
-        self._asked = self._bound = 0
-
-    def proved(self, cost: int) -> int:
-        if self._asked <= self._bound < cost:
-            prover = Prover(self._grid, self._room, [], enough=cost)
-            self._asked, self._bound = cost, prover.prove(int(MUCH), ONE_NODE, is_last=True)
-        return self._bound
-
-
-@lru_cache(maxsize=32)
-def _in_small(grid: BlockGrid, room: tuple[int, ...]) -> _InSmall:
-    """Remembered: as above, and the cut falls from one time to the next."""
-    return _InSmall(grid, room)
+    return min(cost, Prover(grid, room, []).prove(cost + 1, ONE_NODE, is_last=True))

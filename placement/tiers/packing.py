@@ -1,29 +1,147 @@
 """Blocks onto the domains of an inner tier, inside one domain of the tier above.
 
-From cheap to dear, until the cut is what cannot be beaten: walks through the region cut
-into one segment per child (`segmentation`), then annealing from the best of these and from
-pieces put together anew (`multilevel`). Slicing trees stand in where a region is too large
+A gang is a hypergraph of blocks (`Gang`), and what lies in one domain is a region of it: a mask
+over the grid that the gang is laid out on. Where ranks form no grid of hosts, that is one row of
+blocks in order. From cheap to dear, until the cut is what cannot be beaten: walks through the
+region cut into one segment per child (`segmentation`), then annealing from the best of these and
+from pieces put together anew (`multilevel`). Slicing trees stand in where a region is too large
 to be cut along many walks and its children are few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, tee, zip_longest
 
 import numpy as np
 
+from placement.bound.part_sizes import PartBound
+from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
+from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
 from placement.search.bands import band_trees
 from placement.search.grid_slicing import slice_grid
 from placement.search.multilevel import Multilevel
-from placement.search.segmentation import LineSearch
-from placement.tiers.regions import Part
+from placement.search.segmentation import LineSearch, box_walks
+from placement.tiers.inner_bound import proved
+from placement.workload.request import Request
+from placement.workload.traffic import Pattern, axis_traffic
 
+ABREAST = 8  # lines side by side in a walk, at most
 LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
 PROMISING = 1.02  # times the best cost
+TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How a part was packed onto children with `room`, roomiest first, and the cut that nothing
+    there beats."""
+
+    room: Sequence[int]
+    at: Ints
+    least: int
+
+    def had_as_much_as(self, room: Sequence[int]) -> bool:
+        pairs = zip_longest(self.room, room, fillvalue=0)
+        return all(had >= has for had, has in pairs)
+
+
+class Part:
+    """The blocks of a region in reading order: their graph, and how they were `packed` before."""
+
+    def __init__(self, graph: Hypergraph, walks: Iterator[Ints]) -> None:
+        self.graph = graph
+        self.packed: list[Packed] = []
+        self._walks = walks
+
+    def walks(self) -> Iterator[Ints]:
+        """Orders of the blocks, the most promising first, made once."""
+        self._walks, walks = tee(self._walks)
+        return walks
+
+
+class Gang:
+    """The blocks of a gang, and what parts of it cut at least, in units of their graph.
+
+    `request`: of a gang whose ranks form no grid; without it, or where its graph has too many
+    edges, its blocks send each other nothing.
+    """
+
+    def __init__(self, grid: BlockGrid, request: Request | None, gpus_per_host: int) -> None:
+        self._grid, self._request, self._gpus = grid, request, gpus_per_host
+        self._is_grid = grid.rows > 1 or bool(grid.slice_axes) or request is None
+        self._parts: dict[bytes, Part] = {}
+
+    @cached_property
+    def graph(self) -> Hypergraph:
+        if self._is_grid:
+            return grid_graph(self._grid, np.ones((self._grid.rows, self._grid.width), np.bool_))
+        assert self._request is not None
+        return block_graph(self._request, self._gpus) or unlinked(self._grid.size)
+
+    @cached_property
+    def _coordinates(self) -> Ints:
+        """Of every cell in reading order, by axis. Shape: (axes, cells)."""
+        if self._is_grid:
+            return _dearest_first(self._grid)
+        assert self._request is not None
+        first = np.arange(self._grid.size) * self._gpus
+        axes = [t for t in axis_traffic(self._request) if t.stride * t.size > self._gpus]
+        return np.array([first // t.stride % t.size for t in axes]).reshape(-1, len(first))
+
+    def part(self, region: Region) -> Part:
+        """The same one of all regions that look alike: on a grid, edges are the same wherever a
+        region lies."""
+        blocks = np.flatnonzero(region)
+        inside = self._coordinates[:, blocks]
+        look = region.tobytes()
+        if self._is_grid:
+            look = (inside - inside.min(axis=1, keepdims=True)).tobytes()
+        if look not in self._parts:
+            in_order = () if self._is_grid else (np.arange(len(blocks)),)
+            walks = chain(in_order, box_walks(list(inside), ABREAST))
+            self._parts[look] = Part(self.graph.inside(blocks), walks)
+        return self._parts[look]
+
+    def sliced(self, region: Region, room: Sequence[int]) -> Ints | None:
+        """The child of each block by slicing trees; None where there is no grid, or they are
+        many."""
+        if not self._is_grid or len(room) > FEW:
+            return None
+        trees = band_trees(self._grid, room)
+        return slice_grid(self._grid, room, trees, TREES, 0, region)[1][region]
+
+    @cached_property
+    def _part_bound(self) -> PartBound:
+        return PartBound(self.graph)
+
+    def least(self, region: Region, room: Sequence[int]) -> int:
+        """A cut inside the region that no packing beats, at once."""
+        if self._is_grid:
+            return -(-size_bound(self._grid).least_cut(region, room) // 2)
+        return -(-self._part_bound.least_cut(room) // 2) if region.all() else 0
+
+    def proved(self, room: Sequence[int], cost: int) -> int:
+        """The same for the whole gang by the prover, which takes longer. `cost`: of a good
+        packing."""
+        return -(-proved(self._grid, room, 2 * cost) // 2) if self._is_grid else 0
+
+
+def _dearest_first(grid: BlockGrid) -> Ints:
+    """Coordinates by axis, the one dearest to part first."""
+    rows, slots = (part.ravel() for part in np.indices((grid.rows, grid.width)))
+    axes, stride = [(-grid.row_weight, rows)], 1
+    for axis in grid.slice_axes:
+        all_pairs = axis.pattern is Pattern.ALL_TO_ALL
+        axes.append((-axis.weight * (axis.size if all_pairs else 1), slots // stride % axis.size))
+        stride *= axis.size
+    return np.array([coordinates for _, coordinates in sorted(axes, key=lambda pair: pair[0])])
 
 
 class Packer:
@@ -135,11 +253,6 @@ def fitted(at: Ints, room: Sequence[int]) -> Ints:
     """The best fit of a packing that these children hold, or as it is."""
     parts = best_fit(at, room)
     return at if parts is None else parts
-
-
-def sliced(grid: BlockGrid, region: Region, room: Sequence[int], tries: int) -> Ints:
-    """The child of each block by slicing trees."""
-    return slice_grid(grid, room, band_trees(grid, room), tries, 0, region)[1][region]
 
 
 def ranked(free_by_child: Ints, needed: int) -> list[tuple[int, int]]:

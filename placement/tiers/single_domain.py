@@ -35,10 +35,15 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         if room > gang:
             roomy = candidates[counts[0][above(fabric, depth)[0][candidates]] >= room]
             candidates = roomy if len(roomy) else candidates
-        if depth + 1 == len(counts):
-            chosen = [_first(fabric, counts, depth, candidates)]
+        keys = _keys(fabric, counts, depth)
+        if depth + 1 == len(counts):  # the first one, without a sort
+            for outside, key in keys:
+                mine = key[outside[candidates]]
+                candidates = candidates[mine == mine.min()]
+            chosen = candidates[:1].tolist()
         else:
-            chosen = _ordered(fabric, counts, depth, candidates)
+            order = np.lexsort([candidates, *(key[at[candidates]] for at, key in reversed(keys))])
+            chosen = candidates[order[:MOST_COMPARED]].tolist()
         inside = [_inside(fabric, free, depth, number) for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []
@@ -61,39 +66,12 @@ def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
     return free[begin:end]
 
 
-def _first(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> int:
-    """The one that `_ordered` puts first, without a sort: what would be broken and the room in the
-    outermost domain leave few, and those are told apart tier by tier."""
-    sizes, weight = [sizes_of(tier) for tier in fabric.tiers], 1 + fabric.host_count
-    key = counts[0] + (weight << depth) * (counts[0] == sizes[0])
-    for k in range(1, depth + 1):
-        key = key.take(above(fabric, k)[k - 1])
-        key += (weight << depth - k) * (counts[k] == sizes[k])
-    candidates = _least(candidates, key.take(candidates))
-    for k in range(1, depth + 1):
-        if len(candidates) > 1:
-            domain = above(fabric, depth)[k].take(candidates)
-            candidates = _least(candidates, counts[k].take(domain))
-    return int(candidates[0])
-
-
-def _least(candidates: Ints, key: Ints) -> Ints:
-    """Those of the least key. Both shapes: (candidates,)."""
-    least: Ints = candidates[key == key[key.argmin()]]
-    return least
-
-
-def _ordered(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> list[int]:
-    """The first of these domains of tier `depth`, sorted by what would be broken, then by what
-    is free around them."""
-    domains, sizes = above(fabric, depth), [sizes_of(tier) for tier in fabric.tiers]
-    whole = [counts[k] == sizes[k] for k in range(depth + 1)]
-    keys = [
-        key[domains[k]] for key_of in (whole, counts) for k, key in enumerate(key_of[: depth + 1])
-    ]
-    order = np.lexsort([candidates, *(key[candidates] for key in reversed(keys))])
-    found: list[int] = candidates[order[:MOST_COMPARED]].tolist()
-    return found
+def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int) -> list[tuple[Ints, Ints]]:
+    """What domains of tier `depth` are compared by: whether whole domains would be broken, then
+    what is free around them, tier by tier. Each with the domain outside that it is a key of."""
+    outside = above(fabric, depth)[: depth + 1]
+    whole = [counts[k] == sizes_of(fabric.tiers[k]) for k in range(depth + 1)]
+    return [*zip(outside, whole, strict=True), *zip(outside, counts, strict=False)]
 
 
 @lru_cache(maxsize=64)

@@ -22,8 +22,7 @@ from placement.objective.cut import cut_by_axis
 from placement.place import place
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
-from placement.tiers.packing import Packer
-from placement.tiers.regions import GridRegions
+from placement.tiers.packing import Gang, Packer
 from placement.workload.request import Collective, Placement, Request
 from tests.build import request, two_tiers
 
@@ -142,8 +141,7 @@ def test_bounds_and_packings_enclose_the_optimum(
     assert SizeBound(grid).least_cut(region, room) <= optimum
     if region.all():
         assert proved(grid, room, optimum + 2) <= optimum
-    known = GridRegions(grid)
-    packer = Packer(known.part(region), room, 0)
+    packer = Packer(Gang(grid, None, 1).part(region), room, 0)
     packer.walk((2, 4))
     packer.climb(8)
     packer.anneal(20, 2)

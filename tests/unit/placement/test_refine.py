@@ -7,7 +7,7 @@ import pytest
 
 from placement import speculative as ahead
 from placement.search.graph_portfolio import Blocks
-from placement.search.multilevel import put_anew
+from placement.search.multilevel import refined
 from tests.build import request
 
 
@@ -47,5 +47,4 @@ def test_nothing_is_put_anew_where_the_target_is_met() -> None:
     assert job.graph is not None
     start = np.repeat(np.arange(4), [95, 86, 39, 0])
     cost = job.graph.cost(start)
-    assert put_anew(job.graph, job.capacities, start, 0, 0) is start
-    assert put_anew(job.graph, job.capacities, start, 6, cost) is start
+    assert refined(job.graph, job.capacities, start, 10_000, cost) is start
