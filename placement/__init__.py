@@ -1,5 +1,114 @@
-"""What goes where: hosts, bytes and cuts; nothing of queues, time or RPC.
+"""Where the ranks of a gang go, what that cuts, and a bound that no placement beats.
 
-The one entry point is `placement.place.place`. Values in, a value out: the same
-fabric, free hosts, request and limits give the same answer, byte for byte.
+Enters: a fabric, free hosts as a bit set, a request, limits counted in work. Leaves: a
+placement with its cut, bound and spares, or why there is none: `place`. Beside it stand what
+moves a running gang (`choose_swaps`, `placed_near`, ...), what its step takes on the network
+(`route`), by which collectives (`advice`), and what stands by for it (`Sizing`, `Holders`).
+Values in, a value out: the same input gives the same answer, byte for byte. Nothing here
+knows queues, clocks or RPC.
+
+Packages outside import from here, and types from `placement.fabric`, `placement.workload` and
+`placement.objective`; nothing else. A name is loaded when it is asked for.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
+    from placement.collectives.cost import Link, busiest_share, kappa, schedule_seconds
+    from placement.collectives.recommend import Advice, Choice, advice
+    from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
+    from placement.errors import BadInput
+    from placement.largest import has_room, legal_sizes, place_largest
+    from placement.network.failures import links_without
+    from placement.network.flows import Flows, flows_of, merge_flows
+    from placement.network.maxflow import Proof, proofs
+    from placement.network.routing import Congestion, Kind, Routing, parse_routing, route
+    from placement.network.wiring import Links, Striping, links
+    from placement.placer import impossible, place
+    from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on, widened
+    from placement.replace.near import Hint, placed_near
+    from placement.replace.shift import shifted
+    from placement.replace.swaps import Swaps, choose_swaps
+    from placement.runner_up import RunnerUp, runners_up
+    from placement.spares.peer_copies import (
+        MOST_PEERS,
+        Holders,
+        choose_holders,
+        close_copies,
+        fatal_domains,
+        mend_holders,
+        refuse_without_peers,
+        restore_source,
+        survival,
+    )
+    from placement.spares.sizing import (
+        BY_DEFAULT,
+        EPSILON,
+        FAILURES_PER_HOST_DAY,
+        REPAIR_DAYS,
+        Sizing,
+        standby_pool,
+    )
+    from placement.tiers.fragmentation import FreeTier, left_free
+    from placement.tiers.preference import INDIFFERENT, Taste
+    from placement.warmup import warm_up
+
+MODULES = {
+    "baselines": ("Choose", "at_random", "by_spread", "chosen", "consecutive"),
+    "collectives.cost": ("Link", "busiest_share", "kappa", "schedule_seconds"),
+    "collectives.recommend": ("Advice", "Choice", "advice"),
+    "collectives.schedules": ("Algorithm", "Operation", "algorithms", "schedule_of"),
+    "errors": ("BadInput",),
+    "largest": ("has_room", "legal_sizes", "place_largest"),
+    "network.failures": ("links_without",),
+    "network.flows": ("Flows", "flows_of", "merge_flows"),
+    "network.maxflow": ("Proof", "proofs"),
+    "network.routing": ("Congestion", "Kind", "Routing", "parse_routing", "route"),
+    "network.wiring": ("Links", "Striping", "links"),
+    "placer": ("impossible", "place"),
+    "replace.elastic": ("NEW", "carried", "on_hosts", "ranks_inside", "replicas_on", "widened"),
+    "replace.near": ("Hint", "placed_near"),
+    "replace.shift": ("shifted",),
+    "replace.swaps": ("Swaps", "choose_swaps"),
+    "runner_up": ("RunnerUp", "runners_up"),
+    "spares.peer_copies": (
+        "Holders",
+        "MOST_PEERS",
+        "choose_holders",
+        "close_copies",
+        "fatal_domains",
+        "mend_holders",
+        "refuse_without_peers",
+        "restore_source",
+        "survival",
+    ),
+    "spares.sizing": (
+        "BY_DEFAULT",
+        "EPSILON",
+        "FAILURES_PER_HOST_DAY",
+        "REPAIR_DAYS",
+        "Sizing",
+        "standby_pool",
+    ),
+    "tiers.fragmentation": ("FreeTier", "left_free"),
+    "tiers.preference": ("INDIFFERENT", "Taste"),
+    "warmup": ("warm_up",),
+}  # module -> what leaves it
+_MODULE_OF = {name: f"placement.{module}" for module, names in MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,7 +18,7 @@ from placement.errors import BadInput
 from placement.fabric.constraints import usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.place import impossible, place
+from placement.placer import impossible, place
 from placement.workload.memory import refuse_too_large
 from placement.workload.replicas import batch_sizes, sized, sizes_text
 from placement.workload.request import Answer, Insufficient, Limits, Placement, Request

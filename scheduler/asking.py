@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler import advice, convert, listing, lists
 from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, replay
 from scheduler.core.admit import Code

@@ -15,8 +15,8 @@ from itertools import starmap
 from multiprocessing.connection import Connection
 from time import perf_counter_ns
 
+from placement import warm_up
 from placement.fabric.hostset import HostSet
-from placement.warmup import warm_up
 from placement.workload.request import Placement
 from scheduler import codec, snapshot
 from scheduler.core import Job, Limits, Plan, State, decide, replay

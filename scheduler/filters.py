@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.moments import parse_time
 
 LONGEST = 4_096  # characters

@@ -16,8 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from placement.errors import BadInput
-from placement.spares.peer_copies import MOST_PEERS
+from placement import MOST_PEERS, BadInput
 from placement.workload.parallelism import AXES, DEFAULT_ORDER
 from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.workload.training import (

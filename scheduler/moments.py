@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.core.job import SECOND_NS
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

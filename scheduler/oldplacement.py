@@ -6,10 +6,9 @@ import json
 from itertools import groupby
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput, Hint
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric
-from placement.replace.near import Hint
 from placement.workload.request import Request
 from scheduler.problems import InputError, Problem
 from scheduler.strictyaml import read_text

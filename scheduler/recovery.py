@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import from_spec
 from scheduler import snapshot
 from scheduler.access.caller import SERVER

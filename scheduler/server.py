@@ -13,8 +13,8 @@ from typing import Any
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from placement import warm_up
 from placement.fabric.tree import Fabric
-from placement.warmup import warm_up
 from scheduler import snapshot
 from scheduler.access.caller import SERVER, Caller, Role, act_for
 from scheduler.access.door import Access, CannotListen, Door

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler import advice, convert
 from scheduler.asking import (
     checked,

@@ -20,7 +20,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import from_spec
 from scheduler.core.names import Names
 from scheduler.core.overlay import Overlay

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core.admit import is_name
 from scheduler.core.costs import Costs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.core.commands import UpdateJob
 from scheduler.core.update import UPDATABLE
 from scheduler.jobkeys import MOST, parse_labels

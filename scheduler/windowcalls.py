@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.access.caller import own_windows
 from scheduler.core import State
 from scheduler.core.commands import Command, RemoveWindow, SetWindow

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostset
 from scheduler.convert import timestamp
 from scheduler.core import Job, State

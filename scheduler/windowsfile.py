@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core import Job, JobSpec, Limits, Rejected, State, Tenants, admit, replay

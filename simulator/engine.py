@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core import (
     Conflict,

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
+from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
-from placement.place import place
 from placement.workload.request import Placement
 from scheduler.core.finding import Find, placing
 from scheduler.core.job import Job

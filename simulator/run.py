@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import Limits, State, Tenants

@@ -51,7 +51,7 @@ class Link:
     bytes_per_s: float
 
 
-def seconds(
+def schedule_seconds(
     schedule: Schedule,
     payload_bytes: float,
     link: Link,

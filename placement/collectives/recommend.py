@@ -18,7 +18,7 @@ import numpy as np
 from placement.collectives import cost, nccl
 from placement.collectives.cost import Link
 from placement.collectives.nccl import Ranks, Tuned
-from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.workload.request import Request
@@ -135,11 +135,11 @@ def _choice(
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in groups:
-        plan = schedule(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+        plan = schedule_of(Operation.ALL_REDUCE, algorithm, zone_by_rank)
         out = cost.leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(out.sum()), plan.parts)
         leaving += out * float(payload / plan.parts)
-        taken = cost.seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
+        taken = cost.schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
     worst_uplink = float((leaving / uplinks).max())
     return Choice(algorithm, round(crossing), max(slowest, worst_uplink))

@@ -258,7 +258,7 @@ def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
     return (*gathers, *(algorithm for op, algorithm in _WHOLE if op is operation))
 
 
-def schedule(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
+def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
     """The messages of one group whose ranks lie in `zones`, shape (n,).
 
     Only the hierarchical algorithm looks at the zones; the others know n alone.

@@ -18,7 +18,7 @@ CUT_OFF = "leaves hosts of the job no path to each other"
 Number = TypeVar("Number", np.bool_, np.float64)
 
 
-def without(links: Links, failed: Sequence[str]) -> Links:
+def links_without(links: Links, failed: Sequence[str]) -> Links:
     """The fabric after these switches and cables, names or hostlist ranges, have failed.
 
     Raises: BadInput with the first name that the fabric does not have.

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from placement.errors import BadInput
-from placement.network.failures import CUT_OFF, without
+from placement.network.failures import CUT_OFF, links_without
 from placement.network.flows import Flows
 from placement.network.fluid import ByLink, adaptive_weights, every_cable, spread
 from placement.network.paths import path_loads
@@ -158,7 +158,7 @@ def route(
     Raises: BadInput on an unknown name, or when hosts of the job have no path left.
     Cost: O(flows x queue pairs); Llama 3 405B on 16,384 GPUs with 16 queue pairs, 2 s.
     """
-    left = without(links, failed)
+    left = links_without(links, failed)
     sent = _on_rails(links, flows)
     if not left.live_leaf[left.leaf_by_gpu[np.append(sent.src_gpu, sent.dst_gpu)]].all():
         raise BadInput("failed", CUT_OFF)

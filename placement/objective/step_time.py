@@ -22,7 +22,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from placement.fabric.tree import Fabric
-from placement.network import Congestion
+from placement.network.routing import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.workload.flops import training_flops
 from placement.workload.request import Request

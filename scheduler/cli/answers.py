@@ -7,13 +7,12 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from placement import Hint, RunnerUp, runners_up
 from placement.fabric.constraints import fullest, labelled
 from placement.fabric.hostset import HostSet, to_mask
 from placement.fabric.tree import Fabric
 from placement.objective.cut import egress
 from placement.objective.step_time import Assumptions
-from placement.replace.near import Hint
-from placement.runners_up import RunnerUp, runners_up
 from placement.workload.request import (
     Answer,
     Infeasible,

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from placement import FreeTier, Hint, left_free
 from placement.fabric.hostset import HostSet, has, to_mask
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.replace.near import Hint
-from placement.tiers.fragmentation import FreeTier, left_free
 from placement.workload.request import Placement, Request
 from scheduler.cli.text import bytes_text, counted
 

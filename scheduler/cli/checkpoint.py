@@ -62,7 +62,7 @@ def checkpoint_command(
     The gang fails as often as all of its hosts together; the write time follows from the size
     of the model's state. docs/reliability.md has the formulas and where they hold.
     """
-    from placement.errors import BadInput
+    from placement import BadInput
     from scheduler import specs
     from scheduler.core.checkpoint.sizes import sizes_of
 
@@ -85,7 +85,7 @@ def _faults(
     bandwidth: float | None,
     after_s: tuple[float, float],
 ) -> Faults:
-    from placement.spares.sizing import FAILURES_PER_HOST_DAY
+    from placement import FAILURES_PER_HOST_DAY
     from scheduler.core.checkpoint.intervals import Faults, mean_between_s
     from scheduler.core.checkpoint.sizes import STORAGE_GB_PER_S
     from scheduler.problems import InputError, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placement.spares.peer_copies import (
+from placement import (
     Holders,
     choose_holders,
     close_copies,

@@ -182,8 +182,7 @@ def _hidden(text: str) -> tuple[str, float]:
 
 
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
-    from placement.errors import BadInput
-    from placement.network import parse_routing
+    from placement import BadInput, parse_routing
     from scheduler.cli.steps import Network
     from scheduler.problems import InputError, Problem
 
@@ -200,9 +199,8 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
 def _run(
     job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: Network
 ) -> Run:
-    from placement.errors import BadInput
+    from placement import BadInput, place
     from placement.fabric.hostset import full
-    from placement.place import place
     from placement.workload.request import Placement
     from scheduler import specs
     from scheduler.cli.answers import Question

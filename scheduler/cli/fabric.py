@@ -141,7 +141,7 @@ def _pattern(text: str | None) -> str | None:
     """Raises: BadInput when it is no regular expression."""
     import re
 
-    from placement.errors import BadInput
+    from placement import BadInput
 
     try:
         re.compile(text or "")

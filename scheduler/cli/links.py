@@ -14,12 +14,12 @@ from scheduler.cli.fabric import gbps_text
 from scheduler.cli.text import columns
 
 if TYPE_CHECKING:
+    from placement import Links, Proof
     from placement.fabric.tree import Ints
-    from placement.network import Links, Proof
 
 
 class Striping(StrEnum):
-    """The same as placement.network.Striping, without what that imports."""
+    """The same as placement.Striping, without what that imports."""
 
     EVEN = "even"
     MINIMAL = "minimal"
@@ -56,12 +56,13 @@ def links_command(
     The backend network alone; docs/fabric.md says how switches follow from the fabric
     file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
     """
-    from placement import network
+    from placement import Striping as Cabling
+    from placement import links, links_without, proofs
     from scheduler.specs import load_fabric
 
-    whole = network.links(load_fabric(fabric), network.Striping(striping.value))
-    left = network.without(whole, failed or ())
-    body = {**_body(left, network.proofs(left)), "failed": failed or []}
+    whole = links(load_fabric(fabric), Cabling(striping.value))
+    left = links_without(whole, failed or ())
+    body = {**_body(left, proofs(left)), "failed": failed or []}
     text = json.dumps(body, indent=2) if output is Format.JSON else _page(left, body)
     sys.stdout.write(f"{text}\n")
 

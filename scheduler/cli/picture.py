@@ -12,7 +12,7 @@ from scheduler.plot.by import By
 from scheduler.problems import InputError, Problem
 
 if TYPE_CHECKING:
-    from placement.network import Congestion
+    from placement import Congestion
     from placement.workload.request import Answer
     from scheduler.cli.answers import Question
 

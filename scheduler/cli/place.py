@@ -146,7 +146,7 @@ def _refuse_alone(option: str, given: object, other: str, beside: object) -> Non
 def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
     """Hosts of windows that the job would reach into; a note says how long it was taken to
     run."""
-    from placement.errors import BadInput
+    from placement import BadInput
     from scheduler.core import Limits
     from scheduler.core.words import duration
     from scheduler.moments import parse_moment
@@ -175,8 +175,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 
 def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
-    from placement.errors import BadInput
-    from placement.spares.peer_copies import refuse_without_peers
+    from placement import BadInput, refuse_without_peers
     from scheduler.cli.answers import outcome
 
     begin = time.perf_counter()
@@ -195,8 +194,7 @@ def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
 def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
     """The answer, and the question at the size that it is for: of an elastic job the
     largest that fits; near an old placement, the one that it asks for."""
-    from placement.largest import legal_sizes, place_largest
-    from placement.place import place
+    from placement import legal_sizes, place, place_largest
     from placement.workload.replicas import sized
 
     fabric, free, request = asked.fabric, asked.free, asked.request
@@ -209,7 +207,7 @@ def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
 
 def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:
     """`free` less what an exclusive job may not share: busy hosts are taken to be others'."""
-    from placement.errors import BadInput
+    from placement import BadInput
     from placement.fabric.constraints import around, tier_of
     from placement.fabric.hostset import full
     from scheduler.core import neighbours

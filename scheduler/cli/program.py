@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.cli import INTERRUPTED
 from scheduler.cli.checkpoint import register as register_checkpoint
 from scheduler.cli.estimate import register as register_estimate

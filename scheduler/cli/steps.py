@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement.collectives.recommend import Advice, advice
+from placement import Advice, Congestion, Routing, advice, flows_of, links, route
 from placement.fabric.hostset import to_mask
 from placement.fabric.tree import Fabric, Ints
-from placement.network import Congestion, Routing, flows_of, links, route
 from placement.objective.step_time import Assumptions, StepTime, step_time
 from placement.workload.request import Placement
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.collectives.recommend import Advice, Choice
-from placement.collectives.schedules import Algorithm
-from placement.network import Congestion
+from placement import Advice, Algorithm, Choice, Congestion
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.steps import MUSTER, Estimate
 from scheduler.cli.text import bytes_text, columns, percent_text, seconds_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
-from placement.errors import BadInput
-from placement.spares.peer_copies import refuse_without_peers
+from placement import BadInput, refuse_without_peers
 from placement.workload.traffic import axis_traffic
 from scheduler.core import neighbours
 from scheduler.core.commands import (

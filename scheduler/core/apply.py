@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import assert_never
 
+from placement import legal_sizes
 from placement.fabric import hostset
 from placement.fabric.tree import from_spec
-from placement.largest import legal_sizes
 from placement.workload.replicas import sized
 from scheduler.core.events import (
     Defragmented,

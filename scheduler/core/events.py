@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from placement.spares.peer_copies import Holders
+from placement import Holders
 from placement.workload.request import TierCut
 from scheduler.core.failures.rungs import Ladder
 from scheduler.core.health.policy import HealthPolicy

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from placement import BY_DEFAULT, INDIFFERENT, Taste, place
 from placement.fabric.hostset import HostSet
-from placement.place import place
-from placement.spares.sizing import BY_DEFAULT
-from placement.tiers.preference import INDIFFERENT, Taste
 from placement.workload.request import Placement
 from scheduler.core.job import Job
 from scheduler.core.policy import Limits

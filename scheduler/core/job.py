@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from placement import Holders
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.spares.peer_copies import Holders
 from placement.workload.replicas import sized
 from placement.workload.request import Request, TierCut
 from scheduler.core.checkpoint.terms import AS_USUAL, Checkpoint

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.fabricfiles.fitting import fitted, rates

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.fabricfiles.cabling import Cable, network
 from scheduler.fabricfiles.network import MOST_BYTES, Choices, Network, refusal
 from scheduler.strictyaml import read_text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.fabricfiles.jsonfile import JsonFile
 from scheduler.fabricfiles.network import (
     Choices,

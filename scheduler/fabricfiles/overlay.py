@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import KINDS
 from scheduler.strictyaml import Document, load

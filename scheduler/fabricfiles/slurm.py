@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.fabricfiles.network import Network, refusal
 from scheduler.fabricfiles.switches import Switch, table

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.fabricfiles.network import Network, Path, names_from_below, refusal, shortened
 from scheduler.problems import InputError
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist
 from scheduler import strictyaml
 from scheduler.fabricfiles.jsonfile import JsonFile

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.plot.by import By
 
 if TYPE_CHECKING:
+    from placement import Congestion
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
-    from placement.network import Congestion
     from placement.workload.request import Placement, Request
 
 __all__ = ["By", "check_path", "draw"]

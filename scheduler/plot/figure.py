@@ -28,7 +28,7 @@ from scheduler.plot.geometry import PAD, Plan, plan
 from scheduler.plot.load import Load, load
 
 if TYPE_CHECKING:
-    from placement.network import Congestion
+    from placement import Congestion
 
 INCHES = 12.0
 HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches

@@ -13,7 +13,7 @@ from placement.workload.request import Placement, Request
 from scheduler.plot.geometry import Floats
 
 if TYPE_CHECKING:
-    from placement.network import Congestion
+    from placement import Congestion
 
 
 @dataclass(frozen=True, slots=True)

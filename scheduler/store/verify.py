@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler import snapshot
 from scheduler.core import State, apply
 from scheduler.store.base import Store, StoreError

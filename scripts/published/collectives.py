@@ -11,8 +11,16 @@ from statistics import fmean
 
 import numpy as np
 
-from placement.collectives.cost import Link, busiest_share, kappa, seconds
-from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
+from placement import (
+    Algorithm,
+    Link,
+    Operation,
+    algorithms,
+    busiest_share,
+    kappa,
+    schedule_of,
+    schedule_seconds,
+)
 from placement.fabric.tree import Ints
 from scripts.published import Row, Tolerance, Value, exactly, near
 
@@ -31,7 +39,7 @@ def cuts(algorithm: Algorithm, operation: Operation = REDUCE) -> Value:
     """Kappa for 64 ranks in 2, 4 and 8 zones."""
     found = (contiguous(zones) for zones in ZONES)
     return tuple(
-        round(float(kappa(schedule(operation, algorithm, where), where)), 3) for where in found
+        round(float(kappa(schedule_of(operation, algorithm, where), where)), 3) for where in found
     )
 
 
@@ -43,7 +51,7 @@ def least_cuts(operation: Operation) -> Value:
 
 def random_ring(seeds: int = 200) -> float:
     """Kappa of a ring in random order over 4 zones, mean over seeds 0, 1, 2, ..."""
-    ring = schedule(REDUCE, Algorithm.RING, contiguous(4))
+    ring = schedule_of(REDUCE, Algorithm.RING, contiguous(4))
     orders = (np.random.default_rng(seed).permutation(contiguous(4)) for seed in range(seeds))
     return fmean(float(kappa(ring, order)) for order in orders)
 
@@ -51,7 +59,10 @@ def random_ring(seeds: int = 200) -> float:
 def all_reduce_ms(algorithm: Algorithm) -> Value:
     """128 ranks, then 2,048; 1 MiB, then 1 GiB."""
     return tuple(
-        round(1e3 * seconds(schedule(REDUCE, algorithm, np.zeros(n, int)), payload, LINK), 3)
+        round(
+            1e3 * schedule_seconds(schedule_of(REDUCE, algorithm, np.zeros(n, int)), payload, LINK),
+            3,
+        )
         for n in (128, 2_048)
         for payload in (MIB, GIB)
     )
@@ -83,7 +94,9 @@ def factors() -> Value:
     best = {Operation.ALL_TO_ALL: Algorithm.PAIRWISE}
     one_zone = np.zeros(8, dtype=np.int64)
     sent = {
-        operation: busiest_share(schedule(operation, best.get(operation, Algorithm.RING), one_zone))
+        operation: busiest_share(
+            schedule_of(operation, best.get(operation, Algorithm.RING), one_zone)
+        )
         for operation in Operation
     }
     return tuple(float(sent[op]) for op in sent if sent[op] == bus_factor(op, 8))

@@ -12,17 +12,8 @@ from statistics import fmean
 
 import numpy as np
 
+from placement import Flows, Kind, Routing, flows_of, links, merge_flows, parse_routing, route
 from placement.fabric.tree import Fabric, from_spec
-from placement.network import (
-    Flows,
-    Kind,
-    Routing,
-    flows_of,
-    links,
-    merge_flows,
-    parse_routing,
-    route,
-)
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scripts.published import Row, Value, at_least, exactly, within

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from placement import Proof, Striping, links, proofs
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import Proof, Striping, links, proofs
 from scripts.published import Row, Value, exactly, near
 
 

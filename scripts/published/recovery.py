@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from placement import choose_holders, standby_pool, survival
 from placement.fabric.tree import Fabric, from_spec
-from placement.spares.peer_copies import choose_holders, survival
-from placement.spares.sizing import standby_pool
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.core.checkpoint.intervals import (

@@ -13,12 +13,12 @@ from statistics import fmean
 
 import numpy as np
 
+from placement import place
 from placement.fabric.hostset import full
 from placement.fabric.tree import Fabric, preset
 from placement.objective.axis_loads import NIC, axis_loads
 from placement.objective.cut import egress
 from placement.objective.step_time import StepTime, step_time
-from placement.place import place
 from placement.workload.request import Collective, Placement, Request
 from placement.workload.training import Batch
 from scripts.published import Row, Value, at_least, near, within

@@ -15,7 +15,7 @@ from random import Random
 
 import numpy as np
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 
 DAY_S = 86_400

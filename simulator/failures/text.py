@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.problems import InputError, Problem
 from simulator.failures import infinitehbd, lanl

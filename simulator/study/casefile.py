@@ -25,7 +25,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from scheduler.problems import InputError
 from scheduler.strictyaml import Document, load
 from simulator.study.options import (

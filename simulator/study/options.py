@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Policy
 from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S

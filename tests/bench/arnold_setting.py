@@ -13,7 +13,7 @@ import numpy as np
 
 from placement.fabric import hostset
 from placement.fabric.tree import Ints
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import Objective, Placement, Request
 from tests.bench import arnold_mip, bipartition, partitioners, rank_order
 from tests.bench.fabrics import flat_zones

@@ -29,7 +29,7 @@ from pathlib import Path
 import grpc
 
 from placement.fabric.tree import preset
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import Placement
 from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
 from scheduler.core.commands import LoadTenants, SubmitJob

@@ -13,7 +13,7 @@ import numpy as np
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective import check
-from placement.place import place
+from placement.placer import place
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Infeasible, Insufficient, Limits, Placement, Request
 from tests.bench.fabrics import FABRICS, bench_fabric, flat_zones

@@ -14,9 +14,11 @@ import numpy as np
 
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, preset
-from placement.network import Congestion, Flows, flows_of, links, parse_routing, route
+from placement.network.flows import Flows, flows_of
+from placement.network.routing import Congestion, parse_routing, route
+from placement.network.wiring import links
 from placement.objective.cut import cut
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request
 from scheduler.cli.text import columns, seconds_text
 from tests.build import LLAMA3_ROWS

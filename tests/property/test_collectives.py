@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.collectives.cost import kappa
-from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule
+from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
 from placement.objective.cut import cut_by_axis
 from placement.workload.request import Collective
 from tests.build import request
@@ -21,20 +21,20 @@ GATHERED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 def test_no_all_reduce_crosses_less_than_the_bound(zones: np.ndarray) -> None:
     bound = 2 * (len(np.unique(zones)) - 1)
     for algorithm in algorithms(ALL_REDUCE):
-        assert kappa(schedule(ALL_REDUCE, algorithm, zones), zones) >= bound
+        assert kappa(schedule_of(ALL_REDUCE, algorithm, zones), zones) >= bound
 
 
 @given(ZONES)
 def test_the_hierarchy_meets_the_bound_wherever_the_ranks_lie(zones: np.ndarray) -> None:
     spanned = len(np.unique(zones))
-    plan = schedule(ALL_REDUCE, Algorithm.HIERARCHICAL, zones)
+    plan = schedule_of(ALL_REDUCE, Algorithm.HIERARCHICAL, zones)
     assert kappa(plan, zones) == 2 * (spanned - 1)
 
 
 @given(ZONES)
 def test_a_reduce_scatter_crosses_what_its_all_gather_does(zones: np.ndarray) -> None:
     for algorithm in algorithms(Operation.ALL_GATHER):
-        gather, scatter = (schedule(half, algorithm, zones) for half in GATHERED)
+        gather, scatter = (schedule_of(half, algorithm, zones) for half in GATHERED)
         assert kappa(gather, zones) == kappa(scatter, zones)
 
 
@@ -49,4 +49,4 @@ def test_the_referee_counts_rings_and_hierarchies_the_same(zones: np.ndarray) ->
     ):
         req = request(dp=n, traffic={"dp": edge}, collectives={"dp": collective})
         counted = dict(cut_by_axis(req, 1, zones)).get("dp", 0)
-        assert counted == kappa(schedule(ALL_REDUCE, algorithm, zones), zones) * 1_000 * n
+        assert counted == kappa(schedule_of(ALL_REDUCE, algorithm, zones), zones) * 1_000 * n

@@ -19,7 +19,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
-from placement.place import place
+from placement.placer import place
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
 from placement.tiers.packing import Gang, Packer

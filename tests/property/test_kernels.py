@@ -157,7 +157,7 @@ def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> N
 
 def test_a_small_gang_is_placed_without_numba() -> None:
     script = (
-        "import sys; from placement.place import place; from tests.build import flat, request;"
+        "import sys; from placement.placer import place; from tests.build import flat, request;"
         "from placement.fabric import hostset; f = flat(6, 6, gpus=8);"
         "a = place(f, hostset.full(12), request(tp=8, pp=2, dp=4, traffic={'dp': 3, 'pp': 1}));"
         "assert a.is_optimal, a; print('numba' in sys.modules)"

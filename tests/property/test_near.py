@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.replace.near import Hint
 from placement.replace.swaps import choose_swaps
 from placement.workload.request import Limits, Placement

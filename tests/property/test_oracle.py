@@ -15,7 +15,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import Collective, Insufficient, Placement, Request, SpareRule
 from tests.build import request, two_tiers
 

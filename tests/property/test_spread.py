@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.fabric import hostset
 from placement.grid.block_grid import block_grid
 from placement.objective.cut import egress
-from placement.place import place
+from placement.placer import place
 from placement.tiers.spread import least_spread, spread, spread_layouts
 from placement.workload.request import Limits, Objective, Placement
 from tests.build import flat, request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placement.spares.peer_copies import Holders, choose_holders, mend_holders, restore_source
+from placement import Holders, choose_holders, mend_holders, restore_source
 from scheduler.core.events import GangSwapped, HostSwap
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import RUNS

@@ -12,10 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Protocol
 
+from placement import has_room, place, widened
 from placement.fabric.hostset import HostSet
-from placement.largest import has_room
-from placement.place import place
-from placement.replace.elastic import widened
 from placement.workload.request import Placement
 from scheduler.core.costs import Costs
 from scheduler.core.job import SECOND_NS, Job

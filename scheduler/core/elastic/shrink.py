@@ -12,13 +12,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from placement import (
+    NEW,
+    carried,
+    choose_swaps,
+    has_room,
+    on_hosts,
+    place,
+    ranks_inside,
+    replicas_on,
+)
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.largest import has_room
-from placement.place import place
-from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on
-from placement.replace.swaps import choose_swaps
 from placement.workload.request import Limits, Placement
 from scheduler.core.job import Job
 from scheduler.core.plan import Resize

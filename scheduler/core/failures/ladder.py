@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 
+from placement import Hint, Swaps, choose_swaps, placed_near, shifted
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, broken, joinable, usable
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
-from placement.replace.near import Hint, placed_near
-from placement.replace.shift import shifted
-from placement.replace.swaps import Swaps, choose_swaps
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import TierCut
 from scheduler.core.elastic.shrink import resize, without_hosts

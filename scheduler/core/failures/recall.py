@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.replace.swaps import Swaps
 from scheduler.core.elastic.shrink import resize, without_hosts
 from scheduler.core.job import Job
 from scheduler.core.lifecycle import JobState

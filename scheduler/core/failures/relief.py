@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+from placement import shifted
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
-from placement.replace.shift import shifted
 from placement.workload.request import TierCut
 from scheduler.core.job import Job
 from scheduler.core.spares.pools import Pools

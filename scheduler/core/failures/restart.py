@@ -6,9 +6,9 @@ what they cost are in `ladder`; a gang that fails again and again is for `storm`
 
 from __future__ import annotations
 
+from placement import choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.replace.swaps import choose_swaps
 from scheduler.core.company import Company
 from scheduler.core.failures.ladder import Climb, Loss
 from scheduler.core.failures.recall import Recalls

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from placement import choose_swaps
 from placement.fabric import hostset
-from placement.replace.swaps import choose_swaps
 from scheduler.core.company import Company
 from scheduler.core.costs import SECOND_NS
 from scheduler.core.job import Job

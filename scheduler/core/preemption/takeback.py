@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from placement import Swaps, choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.replace.swaps import Swaps, choose_swaps
 from scheduler.core.job import Job
 from scheduler.core.plan import Swap
 from scheduler.core.policy import Limits, Policy

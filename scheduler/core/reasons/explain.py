@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from placement import legal_sizes, place_largest
 from placement.fabric import hostset
 from placement.fabric.constraints import wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.largest import legal_sizes, place_largest
 from placement.workload.request import Answer, Insufficient, Placement
 from scheduler.core.company import Company
 from scheduler.core.elastic.grow import dp_text, is_smaller, size_text

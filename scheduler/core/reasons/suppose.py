@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostset
 from placement.workload.request import AUTO, SpareRule
 from scheduler.core.admit import Rejected, admit

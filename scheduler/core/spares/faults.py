@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from placement.spares.sizing import Sizing
+from placement import Sizing
 from scheduler.core.lifecycle import HostState
 from scheduler.core.spares.policy import DAY_S, SparePolicy
 

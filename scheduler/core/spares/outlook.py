@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placement import Sizing
 from placement.fabric.hostset import HostSet
-from placement.spares.sizing import Sizing
 from scheduler.core.failures.prospect import cost_s
 from scheduler.core.lifecycle import HostState, JobState
 from scheduler.core.policy import Limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement.spares.sizing import EPSILON, FAILURES_PER_HOST_DAY, REPAIR_DAYS
+from placement import EPSILON, FAILURES_PER_HOST_DAY, REPAIR_DAYS
 
 DAY_S = 86_400
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 
+from placement import Sizing
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.spares.sizing import Sizing
 from scheduler.core.job import Job
 from scheduler.core.spares.faults import sizing
 from scheduler.core.spares.lending import idle

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from placement import place
+from placement import impossible as too_large
+from placement import legal_sizes
 from placement.fabric.tree import Fabric
-from placement.largest import legal_sizes
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
 from scheduler.core.job import JobSpec
@@ -43,9 +43,9 @@ def least_request(fabric: Fabric, spec: JobSpec) -> Request:
 def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     """Why the empty fabric could hold the gang at none of its sizes; None when it could.
 
-    Raises: BadInput as `place.impossible`, or when the batch does not suit its replicas.
+    Raises: BadInput as `placement.impossible`, or when the batch does not suit its replicas.
     """
-    never = place.impossible(fabric, spec.request)
+    never = too_large(fabric, spec.request)
     if not spec.min_dp:
         return never
     check_batch(spec.request)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 

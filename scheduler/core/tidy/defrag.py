@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from placement import Hint, choose_swaps, place
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.place import place
-from placement.replace.near import Hint
-from placement.replace.swaps import choose_swaps
 from placement.workload.request import NO_SPARES, Placement, Request, TierCut
 from scheduler.core.company import Company
 from scheduler.core.costs import Costs

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric

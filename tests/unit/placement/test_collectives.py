@@ -13,13 +13,13 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from placement.collectives.cost import Link, busiest_share, kappa, leaving, seconds
+from placement.collectives.cost import Link, busiest_share, kappa, leaving, schedule_seconds
 from placement.collectives.schedules import (
     Algorithm,
     Operation,
     Schedule,
     algorithms,
-    schedule,
+    schedule_of,
     tree_parents,
 )
 from placement.fabric.tree import Ints
@@ -40,7 +40,7 @@ def uneven(*sizes: int) -> Ints:
 
 
 def made(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
-    return schedule(operation, algorithm, zones)
+    return schedule_of(operation, algorithm, zones)
 
 
 def egress(operation: Operation, algorithm: Algorithm, zones: Ints) -> list[Fraction]:
@@ -257,8 +257,8 @@ LINK = Link(ALPHA, RATE)
 def alphas_and_betas(operation: Operation, algorithm: Algorithm, n: int) -> tuple[float, float]:
     """Time as (messages in turn, payloads in turn)."""
     plan = one(operation, algorithm, n)
-    steps = seconds(plan, 0, Link(1.0, 1.0))
-    return steps, seconds(plan, 1, Link(0.0, 1.0))
+    steps = schedule_seconds(plan, 0, Link(1.0, 1.0))
+    return steps, schedule_seconds(plan, 1, Link(0.0, 1.0))
 
 
 @pytest.mark.parametrize("n", [2, 4, 64, 128, 2_048])
@@ -303,7 +303,7 @@ def test_double_binary_tree_is_pipelined(n: int) -> None:
 def test_the_table_of_times(n: int, payload: int, published_ms: tuple[float, ...]) -> None:
     """Alpha 10 us, 50 GB/s: why rings are left for doubling and halving."""
     ours = [
-        1e3 * seconds(one(AR, algorithm, n), payload, LINK)
+        1e3 * schedule_seconds(one(AR, algorithm, n), payload, LINK)
         for algorithm in (
             Algorithm.RING,
             Algorithm.RECURSIVE_DOUBLING,
@@ -326,7 +326,7 @@ def test_two_levels(q: int, hosts: int) -> None:
         + 2 * (hosts - 1) * across.alpha_s
         + 2 * (hosts - 1) / hosts * PAYLOAD / (q * across.bytes_per_s)
     )
-    assert seconds(plan, PAYLOAD, inside, across, zones) == pytest.approx(expected)
+    assert schedule_seconds(plan, PAYLOAD, inside, across, zones) == pytest.approx(expected)
 
 
 def test_the_ranks_of_a_host_share_its_cards() -> None:
@@ -334,12 +334,12 @@ def test_the_ranks_of_a_host_share_its_cards() -> None:
     hosts = contiguous(16, 2)
     ring = one(AR, Algorithm.RING, 16)
     inside, outside = Link(0.0, 900e9), Link(0.0, RATE)
-    assert seconds(ring, PAYLOAD, inside, outside, hosts) == pytest.approx(
+    assert schedule_seconds(ring, PAYLOAD, inside, outside, hosts) == pytest.approx(
         max(30 / 16 * PAYLOAD / 900e9, 30 / 16 * PAYLOAD / (8 * RATE))
     )
     alone = np.arange(16)  # every rank on a host of its own
-    assert seconds(ring, PAYLOAD, inside, outside, alone) == pytest.approx(
-        seconds(ring, PAYLOAD, outside)
+    assert schedule_seconds(ring, PAYLOAD, inside, outside, alone) == pytest.approx(
+        schedule_seconds(ring, PAYLOAD, outside)
     )
 
 

@@ -9,21 +9,11 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import (
-    Congestion,
-    Flows,
-    Kind,
-    Links,
-    Routing,
-    flows_of,
-    links,
-    merge_flows,
-    parse_routing,
-    route,
-    without,
-)
+from placement.network.failures import links_without
+from placement.network.flows import Flows, flows_of, merge_flows
 from placement.network.paths import Walker, trips_of
-from placement.network.routing import _on_rails
+from placement.network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
+from placement.network.wiring import Links, links
 from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 
@@ -134,7 +124,7 @@ def _random_flows(built: Fabric, seed: int = 3) -> Flows:
 def test_every_path_connects_its_ends(built: Fabric, routing: Routing, failed: bool) -> None:
     graph = links(built)
     if failed:
-        graph = without(graph, [graph.layers[1].switch_name(1)])
+        graph = links_without(graph, [graph.layers[1].switch_name(1)])
     flows = _on_rails(graph, _random_flows(built))
     trips = trips_of(graph, flows, routing.queue_pairs)
     at = trips.source.copy()

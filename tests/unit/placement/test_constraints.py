@@ -14,7 +14,7 @@ from placement.fabric.constraints import Constraints, around, joinable, usable, 
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import AUTO, Infeasible, Insufficient, Placement, Request, SpareRule
 from tests.build import everything, exactly, fabric, fabric_spec, gang, two_tiers
 

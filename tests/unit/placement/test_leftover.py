@@ -10,7 +10,7 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.place import place
+from placement.placer import place
 from placement.tiers.fragmentation import harm, left_free
 from placement.workload.request import Placement, Request, SpareRule
 from tests.build import fabric, request, two_tiers

@@ -11,9 +11,9 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import Links, Proof, Striping, links, proofs, without
-from placement.network.maxflow import By
-from placement.network.wiring import Layer
+from placement.network.failures import links_without
+from placement.network.maxflow import By, Proof, proofs
+from placement.network.wiring import Layer, Links, Striping, links
 from tests.build import fabric, flat, two_tiers
 
 ROCE = links(preset("roce-24k"))
@@ -186,7 +186,7 @@ def test_links_read_in_the_direction_of_travel() -> None:
     ],
 )
 def test_what_fails_takes_its_cables(failed: str, cables: tuple[int, int]) -> None:
-    left = without(ROCE, [failed])
+    left = links_without(ROCE, [failed])
     lost = [
         len(a.uplinks.lower) - len(b.uplinks.lower)
         for a, b in zip(ROCE.layers[:-1], left.layers[:-1], strict=True)
@@ -197,14 +197,14 @@ def test_what_fails_takes_its_cables(failed: str, cables: tuple[int, int]) -> No
 
 
 def test_one_of_two_parallel_cables_fails() -> None:
-    left = without(INFINIBAND, ["p00-spine00/core000/1"])
+    left = links_without(INFINIBAND, ["p00-spine00/core000/1"])
     names_left = {left.link_name(1, cable) for cable in range(40)}
     assert "p00-spine00/core000/0" in names_left
     assert "p00-spine00/core000/1" not in names_left
 
 
 def test_nothing_failed_is_the_same_fabric() -> None:
-    assert without(ROCE, []) is ROCE
+    assert links_without(ROCE, []) is ROCE
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_nothing_failed_is_the_same_fabric() -> None:
 )
 def test_an_unknown_name_is_refused(failed: str, message: str) -> None:
     with pytest.raises(BadInput, match="failed: ") as refused:
-        without(ROCE, [failed])
+        links_without(ROCE, [failed])
     assert message in refused.value.message
 
 
@@ -258,7 +258,7 @@ def test_uneven_cables_are_whole_too_if_not_evenly_used() -> None:
 
 
 def test_failed_uplinks_are_missing_from_the_proof() -> None:
-    out = proof(without(ROCE, ["atsw[00-13]"]), "out of", "zone")
+    out = proof(links_without(ROCE, ["atsw[00-13]"]), "out of", "zone")
     assert out.flow == pytest.approx(11.2e12)
 
 
@@ -290,7 +290,7 @@ def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> No
     """What merging and spreading agree on is the maximum flow of the whole graph."""
     built = links(small)
     if broken:
-        built = without(built, [built.link_name(0, 1)])
+        built = links_without(built, [built.link_name(0, 1)])
     for found in proofs(built):
         if found.what == "inside" and found.tier != "fabric":
             continue  # the other hosts' switches would help

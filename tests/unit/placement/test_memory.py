@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from placement.errors import BadInput
-from placement.place import impossible, place
+from placement.placer import impossible, place
 from placement.workload.flops import expert_parameters
 from placement.workload.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
 from placement.workload.request import Infeasible, Placement

@@ -13,7 +13,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec, preset
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.replace.near import Hint
 from placement.replace.swaps import choose_swaps
 from placement.workload.request import NO_SPARES, Objective, Placement, Request

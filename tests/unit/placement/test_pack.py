@@ -8,7 +8,7 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.tree import from_spec
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.tiers.packing import best_fit
 from placement.workload.request import Collective, Limits, Placement, Request
 from tests.build import request, two_tiers

@@ -15,7 +15,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec, preset
 from placement.objective.check import violations
 from placement.objective.cut import egress
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import (
     AUTO,
     NO_SPARES,

@@ -10,7 +10,7 @@ from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
 from placement.largest import legal_sizes, place_largest
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.replace.elastic import NEW, carried, on_hosts, replicas_on, widened
 from placement.workload.replicas import batch_sizes, check_batch, sized, sizes_text
 from placement.workload.request import Insufficient, Placement

@@ -6,8 +6,8 @@ import numpy as np
 
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
-from placement.place import place
-from placement.runners_up import runners_up
+from placement.placer import place
+from placement.runner_up import runners_up
 from placement.workload.request import NO_SPARES, Placement, Request
 from tests.build import everything, fabric, llama3, request
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from placement.fabric import hostset
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
-from placement.place import place
+from placement.placer import place
 from placement.replace.shift import shifted
 from placement.workload.request import Objective, Placement
 from tests.build import fabric, flat, llama3, request

@@ -11,7 +11,7 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.place import place
+from placement.placer import place
 from placement.tiers.spread import least_spread, most_zones, spread, spread_layouts
 from placement.workload.request import NO_SPARES, Objective, Placement
 from tests.build import flat, request

@@ -8,7 +8,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.objective.check import violations
-from placement.place import place
+from placement.placer import place
 from placement.tiers.preference import Taste
 from placement.workload.request import Placement
 from tests.build import exactly, fabric, gang

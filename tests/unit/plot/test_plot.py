@@ -14,9 +14,11 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network import flows_of, links, parse_routing, route
+from placement.network.flows import flows_of
+from placement.network.routing import parse_routing, route
+from placement.network.wiring import links
 from placement.objective.cut import egress
-from placement.place import place
+from placement.placer import place
 from placement.workload.request import Placement, Request, SpareRule
 from scheduler import plot
 from scheduler.plot import By, colours
