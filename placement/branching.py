@@ -13,7 +13,7 @@ from placement.grid import BlockGrid
 from placement.groups import Parting
 from placement.hostset import Mask
 from placement.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
-from placement.milp import LpSolution
+from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
 HARDLY = 1e-6  # of the gap: what a child counts that costs no more

@@ -14,7 +14,7 @@ import numpy as np
 
 from placement.fabric import Ints
 from placement.master import EVERY_ROW, Counter, Pattern, Range
-from placement.milp import FEW, INFINITY, IntegerProgram
+from placement.solver import FEW, INFINITY, IntegerProgram
 
 
 def least_cover(
@@ -41,7 +41,7 @@ def least_cover(
     paid: list[tuple[int, int]] = []  # beyond patterns
     copies = [program.variable(zones, c) for c in cost.tolist()]
 
-    def row(low: float, high: float, factors: Ints, more: Sequence[tuple[int, int]] = ()) -> None:
+    def row(low: int, high: int, factors: Ints, more: Sequence[tuple[int, int]] = ()) -> None:
         entries = zip(copies, factors.tolist(), strict=True)
         program.row(low, high, [*((x, factor) for x, factor in entries if factor), *more])
 

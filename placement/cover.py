@@ -17,8 +17,8 @@ from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.layout import Layout, layout_cost
 from placement.master import Pattern
-from placement.milp import INFINITY, IntegerProgram
 from placement.pricing import pattern_cost
+from placement.solver import INFINITY, IntegerProgram
 
 WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a second
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from placement.grid import BlockGrid
 from placement.master import Master
-from placement.milp import ARTIFICIAL, LpSolution
 from placement.pricing import Prices
+from placement.solver import ARTIFICIAL, LpSolution
 
 
 class Duals:

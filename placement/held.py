@@ -20,10 +20,10 @@ import numpy as np
 from placement.blockgraph import BlockGraph
 from placement.fabric import Ints
 from placement.frontier import Walk
-from placement.milp import ColumnLp
 from placement.passage import A_STATE
 from placement.priced import Course, PartPricer, kinds_by_edges
 from placement.sizes import least_sizes
+from placement.solver import ColumnLp
 from placement.touched import courses_by_touched
 from placement.turns import courses_around
 
@@ -57,12 +57,11 @@ class _Master:
         self._parts: dict[bytes, int] = {}
         self._sizes: set[bytes] = set()
         # A row for each kind but the first, for sizes tell of all; for each size; for the gang.
-        self._lp = ColumnLp([])
-        for width in np.bincount(kind)[1:].tolist():
-            self._lp.add_row(width, width, [], price=HIGHEST)
-        for _ in range(most):
-            self._lp.add_row(0, 0, [], price=DEAREST)
-        self._lp.add_row(1, 1, [], price=DEAREST * len(kind))
+        self._lp = ColumnLp()
+        width, sizes, gang = np.bincount(kind)[1:], np.zeros(most), np.ones(1)
+        self._lp.add_rows(width, width, price=HIGHEST)
+        self._lp.add_rows(sizes, sizes, price=DEAREST)
+        self._lp.add_rows(gang, gang, price=DEAREST * len(kind))
         self._rows = self._kinds - 1 + most + 1
 
     def add_parts(self, cost: Ints, held: Ints) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from placement.fabric import Fabric, Ints, Tier, above, sizes_of
 from placement.hostset import Mask
-from placement.milp import assign
+from placement.solver import assign
 
 MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
 

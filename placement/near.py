@@ -30,11 +30,11 @@ from placement.fabric import Fabric, Ints
 from placement.grid import BlockGrid, block_axes, block_grids
 from placement.hostset import HostSet, Mask
 from placement.layout import Layout, layout_cost
-from placement.milp import assign
 from placement.objective import like_zones, measure
 from placement.request import Limits, Objective, Request
 from placement.seating import Hosts
 from placement.slicing import slice_grid
+from placement.solver import assign
 from placement.steps import BlockAxis
 from placement.swaps import choose_swaps
 from placement.traffic import Pattern

@@ -16,9 +16,9 @@ from placement.fabric import Ints
 from placement.grid import BlockGrid
 from placement.groups import Parting
 from placement.master import WHOLE_GANG, Counter, Master, Pattern, Pool, Range
-from placement.milp import LpSolution
 from placement.pricing import Pricer, Prices
 from placement.rounding import attainable
+from placement.solver import LpSolution
 from placement.zigzag import Ends
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before

@@ -16,7 +16,6 @@ from placement.flat import flat_graph
 from placement.grid import block_grids
 from placement.held import least_by_held
 from placement.layout import layout_cost
-from placement.milp import IntegerProgram
 from placement.parallelism import Parallelism
 from placement.parts import PartBound
 from placement.pieces import pieces_of_grid
@@ -29,6 +28,7 @@ from placement.segments import Segmenter
 from placement.sequences import annealed_runs
 from placement.sizes import least_sizes, least_sum
 from placement.slicing import Slicer, best_of_trees
+from placement.solver import IntegerProgram
 from placement.steps import BlockAxis, min_plus, parted_plane
 from placement.sweep import Sweeper
 from placement.traffic import Pattern
