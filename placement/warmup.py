@@ -18,13 +18,13 @@ from placement.grid.block_grid import block_grids
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
 from placement.grid.layout import layout_cost
 from placement.kernels import compile_from_now_on
-from placement.milp import IntegerProgram
 from placement.search.count_annealing import transferred
 from placement.search.graph_slicing import Sweeper
 from placement.search.grid_slicing import Slicer, best_of_trees
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, plan_of
+from placement.solver import IntegerProgram
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern

@@ -24,7 +24,7 @@ from placement.bound.ring_width import courses_around
 from placement.bound.size_relaxation import least_sizes
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.milp import ColumnLp
+from placement.solver import ColumnLp
 
 FINE = 1 << 34  # units that a layout costs at least, for prices are whole
 MOST_COST = 1 << 50  # or prices would not add up
@@ -56,12 +56,11 @@ class _Master:
         self._parts: dict[bytes, int] = {}
         self._sizes: set[bytes] = set()
         # A row for each kind but the first, for sizes tell of all; for each size; for the gang.
-        self._lp = ColumnLp([])
-        for width in np.bincount(kind)[1:].tolist():
-            self._lp.add_row(width, width, [], price=HIGHEST)
-        for _ in range(most):
-            self._lp.add_row(0, 0, [], price=DEAREST)
-        self._lp.add_row(1, 1, [], price=DEAREST * len(kind))
+        self._lp = ColumnLp()
+        width, sizes, gang = np.bincount(kind)[1:], np.zeros(most), np.ones(1)
+        self._lp.add_rows(width, width, price=HIGHEST)
+        self._lp.add_rows(sizes, sizes, price=DEAREST)
+        self._lp.add_rows(gang, gang, price=DEAREST * len(kind))
         self._rows = self._kinds - 1 + most + 1
 
     def add_parts(self, cost: Ints, held: Ints) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.milp import LpSolution
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
+from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
 HARDLY = 1e-6  # of the gap: what a child counts that costs no more

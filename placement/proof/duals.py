@@ -6,8 +6,8 @@ import numpy as np
 
 from placement.bound.pricing import Prices
 from placement.grid.block_grid import BlockGrid
-from placement.milp import ARTIFICIAL, LpSolution
 from placement.proof.master import Master
+from placement.solver import ARTIFICIAL, LpSolution
 
 
 class Duals:

@@ -15,7 +15,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import ZonePattern
-from placement.milp import ARTIFICIAL, ColumnLp, LpSolution
+from placement.solver import ARTIFICIAL, ColumnLp, LpSolution
 
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
@@ -186,22 +186,27 @@ class Master:
         self._patterns: dict[ZonePattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self.counted = _counted_by({}, grid.width, largest, 0)
-        self._lp = ColumnLp([float(grid.width)] * grid.rows, is_equal=is_equal)
+        self._lp = ColumnLp()
+        width = np.full(grid.rows, grid.width)
+        self._lp.add_rows(width, width if is_equal else np.full(grid.rows, np.inf))
         self.open(ranges)
 
     def open(self, ranges: Mapping[Counter, Range]) -> None:
         """Give each counter a row."""
+        if not ranges:
+            return
         self.ranges |= ranges
         first = len(self.counted.last)
         more = _counted_by(ranges, self.grid.width, self._largest, first)
         self.counted = Counted(*map(np.concatenate, zip(self.counted, more, strict=True)))
-        held = Held(self._array)
-        for counter, bounds in ranges.items():
-            counted = held.counted(counter).tolist()
+        held, units, prices = Held(self._array), [], []
+        for counter in ranges:
             whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
-            most = int(counter.values(whole + 1)[-1]) if counter.rise else 1
-            paid = counter.price / self._norm if counter.turn else ARTIFICIAL
-            self._lp.add_row(*bounds, counted, most, paid)
+            units.append(int(counter.values(whole + 1)[-1]) if counter.rise else 1)
+            prices.append(counter.price / self._norm if counter.turn else ARTIFICIAL)
+        counted = np.array([held.counted(counter) for counter in ranges])
+        low, high = np.array([*ranges.values()]).T
+        self._lp.add_rows(low, high, counted, np.array(units), np.array(prices))
 
     def add(self, patterns: Iterable[ZonePattern]) -> list[ZonePattern]:
         """Make each pattern a column; those that were none yet."""

@@ -13,11 +13,11 @@ from placement.bound.rounding import attainable
 from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
-from placement.milp import LpSolution
 from placement.proof.branching import children, rows_alike, split
 from placement.proof.cuts import VIOLATED, Stairs, unbalanced
 from placement.proof.duals import Duals
 from placement.proof.master import WHOLE_GANG, Counter, Master, Pool, Range
+from placement.solver import LpSolution
 
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6

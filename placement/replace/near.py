@@ -29,11 +29,11 @@ from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_axes, block_grids
 from placement.grid.isoperimetry import BlockAxis
 from placement.grid.layout import Layout, layout_cost
-from placement.milp import assign
 from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
 from placement.search.grid_slicing import slice_grid
 from placement.search.slicing_trees import Tree, comb
+from placement.solver import assign
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
 from placement.tiers.seating import Hosts

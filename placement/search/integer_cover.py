@@ -15,8 +15,8 @@ from placement.bound.pricing import pattern_cost
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, ZonePattern, layout_cost
-from placement.milp import INFINITY, IntegerProgram
 from placement.search.zone_order import arranged
+from placement.solver import INFINITY, IntegerProgram
 from placement.workload import traffic
 
 WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a second

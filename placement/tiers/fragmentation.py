@@ -16,7 +16,7 @@ import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints, Tier, above, sizes_of
-from placement.milp import assign
+from placement.solver import assign
 
 MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
 

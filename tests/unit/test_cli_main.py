@@ -93,7 +93,17 @@ def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> N
     assert done.stdout.startswith(r"placed: j\xf6b on roce-24k")
 
 
-HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
+HEAVY = (
+    "pandas",
+    "networkx",
+    "sqlalchemy",
+    "ortools",
+    "highspy",
+    "grpc",
+    "numpy",
+    "pydantic",
+    "yaml",
+)
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -1,0 +1,208 @@
+"""Linear programs that grow, what counts as proved by an integer program, Ctrl-C beside both."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+
+from placement import solver
+from placement.solver import INFINITY, ColumnLp, IntegerProgram
+
+EXACT = 1 << 53  # beyond which floats miss whole numbers
+
+
+def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
+    """At least so many of 3 x + 5 y, each at most 4, where x costs 2 and y costs 3."""
+    program = IntegerProgram()
+    x, y = program.variable(4, 2 * scale), program.variable(4, 3 * scale + extra)
+    program.row(least, 100, [(x, 3), (y, 5)])
+    return program
+
+
+@pytest.mark.parametrize("scale", [1, 10**9, EXACT])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_least_cost_is_proved(scale: int, extra: int) -> None:
+    solution = knapsack(scale, 14, extra).solve(1)
+    assert solution is not None
+    cost = {
+        (x, y): 2 * scale * x + (3 * scale + extra) * y
+        for x, y in product(range(5), repeat=2)
+        if 3 * x + 5 * y >= 14
+    }
+    assert solution.is_optimal
+    assert solution.cost == cost[solution.values[0], solution.values[1]] == min(cost.values())
+
+
+def test_what_cannot_be_is_told_from_sums_that_are_too_large(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    program = knapsack(1, 100)
+    assert program.solve(1) is None
+    assert program.is_impossible
+    for large in (knapsack(INFINITY // 4, 14), knapsack(1, 100)):
+        large.row(0, INFINITY, [(0, INFINITY // 4), (1, INFINITY // 4)])
+        assert large.solve(1) is None
+        assert not large.is_impossible
+    assert not capfd.readouterr().err
+
+
+def test_a_row_that_no_whole_multiple_meets_is_impossible() -> None:
+    """Seven slots in zones of two."""
+    program = knapsack(2, 7)
+    program.row(7, 7, [(0, 2), (1, 2)])
+    assert program.solve(1) is None
+    assert program.is_impossible
+
+
+def test_a_hint_that_is_optimal_is_what_comes_out() -> None:
+    """Of many that cost the same."""
+    for hint in ([0, 1, 2], [3, 0, 0], [1, 1, 1]):
+        program = IntegerProgram()
+        program.row(3, INFINITY, [(program.variable(3, 5), 1) for _ in range(3)])
+        program.hint([0, 0, 0])
+        program.hint(hint)
+        solution = program.solve(1)
+        assert solution is not None
+        assert (solution.cost, solution.values) == (15, tuple(hint))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_that_grows_costs_what_one_made_at_once_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(2, 20)), int(rng.integers(3, 60))
+    entries = rng.integers(0, 5, (columns, rows)) * (rng.random((columns, rows)) < 0.5)
+    costs, low, high = rng.random(columns), np.full(rows, 3), np.full(rows, inf)
+    whole, grown = ColumnLp(), ColumnLp()
+    for program in (whole, grown):
+        program.add_rows(low, high)
+    whole.add_rows(np.zeros(1), np.full(1, 9), unit=2, price=5.0)
+    whole.add_columns(costs, np.hstack([entries, np.ones((columns, 1), dtype=np.int64)]))
+    for part in (slice(0, 2), slice(2, columns)):
+        grown.add_columns(costs[part], entries[part])
+        assert grown.solve() is not None
+    grown.add_rows(np.zeros(1), np.full(1, 9), np.ones((1, columns)), unit=2, price=5.0)
+    for first in ((2.0, inf), (3.0, inf), (1.0, 2.0)):
+        whole.set_bounds(0, *first)
+        grown.set_bounds(0, *first)
+        expected, solution = whole.solve(), grown.solve()
+        assert expected is not None
+        assert solution is not None
+        assert solution.cost == pytest.approx(expected.cost)
+        assert grown.cost() == pytest.approx(expected.cost)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_prices_prove_the_cost(seed: int) -> None:
+    """By duality: no column pays at them, and bounds at these prices add up to the cost."""
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(2, 20)), int(rng.integers(3, 60))
+    entries = rng.integers(0, 5, (columns, rows)) * (rng.random((columns, rows)) < 0.5)
+    costs, low = rng.random(columns), rng.integers(1, 9, rows)
+    high = np.where(rng.random(rows) < 0.3, inf, low + rng.integers(0, 3, rows))
+    unit, price = rng.integers(1, 4, rows), rng.random(rows) * 3
+    program = ColumnLp()
+    program.add_rows(low, high, unit=unit, price=price)
+    program.add_columns(costs, entries)
+    solution = program.solve()
+    assert solution is not None
+    dual = np.array(solution.duals)
+    assert (costs - entries @ dual > -1e-6).all()
+    assert (np.abs(dual) * unit < price + 1e-6).all()
+    bounds = np.where(dual > 0, low, np.where(dual < 0, high, 0))
+    assert dual @ bounds == pytest.approx(solution.cost)
+    held = solution.columns @ entries
+    off = np.maximum(0, np.maximum(low - held, held - high)) / unit
+    assert costs @ solution.columns + off @ price == pytest.approx(solution.cost)
+
+
+@pytest.mark.parametrize(("stopped", "is_solved"), [(0, True), (1, True), (2, False)])
+def test_a_program_that_goes_round_in_circles_begins_again(
+    monkeypatch: pytest.MonkeyPatch, stopped: int, is_solved: bool
+) -> None:
+    program = ColumnLp()
+    program.add_rows(np.ones(4), np.full(4, inf))
+    program.add_columns(np.ones(4), np.eye(4, dtype=np.int64))
+    assert program.cost() == pytest.approx(4)
+    run, runs = solver.Highs.run, []
+
+    def run_few_steps(self: object) -> object:
+        runs.append(self)
+        if len(runs) <= stopped:
+            self.setOptionValue("simplex_iteration_limit", 0)  # type: ignore[attr-defined]
+        return run(self)
+
+    program.add_columns(np.ones(1), np.ones((1, 4), dtype=np.int64))
+    monkeypatch.setattr(solver.Highs, "run", run_few_steps)
+    assert program.cost() == (pytest.approx(1) if is_solved else None)
+    assert len(runs) == min(stopped, 1) + 1
+
+
+def solve_linear_programs() -> None:
+    program = ColumnLp()
+    program.add_rows(np.ones(40), np.full(40, inf))
+    program.add_columns(np.ones(40), np.eye(40, dtype=np.int64))
+    for k in range(200):
+        program.add_columns(np.array([0.99 - k / 1000]), np.ones((1, 40), dtype=np.int64))
+        assert program.solve() is not None
+
+
+def solve_integer_programs() -> None:
+    for least in range(1, 33):
+        assert knapsack(1, least).solve(1) is not None
+
+
+@pytest.mark.parametrize("solve", [solve_linear_programs, solve_integer_programs])
+def test_every_ctrl_c_is_heard_while_programs_are_solved_side_by_side(
+    solve: Callable[[], None],
+) -> None:
+    sent = heard = 0
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard += 1
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            busy = [pool.submit(solve) for _ in range(6)]
+            while not all(each.done() for each in busy):
+                signal.raise_signal(signal.SIGINT)
+                sent += 1
+                time.sleep(0.001)
+            for each in busy:
+                each.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == sent > 0
+
+
+@pytest.mark.parametrize("solve", [solve_linear_programs, solve_integer_programs])
+def test_ctrl_c_is_heard_after_programs_were_solved(solve: Callable[[], None]) -> None:
+    solve()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_solvers_print_nothing_and_load_no_pandas() -> None:
+    """In a process of their own: banners come once."""
+    script = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from placement.solver import ColumnLp, IntegerProgram\n"
+        "linear, integer = ColumnLp(), IntegerProgram()\n"
+        "linear.add_rows(np.ones(2), np.ones(2))\n"
+        "integer.row(1, 2, [(integer.variable(2, 1), 1)])\n"
+        "assert linear.solve() and integer.solve(1)\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
