@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.bound.part_master import least_by_held
-from placement.bound.pathwidth_dense import least_parts
+from placement.bound.pathwidth import least_parts
 from placement.bound.pricing import Pricer
 from placement.bound.ring_cuts import least_cuts
 from placement.bound.ring_width import least_around
@@ -16,11 +16,10 @@ from placement.bound.size_relaxation import least_sizes, least_sum
 from placement.graph.hypergraph import block_graph, grid_graph
 from placement.grid.block_grid import block_grids
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
-from placement.grid.layout import layout_cost
 from placement.kernels import compile_from_now_on
 from placement.search.count_annealing import transferred
 from placement.search.graph_slicing import Sweeper
-from placement.search.grid_slicing import Slicer, best_of_trees
+from placement.search.grid_slicing import Slicer
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch
 from placement.search.slicing_trees import Tree, plan_of
@@ -42,8 +41,6 @@ def warm_up() -> None:
     everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
     slicer = Slicer(grid, room, everything)
     layout = slicer.searched(plan_of(tree, room), 1, 0, 0.0)
-    best_of_trees(slicer.layout, lambda _: 1, [tree], room, 1, 0, "warm")
-    layout_cost(grid, layout)
     pieces = grid_graph(grid, everything)
     LineSearch(pieces, [np.arange(pieces.blocks)], room, 0)
     Multilevel(pieces, room, 1, 0).polished(layout.ravel(), "warm")
@@ -51,7 +48,6 @@ def warm_up() -> None:
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])
-    pricer.within(np.zeros(3, dtype=np.int64), 1)
     line = np.ones(4, dtype=np.int64)
     least_sum(2, [2], line)
     least_sizes(2, [2], line)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.bound.part_master import least_by_held
-from placement.bound.pathwidth_dense import least_parts
+from placement.bound.pathwidth import least_parts
 from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum

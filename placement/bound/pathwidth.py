@@ -16,6 +16,7 @@ import numpy as np
 
 from placement.bound.frontier import ENTER, LEAVE, Steps, Walk, Worth, paid_for
 from placement.fabric.tree import Ints
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
 from placement.kernels import Kernel
 
@@ -185,6 +186,31 @@ class Ahead:
                 if not passage.go(first, last, work * last // steps, to_go):
                     return False
         return True
+
+
+def least_parts(
+    graph: Hypergraph, orders: Sequence[Ints], most: int, work: int
+) -> tuple[Ints, int] | None:
+    """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
+    pay too much together: as `exhaustive.least_of_parts`.
+
+    `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
+    more `work`. Shape: (most + 1,).
+    """
+    walks = [walk for order in orders if (walk := Walk(graph, order.tolist())).is_narrow]
+    if not walks:
+        return None
+    walk = min(walks, key=lambda walk: walk.bits)
+    # Without groups the rest of the gang pays the same.
+    half = most if len(graph.group) else min(most, graph.blocks // 2)
+    if walk.states * (half + 1) > work:
+        return None
+    passage = Passage(walk, half + 1)
+    if not passage.go(0, len(passage.steps.what), work):
+        return None
+    size = np.arange(most + 1)
+    least = passage.least()[np.where(size > half, graph.blocks - size, size)]
+    return least, 2 * int(graph.group_weight.sum())
 
 
 def _through(

@@ -19,11 +19,9 @@ import numpy as np
 from placement.bound.pricing_kernels import (
     INFINITE,
     Between,
-    Ends,
     Tables,
     price_rows,
     retrace,
-    within,
 )
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, Slopes, joint_costs
@@ -112,20 +110,6 @@ class Pricer:
         used = np.array(hosts, dtype=np.int64)
         retrace.run(len(found) * slots, self._cost.ravel(), rows, between, self._room, used, found)
         return [tuple(p) for p in found.reshape(-1, rows).tolist()]
-
-    def within(self, budget: Ints, most: int) -> Ints | None:
-        """Every pattern of u hosts that costs at most `budget[u]`, in order; None if more than
-        `most`. Shapes: (capacity + 1,) to (patterns, rows)."""
-        rows = self._rows
-        rows_pay = budget + (self._tables[-1].min(axis=0) - self.by_used)
-        rows_pay[self._broken] = -INFINITE
-        between = self._between._replace(link=self._link_price)
-        *parts, found = np.empty((5, most * rows), dtype=np.int64)
-        count = within.run(
-            found.size * self._room.slots,
-            *(self._cost.ravel(), rows, between, self._room, rows_pay, Ends(most, *parts), found),
-        )
-        return None if count > most else found[: count * rows].reshape(-1, rows)
 
 
 def _room(tables: Ints, *, is_windowed: bool) -> Tables:

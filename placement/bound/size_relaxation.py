@@ -22,9 +22,8 @@ from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, fewest
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, Slopes, joint_cost
-from placement.grid.isoperimetry import MUCH, _lessened
+from placement.grid.isoperimetry import MUCH, convolve
 from placement.grid.layout import Region, layout_cost
-from placement.kernels import Kernel, refill
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 
@@ -141,50 +140,30 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
 
     `cost[n]`: of a part of n blocks, n up to the largest capacity or all blocks.
     """
-    least = np.full(blocks + 1, MUCH)
-    least[0] = 0
-    room = sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]
-    summed.run(sum(room) * blocks, cost, np.array(room, dtype=np.int64), least, least.copy())
-    return int(least[blocks])
+    return int(_sums(blocks, capacities, cost)[-1][blocks])
 
 
 def least_sizes(blocks: int, capacities: Sequence[int], cost: Ints) -> tuple[int, Ints]:
-    """As `least_sum`, and how many parts there are of each size."""
-    room = sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]
-    least = np.full((len(room) + 1) * (blocks + 1), MUCH)
-    least[0] = 0
-    size = np.zeros(len(least), dtype=np.int64)
-    steps = sum(room) * blocks
-    _chosen.run(steps, cost, np.array(room, dtype=np.int64), blocks + 1, least, size)
+    """As `least_sum`, and how many parts there are of each size: the smallest that do, from the
+    last domain on."""
+    sums = _sums(blocks, capacities, cost)
     sizes, left = np.zeros(len(cost), dtype=np.int64), blocks
-    for domain in range(len(room), 0, -1):
-        part = int(size[domain * (blocks + 1) + left])
+    for before, after in zip(reversed(sums[:-1]), reversed(sums[1:]), strict=True):
+        most = min(left, len(cost) - 1)
+        paid = before[left - most : left + 1][::-1] + cost[: most + 1]
+        part = int(np.argmax(paid == after[left])) if left else 0
         sizes[part] += part > 0
         left -= part
-    return int(least[-1]), sizes
+    return int(sums[-1][blocks]), sizes
 
 
-def _sized(cost: Ints, room: Ints, sums: int, least: Ints, size: Ints) -> None:
-    """`least`: of so many domains, and of each number of blocks that they hold in all. `size`: of
-    the last of them."""
-    for domain in range(len(room)):
-        before, after = domain * sums, (domain + 1) * sums
-        for n in range(sums):
-            least[after + n] = least[before + n]
-        for part in range(1, room[domain] + 1):
-            for n in range(part, sums):
-                here = least[before + n - part] + cost[part]
-                if least[before + n - part] < MUCH and here < least[after + n]:
-                    least[after + n] = here
-                    size[after + n] = part
-
-
-def _summed(cost: Ints, room: Ints, least: Ints, best: Ints) -> None:
-    """The least sums with one part more for each domain. `best`: as `least`, which is as before."""
-    for capacity in room:
-        _lessened(cost[1 : capacity + 1], least, best[1:])
-        refill(least, best)
-
-
-summed = Kernel(_summed, _lessened)
-_chosen = Kernel(_sized)
+def _sums(blocks: int, capacities: Sequence[int], cost: Ints) -> list[Ints]:
+    """The least sums over parts of n = 0 .. blocks in all, with one more domain each time, the
+    largest first."""
+    sums = [np.full(blocks + 1, MUCH)]
+    sums[0][0] = 0
+    free = np.append(0, cost[1:])
+    for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
+        sums.append(np.full(blocks + 1, MUCH))
+        convolve.run(capacity * blocks, free[: capacity + 1], sums[-2], sums[-1])
+    return sums

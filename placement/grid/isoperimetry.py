@@ -103,12 +103,12 @@ def min_plus_power(cost: Ints, copies: int) -> Ints:
 def min_plus(a: Ints, b: Ints) -> Ints:
     """c[n] = min over i of a[i] + b[n - i], and MUCH at most."""
     total = np.full(len(a) + len(b) - 1, MUCH)
-    lessened.run(len(a) * len(b), a, b, total)
+    convolve.run(len(a) * len(b), a, b, total)
     return total
 
 
-def _lessened(a: Ints, b: Ints, total: Ints) -> None:
-    """The lesser of `total` and c."""
+def _convolve(a: Ints, b: Ints, total: Ints) -> None:
+    """The lesser of `total` and c, as far as `total` goes."""
     for i in range(min(len(a), len(total))):
         first = a[i]
         if first >= MUCH:
@@ -119,7 +119,7 @@ def _lessened(a: Ints, b: Ints, total: Ints) -> None:
             part[k] = here if here < part[k] else part[k]
 
 
-lessened = Kernel(_lessened)
+convolve = Kernel(_convolve)
 
 
 @lru_cache(maxsize=256)

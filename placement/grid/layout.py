@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.kernels import Kernel
 from placement.workload.traffic import Pattern
 
 RING, HIERARCHICAL, ALL_TO_ALL = range(3)
@@ -75,31 +74,33 @@ def rows_apart(layout: Ints, row: int, other: int, width: int) -> int:
     return count
 
 
-def _grid_cost(
-    layout: Ints, width: int, row_weight: int, row_wrap: int, axes: Axes, held: Ints
-) -> int:
-    rows, cost = len(layout) // width, 0
-    for row in range(rows):
-        cost += row_cost(layout, row, width, axes, held)
-        if row:
-            cost += row_weight * rows_apart(layout, row, row - 1, width)
-    if row_wrap:
-        cost += row_wrap * rows_apart(layout, 0, rows - 1, width)
-    return 2 * cost
-
-
 COST_PARTS = (_line_cuts, row_cost, rows_apart)
-grid_cost = Kernel(_grid_cost, *COST_PARTS, inlines=False)
 
 
 def layout_cost(grid: BlockGrid, layout: Layout) -> int:
-    """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 10 us for 2,048."""
-    flat = np.ascontiguousarray(layout).ravel()
-    axes = axes_of(grid)
-    held = np.zeros(max(int(flat.max()), 0) + 2, dtype=np.int64)
-    steps = len(flat) * (1 + 2 * len(axes.kind))
-    cost = grid_cost.run(steps, flat, grid.width, grid.row_weight, grid.row_wrap, axes, held)
-    return int(cost)
+    """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 0.1 ms for 2,048."""
+    cost = grid.row_weight * np.count_nonzero(layout[1:] != layout[:-1])
+    cost += grid.row_wrap * np.count_nonzero(layout[0] != layout[-1])
+    stride = 1
+    for axis in grid.slice_axes:
+        lines = layout.reshape(grid.rows, -1, axis.size, stride)
+        cost += axis.weight * _cut_of_lines(np.moveaxis(lines, 2, -1), axis.pattern)
+        stride *= axis.size
+    return 2 * int(cost)
+
+
+def _cut_of_lines(lines: Ints, pattern: Pattern) -> int:
+    """Edges cut on lines of cells, or zones beyond the first on a hierarchical axis. Shape:
+    (.., size)."""
+    if pattern is Pattern.RING:
+        return int(np.count_nonzero(lines != np.roll(lines, 1, axis=-1)))
+    ordered = np.sort(lines, axis=-1)
+    begins = ordered[..., 1:] != ordered[..., :-1]
+    if pattern is Pattern.HIERARCHICAL:
+        return int(np.count_nonzero(begins))
+    first = np.ones((*lines.shape[:-1], 1), dtype=np.bool_)
+    runs = np.diff(np.flatnonzero(np.concatenate([first, begins], axis=-1)), append=lines.size)
+    return int(lines.size * lines.shape[-1] - (runs**2).sum())
 
 
 def axes_of(grid: BlockGrid) -> Axes:

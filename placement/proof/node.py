@@ -193,17 +193,13 @@ class Exploration:
         return attainable(grid, floor(solution.cost * norm + 1e-6) - grid.offset)
 
     def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[ZonePattern]]:
-        """The Lagrangian bound at the LP's duals, and patterns that pay: for a small gang all of
-        them, if they are not many."""
+        """The Lagrangian bound at the LP's duals, and patterns that pay."""
         case, tables = self._case, self._tables
         tables.fill(tables.duals.prices(master, solution))
         value = -(-tables.priced // tables.scale) - case.grid.offset
         paying = [c for c in case.classes if tables.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         found = tables.pricer.patterns(chosen)
-        if found and case.grid.size <= FEW_BLOCKS:
-            every = tables.pricer.within(np.full(case.classes[0] + 1, -1), SMALL)
-            found += [] if every is None else map(tuple, every.tolist())
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
     def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:

@@ -43,7 +43,6 @@ from placement.search.slicing_trees import (
     Tree,
     _change,
     below,
-    change,
     copied,
     copy_of,
     plan_of,
@@ -52,7 +51,6 @@ from placement.search.tree_kernels import (
     GRID_PARTS,
     Cells,
     _part_grid,
-    part_grid,
 )
 from placement.speculative import ahead
 
@@ -166,11 +164,17 @@ def _search(
     target: int,
     word: int,
 ) -> int:
-    """So many neighbours from a layout, until the doubled cut of one is `target` or less; the
-    least met. `word`: a random one, not zero."""
+    """The layout of `plan`, and so many neighbours from there, until the doubled cut of one is
+    `target` or less; the least met. `word`: a random one, not zero."""
+    refill(cells.by_row, now.by_row)
+    refill(cells.by_slot, now.by_slot)
+    cells.begin[0], cells.end[0] = 0, len(now.by_row)
+    _part_grid(now.plan, cells, 0, now.layout)
+    refill(now.next, now.layout)
+    refill(now.best, now.layout)
     cost = least = _begun(now, cells.width, row_weight, row_wrap, axes)
     for step in range(tries):
-        if least <= target:
+        if least <= target or len(now.path) == 1:
             break
         node, word = _change(now.other, 2, now.path, word)
         if node < 0:
@@ -236,18 +240,12 @@ class Slicer:
 
     def layout(self, plan: Plan) -> Layout:
         """The zone of each block of the region, -1 elsewhere."""
-        layout = np.full(self._shape, -1, dtype=np.int64)
-        cells = self._cells(plan)
-        cells.end[0] = len(self._by_row)
-        part_grid.run(self._steps(plan), plan, cells, 0, layout.ravel())
-        return layout
+        return self.searched(plan, 0, 0, 0.0)
 
     def searched(self, plan: Plan, tries: int, target: int, slack: float) -> Layout:
-        """The best layout met among so many neighbours, from this tree on, which is changed."""
-        grid, layout = self._grid, self.layout(plan)
-        if len(plan.zone) == 1:
-            return layout
-        flat = layout.ravel()
+        """The best layout met among so many neighbours, from this tree on, which is changed. -1
+        outside the region."""
+        grid, flat = self._grid, np.full(self._shape, -1, dtype=np.int64).ravel()
         by_row: Ints = np.zeros((5, self._shape[0]), dtype=np.int64)
         by_zone: Ints = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
         now = Search(
@@ -268,7 +266,7 @@ class Slicer:
             held=by_zone[1],
         )
         search.run(
-            tries * (self._steps(plan) // 4 + len(flat)),
+            self._steps(plan) + tries * (self._steps(plan) // 4 + len(flat)),
             now,
             self._cells(plan),
             grid.row_weight,
@@ -364,7 +362,7 @@ def best_of_trees(
     for step in range(tries if len(path) > 1 else 0):
         if best_cost <= target:
             break
-        node, word = change.run(len(path), other, axes, path, word)
+        node, word = _change(other, axes, path, word)
         if node < 0:
             continue
         layout = build(other)

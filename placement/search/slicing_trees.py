@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.kernels import Kernel, refill
+from placement.kernels import refill
 from placement.search.annealing import _next
 
 SWAP, TURN, LEAN, SHUFFLE, GRAFT = range(5)
@@ -243,4 +243,3 @@ PARTS = (
     _grafted,
     _change,
 )
-change = Kernel(_change, *PARTS[:-1], inlines=False)

@@ -1,11 +1,10 @@
-"""The inner loop of slicing trees over flat arrays: `part_grid`."""
+"""How a slicing tree parts a grid, over flat arrays; a part of the search kernel."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from placement.fabric.tree import Ints
-from placement.kernels import Kernel
 from placement.search.slicing_trees import Plan
 
 
@@ -180,4 +179,3 @@ GRID_PARTS = (
     _parted,
     _filled,
 )
-part_grid = Kernel(_part_grid, *GRID_PARTS, inlines=False)

@@ -157,11 +157,10 @@ def test_prices_of_all_patterns(
     capacity=st.integers(1, 9),
     floor=st.integers(0, 5),
     lot=st.integers(1, 3),
-    budget=st.integers(-40, 60),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_patterns_within_a_budget_are_all_found(
-    rows: int, width: int, capacity: int, floor: int, lot: int, budget: int, seed: int
+def test_priced_patterns_are_the_cheapest(
+    rows: int, width: int, capacity: int, floor: int, lot: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     cost = rng.integers(-20, 30, (rows, width + 1))
@@ -180,12 +179,11 @@ def test_patterns_within_a_budget_are_all_found(
 
     every = product(range(width + 1), repeat=rows)
     fitting = [p for p in every if 1 <= sum(p) <= capacity and sum(p) % lot == 0]
-    wanted = sorted(p for p in fitting if price(p) <= budget + sum(p))
-    budgets = budget + np.arange(capacity + 1)
-    found = pricer.within(budgets, len(wanted))
-    assert found is not None
-    assert sorted(map(tuple, found.tolist())) == wanted
-    assert not wanted or pricer.within(budgets, len(wanted) - 1) is None
+    for used in {sum(p) for p in fitting}:
+        assert pricer.by_used[used] == min(price(p) for p in fitting if sum(p) == used)
+    if fitting:
+        [pattern] = pricer.patterns([capacity])
+        assert price(pattern) == min(map(price, fitting))
 
 
 @given(

@@ -13,7 +13,7 @@ from placement.grid.block_grid import BlockGrid, block_grids
 from placement.grid.layout import layout_cost
 from placement.search.bands import band_trees
 from placement.search.grid_slicing import Slicer, best_of_trees, slice_grid
-from placement.search.slicing_trees import NOWHERE, Plan, Tree, change, comb, plan_of
+from placement.search.slicing_trees import NOWHERE, Plan, Tree, _change, comb, plan_of
 from placement.workload.request import Collective
 from tests.build import request
 
@@ -49,7 +49,7 @@ def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, see
     touched: set[str] = set()
     for _ in range(200):
         before = [part.copy() for part in plan]
-        node, word = change.plain(plan, axes, path, word)
+        node, word = _change(plan, axes, path, word)
         changed = [
             name
             for name, old in zip(Plan._fields, before, strict=True)
