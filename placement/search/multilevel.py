@@ -30,8 +30,8 @@ QUICK, SLOW = 200, 2_560  # proposals for each block, or piece and level, of one
 MOST_EACH = 500_000  # proposals of a pass, for large graphs: a tenth of a second
 # Blocks in the pieces on the coarsest level and heat of annealing, in turns: some graphs want
 # to be hotter.
-TURN = ((64, 1.7), (8, 1.0), (24, 1.7), (64, 1.0), (8, 1.7), (24, 1.0))
-MOST_TURNS = 4
+TURN = ((64, 1.7), (8, 1.0), (24, 1.7))
+MOST_TURNS = 4  # at most; two where they bring nothing
 PROMISING = 1.05  # times the best cost
 LONG = 50_000  # proposals of a pass that is worth a second core
 

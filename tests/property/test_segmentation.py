@@ -1,4 +1,4 @@
-"""Runs along an order of the blocks, against every way to part that order."""
+"""Orders of blocks cut into segments, against every way to part those orders."""
 
 from __future__ import annotations
 
