@@ -18,7 +18,6 @@ from placement.search.multilevel import WIDE
 from placement.search.zone_order import arranged
 from placement.speculative import ahead
 
-MOST_STATES = 30_000_000  # of the pricing table; a larger one costs seconds a round
 # Less patient than over zones, for a round on these tables takes longer.
 MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.75
@@ -29,8 +28,9 @@ FEW_OPEN = 4  # cases of a proof, which are gone through, if half as many are le
 class Views:
     """What is proved on each view whose table is not too large, and goes on from call to call."""
 
-    def __init__(self, views: Sequence[Cells], capacities: Sequence[int]) -> None:
-        self.all = views
+    def __init__(self, views: Sequence[Cells], capacities: Sequence[int], states: int) -> None:
+        """`states`: of the pricing table of a view that is priced, at most."""
+        self.all, self._states = views, states
         self._capacities = capacities
         self._proofs: list[_Proof] = []
         self._is_begun = False
@@ -58,7 +58,7 @@ class Views:
         if not self._is_begun:
             self._is_begun = True
             room = self._capacities
-            small = [v for v in self.all if v.states([c * v.lot for c in room]) <= MOST_STATES]
+            small = [v for v in self.all if v.states([c * v.lot for c in room]) <= self._states]
             tried = rounds if len(small) > 1 else 0
             begun = [partial(_begun, view, room, layout, cost, tried) for view in reversed(small)]
             for proof in ahead(begun):

@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from placement.bound.cells import Cells, cell_views
-from placement.bound.part_sizes import QUICK
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric.tree import Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
@@ -32,14 +31,10 @@ from placement.search.multilevel import WIDE
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import Limits, Request
 
+QUICKER, LONGER = 30, 3  # shares and multiples of a limit: before any layout, and to prove one
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
-MOST_SIZED = 100_000_000  # entries where sizes alone decide: about a second
 CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
-MOST_ONCE = 250_000_000  # the same, once there is a layout to prove
-MOST_AROUND = 600_000_000  # sizes and states, round a ring: a second on two cores
-MOST_BY_HELD = 600_000_000  # the same, with prices: some 0.6 s
-MOST_PARTS = 2_000_000_000  # steps along an order, by then: some 0.4 s
 
 
 def solve_ragged(
@@ -51,7 +46,7 @@ def solve_ragged(
     if job.graph is not None and job.graph.blocks <= MOST_BLOCKS:
         layout = best_partition(job.graph, capacities)
         return grid, ZoneStep(layout[None, :], job.cost(layout), job.cost(layout))
-    bound = _by_parts(job, QUICK) if limits.rounds else 0
+    bound = _by_parts(job, limits.walk // QUICKER) if limits.rounds else 0
     shares = _shares(grid.size)
     first: Ints | None = None
     if bound and grid.size <= SMALL:
@@ -61,8 +56,8 @@ def solve_ragged(
             return grid, ZoneStep(first[None, :], job.cost(first), bound)
     views = cell_views(request, gpus) if limits.rounds else []
     if not bound and views:
-        bound, views = _by_views(job, views)
-    proofs = Views(views, capacities)
+        bound, views = _by_views(job, views, limits.entries)
+    proofs = Views(views, capacities, limits.states)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), bound)
     for share in shares:
         if best.bound < best.cost:
@@ -91,7 +86,7 @@ def _shares(blocks: int) -> tuple[int, ...]:
 
 
 def _part(limits: Limits, share: int) -> Limits:
-    return Limits(limits.rounds // share, limits.trees // share)
+    return replace(limits, rounds=limits.rounds // share, trees=limits.trees // share)
 
 
 def _step(
@@ -104,14 +99,16 @@ def _step(
     cost = job.cost(layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
-        best = replace(best, bound=max(best.bound, _by_parts(job, MOST_PARTS)))
+        best = replace(best, bound=max(best.bound, _by_parts(job, LONGER * limits.walk)))
     if best.bound < cost:
-        best = replace(best, bound=max(best.bound, _by_large_sizes(job, views.all, cost)))
+        best = replace(
+            best, bound=max(best.bound, _by_large_sizes(job, views.all, cost, limits.entries))
+        )
     if not is_small:
         layout = job.moved(layout, limits.trees, best.bound)
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = _by_held(job, views, best)
+        best = _by_held(job, limits.walk, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
@@ -127,16 +124,16 @@ def _layout(job: Blocks, trees: int, bound: int) -> Ints:
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
 
 
-def _by_held(job: Blocks, views: Views, best: ZoneStep) -> ZoneStep:
+def _by_held(job: Blocks, walk: int, views: Views, best: ZoneStep) -> ZoneStep:
     """What parts cost that hold all blocks of each kind, or at least parts of every size round a
     ring; no view is pursued that is far behind it."""
     if job.graph is None:
         return best
     share = 1 if best.bound < WIDE * best.cost else 4
     known, layout = best.bound * job.graph.scale, best.layout[0]
-    least, is_all = job.parts.least_by_held(job.capacities, layout, known, MOST_BY_HELD // share)
+    least, is_all = job.parts.least_by_held(job.capacities, layout, known, walk // share)
     if not is_all:
-        around = job.parts.least_around(job.capacities, layout, least, MOST_AROUND // share)
+        around = job.parts.least_around(job.capacities, layout, least, walk // share)
         least = max(least, around)
     bound = min(best.cost, _in_bytes(job.graph, least))
     views.leave(bound)
@@ -154,7 +151,7 @@ def _proved(job: Blocks, rounds: int, views: Views, best: ZoneStep, layout: Ints
     return ZoneStep(layout[None, :], cost, min(cost, bound))
 
 
-def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED) -> int:
+def _by_sizes(view: Cells, capacities: Sequence[int], entries: int) -> int:
     """A doubled cut in bytes that no layout beats, from sizes alone."""
     room = [c * view.lot for c in capacities]
     everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
@@ -162,19 +159,19 @@ def _by_sizes(view: Cells, capacities: Sequence[int], entries: int = MOST_SIZED)
     return view.in_bytes(sizes.least_cut(everything, room, entries))
 
 
-def _by_large_sizes(job: Blocks, views: Sequence[Cells], cost: int) -> int:
+def _by_large_sizes(job: Blocks, views: Sequence[Cells], cost: int, entries: int) -> int:
     """As `_by_sizes`, of views whose tables were too large before there was a layout; until
     the bound is its `cost`."""
     bound = 0
     for view in reversed(views):
-        if bound < cost and view.states([c * view.lot for c in job.capacities]) > MOST_SIZED:
-            bound = max(bound, _by_sizes(view, job.capacities, MOST_ONCE))
+        if bound < cost and view.states([c * view.lot for c in job.capacities]) > entries:
+            bound = max(bound, _by_sizes(view, job.capacities, LONGER * entries))
     return bound
 
 
-def _by_views(job: Blocks, views: Sequence[Cells]) -> tuple[int, list[Cells]]:
+def _by_views(job: Blocks, views: Sequence[Cells], entries: int) -> tuple[int, list[Cells]]:
     """The best bound from sizes, and the views that may prove more than it."""
-    by_sizes = [_by_sizes(view, job.capacities) for view in views]
+    by_sizes = [_by_sizes(view, job.capacities, entries) for view in views]
     bound = max(by_sizes)
     kept = [v for v, s in zip(views, by_sizes, strict=True) if not s or s >= NEAR * bound]
     return bound, kept

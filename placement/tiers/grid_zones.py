@@ -37,8 +37,9 @@ MOST_AGAIN = 3  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_RUNS = 6  # pairs of annealing, as long as each finds something better
 SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
+MOST_COLUMNS = 140  # of an integer program that chooses patterns
+ENTRIES_SHARE = 6  # of the limit, for tables of a layout that is not proved: half a second
 TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
-ENTRIES = 16_000_000  # of tables of sizes for a layout that is not proved: half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def _in_turns(
     the proof goes on as long as it closes a good part of the gap."""
     proof = _Proof.begun(grid, capacities, best, limits.rounds // shares[0])
     best = proof.learned(best, limits.trees)
-    best = replace(best, bound=max(best.bound, by_sizes(grid, capacities, ENTRIES)))
+    best = replace(
+        best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // ENTRIES_SHARE))
+    )
     for turn, share in enumerate(shares):
         trees = limits.trees // share
         if best.is_proved:
@@ -188,9 +191,6 @@ class _Proof:
             good = self.prover.good_patterns(MOST_COLUMNS)
             best = _covered(grid, capacities, best, good, known, trees)
         return best
-
-
-MOST_COLUMNS = 140  # of the integer program
 
 
 def _covered(

@@ -121,12 +121,19 @@ class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
 
-    `rounds`: work on the bound, of some 10 ms each; `trees`: slicing trees tried, of some 30 us
-    each; 0 of both forbids any search, and a request then ends *undecided*.
+    `rounds`: of branch and price, some 10 ms each; `trees`: slicing trees tried, some 30 us each,
+    which annealing takes as its measure as well. 0 of both forbids any search, and a request then
+    ends *undecided*. The others bound tables, and with them memory and the longest single step;
+    less of them proves less of gangs that form no grid. `entries`: of tables of part sizes, a
+    second at most; `states`: of the pricing table of a proof, some 0.3 s a round; `walk`: steps of
+    the dynamic programs along a frontier, about a second.
     """
 
     rounds: int = 100
     trees: int = 10_000
+    entries: int = 100_000_000
+    states: int = 30_000_000
+    walk: int = 600_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def test_no_view_of_the_cells_proves_too_much(
         assert view.grid.to_bytes(proved) <= least
         assert _by_sizes(view, capacities) <= 2 * least
     layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
-    views = Views(cell_views(asked, gpus), capacities)
+    views = Views(cell_views(asked, gpus), capacities, Limits().states)
     for rounds in (2, 20):
         bound, _ = views.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
@@ -210,7 +210,7 @@ def test_rows_covered_once_cost_more_than_rows_covered_more_than_once() -> None:
     asked, capacities = request(**sizes, order="tp-cp-dp-pp", traffic=traffic), [68] * 10
     (view,) = cell_views(asked, 8)
     cost = ceil(solve_ragged(asked, 8, capacities, Limits(rounds=2))[1].cost / view.grid.unit)
-    bound = Prover(view.grid, capacities, [], is_exact=False, ends=view.ends).prove(cost, 40)
+    bound = Prover(view.grid, capacities, [], ends=view.ends).prove(cost, 40)
     assert 103_100 < bound <= cost  # that is what the cheapest cover costs
 
 
