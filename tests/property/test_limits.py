@@ -40,8 +40,8 @@ GANGS = {
         (9, 8, 7, 4),
     ),
     "stages": (
-        request(tp=2, pp=5, dp=14, traffic={"tp": 900, "pp": 10, "dp": 30}, order="tp-dp-pp-cp-ep"),
-        (7, 6, 5, 4),
+        request(tp=2, pp=6, dp=14, traffic={"tp": 900, "pp": 10, "dp": 30}, order="tp-dp-pp-cp-ep"),
+        (8, 7, 6, 4),
     ),
 }
 
