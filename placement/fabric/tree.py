@@ -13,16 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.labels import Labels, read_labels
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints: TypeAlias = npt.NDArray[np.int64]
+    Floats: TypeAlias = npt.NDArray[np.float64]
+else:  # numpy is loaded where a fabric is built, not where its presets are named
+    Ints: TypeAlias = Any
+    Floats: TypeAlias = Any
+
 KINDS = ("roce", "infiniband")
 _KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains", "labels")
 MOST_HOSTS = 200_000
@@ -68,12 +74,14 @@ class Tier:
     name: str
     domains: tuple[str, ...]
     domain_by_host: Ints
-    uplink_bytes_per_s: npt.NDArray[np.float64]
+    uplink_bytes_per_s: Floats
 
 
 @lru_cache(maxsize=64)
 def sizes_of(tier: Tier) -> Ints:
     """Hosts of each domain, not to be written to."""
+    import numpy as np
+
     sizes = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
     sizes.flags.writeable = False
     return sizes
@@ -146,6 +154,8 @@ class Fabric:
 def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
     """For each tier down to `depth`, the domain there of each domain of tier `depth`; not to be
     written to."""
+    import numpy as np
+
     inner = fabric.tiers[depth]
     found = []
     for tier in fabric.tiers[: depth + 1]:
@@ -313,6 +323,8 @@ def _assemble(
     leaves: list[_Leaf],
     spec: Mapping[str, Any],
 ) -> Fabric:
+    import numpy as np
+
     hosts = tuple(leaf.host for leaf in leaves)
     if len(set(hosts)) != len(hosts):
         seen: set[str] = set()

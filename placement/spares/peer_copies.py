@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
-from placement.fabric.tree import Fabric
 from placement.workload.request import Request
+
+if TYPE_CHECKING:
+    from placement.fabric.tree import Fabric
 
 POWER = "power"  # label of hosts behind one feed
 MOST_PEERS = 3
@@ -188,6 +189,8 @@ def _is_near(fabric: Fabric, host: int, other: int) -> bool:
 def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int]]:
     """Blocks by the TP and PP coordinates of their first rank, where that keeps their groups
     apart; blocks of which two would share a group stand alone."""
+    import numpy as np  # not to be loaded by who reads a job file
+
     p = request.parallelism
     first = np.arange(blocks) * gpus_per_host
     key = (first // p.stride("tp") % p.tp if "tp" in p.axes else 0 * first) * p.pp
@@ -206,6 +209,8 @@ def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int
 
 def _groups(request: Request, gpus_per_host: int, blocks: int) -> list[frozenset[int]]:
     """The TP and PP groups that each block has ranks of, under numbers of their own."""
+    import numpy as np
+
     p = request.parallelism
     ranks = np.arange(blocks * gpus_per_host)
     sets: list[set[int]] = [set() for _ in range(blocks)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -254,6 +255,26 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
+
+
+def test_a_client_loads_nothing_that_places(server: ServerProcess, folder: Path) -> None:
+    placing = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy")
+    code = (
+        "import sys\n"
+        "from scheduler.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {placing} if m in sys.modules], file=sys.stderr)"
+    )
+    commands = f"submit {job_file(folder, 'light')}", "jobs", "hosts", "status", "cancel light"
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command.split()],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "MUSTER_ADDRESS": server.address},
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "[]\n"), command
 
 
 def test_a_job_is_updated_and_found_by_its_labels(

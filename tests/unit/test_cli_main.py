@@ -119,6 +119,31 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["submit", "--help"], ["jobs"], ["submit", "{job}"]]
+)
+def test_a_command_that_places_nothing_loads_nothing_that_places(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """Nobody answers at the address: what else it would do is print what a server says."""
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    done = run_python(
+        "import sys\n"
+        "from scheduler.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {PLACING} if m in sys.modules], file=sys.stderr)",
+        *(argument.format(job=job) for argument in arguments),
+        MUSTER_ADDRESS="127.0.0.1:1",
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+    is_client = "--help" not in arguments
+    assert ("no server" in done.stderr or "127.0.0.1:1" in done.stderr) is is_client, done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
     args = " ".join(place_args(tmp_path))
