@@ -1,12 +1,14 @@
-"""Jobs whose blocks form no grid: sizes that hosts split unevenly.
+"""Gangs whose blocks form no grid: the ranks of a host split an axis unevenly.
 
-With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight
-line parts the job. Layouts come from the explicit graph of the blocks (`blocks`).
+With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight line
+parts the gang. Layouts come from the hypergraph of the blocks (`graph_portfolio`).
 
-Where the graph is narrow, `along` knows what a part of any size cuts at least, and `turns` where
-it is narrow all round a ring. Beyond that the bound forgets that the ranks of a host stay together.
-*Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of
-cells beats, no layout of blocks does. A zone holds whole hosts, so its cells come in lots.
+Where the hypergraph is narrow in some order, or round a ring, a dynamic program over its frontier
+knows what a part of any size cuts at least (`part_sizes`, `ring_width`), and prices on kinds of
+blocks make the parts share them out (`part_master`). Beyond that the bound forgets that the ranks
+of a host stay together: *cells*, the most neighbouring ranks that do form a grid, are placed one by
+one (`cells`), and what no layout of cells beats, no layout of blocks does. A zone holds whole
+hosts, so its cells come in lots.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from placement.search.multilevel import WIDE
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import Limits, Request
 
-QUICKER, LONGER = 30, 3  # shares and multiples of a limit: before any layout, and to prove one
+QUICKER, LONGER = 30, 3  # share of a limit before any layout, and multiple of one to prove it
 FEW_BLOCKS = 256  # up to which a tenth of the work is tried first
 CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
 NEAR = 0.9  # of the best bound: what a view has to reach by sizes to be priced
@@ -99,7 +101,7 @@ def _step(
     cost = job.cost(layout)
     if best.bound < cost:
         # Sizes alone need no layout, and tell the moves where to end.
-        best = replace(best, bound=max(best.bound, _by_parts(job, LONGER * limits.walk)))
+        best = replace(best, bound=max(best.bound, _by_parts(job, limits.walk // 2)))
     if best.bound < cost:
         best = replace(
             best, bound=max(best.bound, _by_large_sizes(job, views.all, cost, limits.entries))

@@ -33,7 +33,7 @@ from placement.workload.request import Limits
 SHARES = (16, 4, 1)  # one part in so many of the work allowed, one after the other
 SMALL_SHARES = (25, 4, 1)
 CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
-MOST_AGAIN = 3  # times
+MOST_AGAIN = 1  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_RUNS = 6  # pairs of annealing, as long as each finds something better
 SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
