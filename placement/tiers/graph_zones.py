@@ -7,6 +7,7 @@ Where the graph is narrow, `along` knows what a part of any size cuts at least, 
 it is narrow all round a ring. Beyond that the bound forgets that the ranks of a host stay together.
 *Cells*, the most neighbouring ranks that do form a grid, are placed one by one: what no layout of
 cells beats, no layout of blocks does. A zone holds whole hosts, so its cells come in lots.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

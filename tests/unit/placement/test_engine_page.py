@@ -1,8 +1,11 @@
-"""The numbers of "A worked example" in docs/engine.md."""
+"""docs/engine.md names modules that exist and sections that modules name, and its example counts
+right."""
 
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +20,25 @@ from placement.proof.branch_and_price import Prover
 from placement.proof.branching import split
 from placement.proof.master import Counter, Master, Range
 from tests.build import request
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "engine.md").read_text()
+ROOMS = ("grid", "graph", "search", "bound", "proof", "tiers", "replace")
+
+
+def test_the_page_names_modules_that_exist() -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", PAGE))
+    assert len(named) > 40
+    folders = (ROOT / "placement", ROOT)
+    assert [p for p in sorted(named) if not any((f / p).exists() for f in folders)] == []
+
+
+def test_every_module_names_a_section_of_the_page() -> None:
+    sections = set(re.findall(r"^## (.+)$", PAGE, re.MULTILINE))
+    for path in [p for room in ROOMS for p in (ROOT / "placement" / room).glob("*.py")]:
+        named = re.search(r'See docs/engine.md, "(.+)"\.', path.read_text())
+        assert named is not None, path
+        assert named[1] in sections, path
 
 
 def grid_of_the_example() -> BlockGrid:
