@@ -3,4 +3,5 @@
 Enters: a grid or a hypergraph, and capacities. Leaves: doubled cuts that no layout goes below: the
 size relaxation, dynamic programs over path decompositions and rings, column generation over part
 sizes, and the pricing problem with rounding that branch and price stands on.
+See docs/engine.md, "The relaxation".
 """

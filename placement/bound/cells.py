@@ -24,6 +24,7 @@ one: blocks end at both. So rows close into a ring (`closing`).
 
 With one cell a stage both are one; with more, the staggering bounds the stages as well,
 for the cells of two stages differ by no more than what lies between them adds up to.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

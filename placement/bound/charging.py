@@ -1,4 +1,7 @@
-"""Ways to charge zones for what a grid cuts, and what sizes alone say by them."""
+"""Ways to charge zones for what a grid cuts, and what sizes alone say by them.
+
+See docs/engine.md, "The relaxation".
+"""
 
 from __future__ import annotations
 

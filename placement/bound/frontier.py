@@ -2,6 +2,7 @@
 
 Once the blocks up to some place are in or out of a part, that is which of those are in that have
 edges to later blocks, and which groups that go on the part has touched: the *frontier*.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

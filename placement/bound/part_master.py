@@ -6,6 +6,7 @@ block (`priced`): what parts pay less for those that they hold, the gang pays on
 Whatever the prices, the least sum over sizes that respect the capacities is a bound. The best
 prices are those of a linear program: sizes of domains that hold the whole gang, and for each size
 the parts of it; what these hold adds up to the blocks of each kind. Both come as they are needed.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

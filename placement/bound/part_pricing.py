@@ -2,6 +2,7 @@
 
 A narrow graph is gone along in one or several *courses* (`passage`). What a part holds of each kind
 comes with it: as many bits of one number for each kind as the largest part needs.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Where the blocks are few, or the graph is narrow in some order, the cheapest part of each size is
 known exactly; parts that hold all blocks and respect the capacities cost at least the least sum.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

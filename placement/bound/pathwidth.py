@@ -4,6 +4,7 @@ It is enough to know the cheapest part of each size for every state of the front
 and both grow and shrink with it: 2^frontier x sizes numbers, gone through once for each block, each
 group of it, and each that leaves the frontier. Where no more than a budget is of interest, states
 from which a part cannot come to its end within it are left out.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ function of |n - n'|, given as slopes. The minimum over n' of one slope is two r
 minima (a distance transform), and slope after slope is transform after transform: a sweep
 there and back over the rows of the table where a slope goes on to the end, else windows.
 All arithmetic is in int64: a bound computed here is exact, not a float's word.
+See docs/engine.md, "The relaxation".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The inner loops of pricing over flat arrays: `price_rows`, and the way back, `retrace`."""
+"""The inner loops of pricing over flat arrays: `price_rows`, and the way back, `retrace`.
+
+See docs/engine.md, "The relaxation".
+"""
 
 from __future__ import annotations
 

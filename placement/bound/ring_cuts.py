@@ -4,6 +4,7 @@ Blocks in rank order, the last one next to the first, often lie so that no edge 
 more than a few of them: the rings of a stage, or a whole job whose replicas are a few hosts
 each. What is held of a set up to some block then matters to the rest by its last few blocks
 alone, and the cheapest set of every size is found block by block.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

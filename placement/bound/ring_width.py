@@ -7,6 +7,7 @@ going once round from there, along half as wide a frontier. One that has no clea
 several is *mixed* at each, and costs at least what the cheapest walk past all of them does that
 is never clean. Where a turn of the ring carries the graph into itself and gates into each other,
 one of these stands for all.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A bound is a sum of fractions; these say how far up it may be rounded, and which cuts of a
 linear program follow from zones being whole.
+See docs/engine.md, "The relaxation".
 """
 
 from __future__ import annotations

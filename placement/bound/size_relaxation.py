@@ -9,6 +9,7 @@ patterns takes a hundred.
 Where the last row lies next to the first, a part either holds something but not all of
 every row, or some row is *bare*: it costs less than the dearest. The walk over the rows
 may begin at that one, whose slots are known, and so is then what the last one pays to it.
+See docs/engine.md, "The relaxation".
 """
 
 from __future__ import annotations

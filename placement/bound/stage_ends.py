@@ -24,6 +24,7 @@ to whole groups"; k of them, as steps of one or two places around are cuts as we
 
 *Odd cells*, a number that is no multiple of `lot`, are held by the zones of the hosts at the
 ends of a stage alone: two zones at most (`odd`).
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

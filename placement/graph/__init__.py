@@ -2,4 +2,5 @@
 
 Enters: a request, or a region of a grid. Leaves: `Hypergraph` with its cut of an assignment
 (hypergraph.py), and least cuts by enumeration where blocks are few (exhaustive.py).
+See docs/engine.md, "Gangs that are no grid".
 """

@@ -3,6 +3,7 @@
 What a layout cuts depends only on who is with whom, so set partitions are enough; parts
 go to zones by size. Eight blocks have 4,140 partitions. Sixteen have too many, but only
 65,536 parts: what a part of n blocks pays at least then bounds every layout.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

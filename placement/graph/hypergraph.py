@@ -9,6 +9,7 @@ costs its weight for each ordered pair apart: so it stays one hyperedge, for 64 
 A vertex is a block, or a piece of several blocks that stay together: coarsening and restriction
 both give every vertex a new label (`merged`). Arrays hold edges and memberships; `incidence`
 lists them by vertex, for loops that walk from vertex to vertex.
+See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ these are, and between two rows it pays at least `joint[s, |n_s - n_(s+1)|]`, wh
 row_weight times that difference for a chain between rows of whole hosts:
 
     2 cut >= sum over zones of [ sum_s step[n_s] + sum_s joint[s, |n_s - n_(s+1)|] ] - offset
+See docs/engine.md, "The problem".
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ as many groups as fit, and layouts and bounds of that grid are those of the whol
 That no layout which parts a group is better needs a bound of its own. Of the weight of the
 axis some share is taken off: what is left is a grid with a bound like any other, and a
 layout that parts a group pays at least what the cheapest such group has lost on top.
+See docs/engine.md, "Groups kept together".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What n slots of one row cost a zone at least, whatever slots they are.
 
 Slots of a row lie on the axes beside the pipeline. Costs are doubled, as in `grid`.
+See docs/engine.md, "The relaxation".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Layouts: which zone carries each block of the grid, and what that cuts."""
+"""Layouts: which zone carries each block of the grid, and what that cuts.
+
+See docs/engine.md, "The problem".
+"""
 
 from __future__ import annotations
 

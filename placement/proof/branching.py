@@ -1,4 +1,4 @@
-"""On which count of zones a node of the proof is split."""
+"""On which count of zones a node of the proof is split. See docs/engine.md, "The proof"."""
 
 from __future__ import annotations
 

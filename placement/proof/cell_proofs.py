@@ -1,4 +1,7 @@
-"""Proofs on several views of one job: which of them gets how much of the work."""
+"""Proofs on several views of one job: which of them gets how much of the work.
+
+See docs/engine.md, "Gangs that are no grid".
+"""
 
 from __future__ import annotations
 

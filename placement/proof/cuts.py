@@ -1,4 +1,7 @@
-"""What whole zones keep and fractions of zones do not: rows for a linear program that breaks it."""
+"""What whole zones keep and fractions of zones do not: rows for a linear program that breaks it.
+
+See docs/engine.md, "The proof".
+"""
 
 from __future__ import annotations
 

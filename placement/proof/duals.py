@@ -1,4 +1,7 @@
-"""Prices of a master program's solution, in whole units: what slots, sizes and links are worth."""
+"""Prices of a master program's solution, in whole units: what slots, sizes and links are worth.
+
+See docs/engine.md, "The proof".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The master program of column generation, and the patterns it chooses from."""
+"""The master program of column generation, and the patterns it chooses from.
+
+See docs/engine.md, "The proof".
+"""
 
 from __future__ import annotations
 

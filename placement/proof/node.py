@@ -1,4 +1,7 @@
-"""One node of a proof: its linear program, the patterns that pay, and what it is split into."""
+"""One node of a proof: its linear program, the patterns that pay, and what it is split into.
+
+See docs/engine.md, "The proof".
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ most, is a count of those with the smallest q, and such counts make up zones aga
 
 Loose bounds grow with P and those by lanes fall, for zones then hold more of one: the
 first few P are all that have to be proved.
+See docs/engine.md, "Groups kept together".
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Replicas keep their order when a gang is resized: replica j of the new gang is one of the
 old, or new. Where the ranks of a host all come from one old host, they stay on it.
+See docs/engine.md, "Near an old placement".
 """
 
 from __future__ import annotations

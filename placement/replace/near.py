@@ -11,6 +11,7 @@ move is decided by zones alone. Three ways lead to layouts near the old one:
 
 The answer moves the fewest blocks among those of the least cut over the outermost tier,
 or of a cut that the hint's `slack` still allows. Cuts on inner tiers come after moves.
+See docs/engine.md, "Near an old placement".
 """
 
 from __future__ import annotations

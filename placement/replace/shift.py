@@ -6,6 +6,7 @@ up a block in turn. So each block that has to leave goes the cheapest way from b
 to a zone with room, priced by the cut that every step adds and, for each block that moves,
 by one edge of the lightest kind. Nothing else moves, but blocks that lie apart from their
 neighbours, where their place among them has room again.
+See docs/engine.md, "Near an old placement".
 """
 
 from __future__ import annotations

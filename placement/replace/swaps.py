@@ -2,6 +2,7 @@
 
 Only the edges of the moved block change, so a domain's price is what those edges cut
 with the block there. Domains without a partner of the block all cost the same.
+See docs/engine.md, "Near an old placement".
 """
 
 from __future__ import annotations

@@ -2,4 +2,5 @@
 
 Enters: a grid or a hypergraph, capacities of zones, work allowed, a cost at which to stop.
 Leaves: layouts. Random choices come from a seed, work is counted, so answers repeat.
+See docs/engine.md, "The search".
 """

@@ -7,6 +7,7 @@ always when it cuts less, and the more rarely the more it cuts, as the temperatu
 Work is counted in proposals, random words come from Marsaglia's xorshift with 32 bits, which a
 seed starts, and everything that decides is an integer or a rounded constant: the same answer on
 every machine.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

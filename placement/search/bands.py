@@ -3,6 +3,7 @@
 With b bands of h rows, a zone of c hosts takes floor(c / h) slots of one band. More
 bands cut more chains and fewer rings; which number is right depends on the weights, so
 one tree is made for each, and the search goes on from the best.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

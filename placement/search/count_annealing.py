@@ -5,6 +5,7 @@ counts, so a zone's border moves in one step where single blocks would climb ove
 of them. A proposal is a rectangle, so many slots of some neighbouring rows, that goes from one
 zone to another, and often a second one that comes back. Amounts are those that level two rows,
 or all there is. `transfer` is the inner loop.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Runs and sweeps part the blocks along their axes, several hosts at once are placed as a grid of
 their own, and moves and exchanges of single blocks polish what that comes to.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

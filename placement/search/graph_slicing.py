@@ -6,6 +6,7 @@ prefix and the rest at once: an edge is cut by the prefixes that end between its
 Among the prefixes that the zones on either side can hold, the one that cuts least is
 taken. So a cut falls between two replicas or two stages wherever capacities allow it,
 whatever the sizes of blocks and replicas are.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 The column generation behind the bound leaves patterns that are good in fractions. This
 picks whole ones at least cost with CP-SAT, gives each to a zone that it fits, trims what
 is covered twice, and lays every row out in one order of the zones.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

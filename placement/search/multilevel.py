@@ -8,6 +8,7 @@ blocks. A piece that fits nowhere is taken apart earlier.
 `refined` has the last word on a layout that is not proved: straight lines, sweeps and patterns
 leave corners that only moves of single blocks round off, and now and then another shape is
 better altogether.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ sequence decides which of them meet in one row or group, hence where cuts can fa
 
 `box_walks` are orders in which neighbours are close: back and forth along one axis, a few lines
 of the next axes abreast, so that a stretch is near to a box (a boustrophedon).
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

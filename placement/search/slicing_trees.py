@@ -3,6 +3,7 @@
 A node parts what it gets between two sets of zones; a leaf holds one zone. Trees are written
 down as `Tree`. A search keeps one as flat arrays, a `Plan`, and changes it in place (`change`),
 inside a compiled loop or node by node from Python. A few kinds of small change reach every tree.
+See docs/engine.md, "The search".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a slicing tree parts a grid, over flat arrays; a part of the search kernel."""
+"""How a slicing tree parts a grid, over flat arrays; a part of the search kernel.
+
+See docs/engine.md, "The search".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Each domain that carries a part of the gang packs it onto its children, and so on until
 the children are hosts. Inner tiers only ever see hosts that are free.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

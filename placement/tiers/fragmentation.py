@@ -5,6 +5,7 @@ before: first the domains that were wholly free and are not any more, outermost 
 first; then how far the free hosts are scattered (the sum of squares of what each domain
 has left, which is large when a few domains hold it all). Domains that carry parts of
 equal cut are exchanged so that the harm is least, an assignment problem.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ knows what a part of any size cuts at least (`part_sizes`, `ring_width`), and pr
 blocks make the parts share them out (`part_master`). Beyond that the bound forgets that the ranks
 of a host stay together: *cells*, the most neighbouring ranks that do form a grid, are placed one by
 one (`cells`), and what no layout of cells beats, no layout of blocks does. A zone holds whole
-hosts, so its cells come in lots.
+hosts, so its cells come in lots. See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations

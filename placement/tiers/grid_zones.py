@@ -4,6 +4,7 @@ A search over layouts works from above and a proof from below, in turns and with
 until the two meet or the work that the limits allow is done. Where the blocks of an axis are best
 kept together, the grid of its groups is solved instead, and what a layout costs that splits a
 group is bounded beside it (`split_groups`).
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Nothing is cut on the tiers outside then, and the question is the outermost one again:
 blocks of a grid on domains of given capacities. The bound holds for every domain that
 could take the whole gang, not only for the one that does.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 A score orders layouts; the cut breaks ties of the other two. The layout of least cut is
 always among those compared, so asking for another objective never makes that one worse.
 Scores are floats that the search compares, never what is reported: the referee counts that.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

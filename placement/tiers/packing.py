@@ -6,6 +6,7 @@ blocks in order. From cheap to dear, until the cut is what cannot be beaten: wal
 region cut into one segment per child (`segmentation`), then annealing from the best of these and
 from pieces put together anew (`multilevel`). Slicing trees stand in where a region is too large
 to be cut along many walks and its children are few.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The cut counts which blocks share a domain, not which domain it is. So whole par
 gang change places with free domains of the same parent, tier by tier, and inside the
 innermost domains the best hosts are taken: every cut stays what it was. The largest part is
 dealt out first, each to the domain where it gains most: exact where parts have one shape.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

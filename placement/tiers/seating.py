@@ -3,6 +3,7 @@
 The cut on every tier comes first. So every way to spare whole domains is a placement of
 its own, which the caller compares; ways that need more domains are not tried, for they
 would cut more.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A placement inside one domain, or inside few zones, where its owner wants that."""
+"""A placement inside one domain, or inside few zones, where its owner wants that.
+
+See docs/engine.md, "The tiers".
+"""
 
 from __future__ import annotations
 

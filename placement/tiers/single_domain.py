@@ -1,4 +1,4 @@
-"""Which single domain takes a gang that fits into one."""
+"""Which single domain takes a gang that fits into one. See docs/engine.md, "The tiers"."""
 
 from __future__ import annotations
 

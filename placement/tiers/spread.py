@@ -15,6 +15,7 @@ No layout has fewer than R zones a row and C a column with
 for zone z covers at most r_z k_z cells with r_z rows and k_z columns touched, the sums
 of r_z and k_z are at most R rows and C columns, and the rest is Cauchy and Schwarz. The
 right side is least when the largest zones are filled one after the other.
+See docs/engine.md, "The tiers".
 """
 
 from __future__ import annotations
