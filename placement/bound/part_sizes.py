@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.bound.orbits import least_by_orbits
 from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth import least_parts
 from placement.bound.ring_width import least_around
@@ -51,6 +52,12 @@ class PartBound:
         each = known // fewest(capacities, self._graph.blocks)
         around = least_around(self._graph, self._orders, most, dearest, each, steps)
         return 0 if around is None else least_sum(self._graph.blocks, capacities, around)
+
+    def least_by_orbits(self, capacities: Sequence[int], work: int) -> int:
+        """As `least_cut`, of gangs with a cyclic symmetry; 0 for others."""
+        most = min(self._graph.blocks, max(capacities))
+        cost = least_by_orbits(self._graph, self._orders, most, work)
+        return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)
 
     def least_by_held(
         self, capacities: Sequence[int], layout: Ints, known: int, work: int

@@ -108,6 +108,9 @@ def _step(
         )
     if not is_small:
         layout = job.moved(layout, limits.trees, best.bound)
+        if job.graph is not None and best.bound < job.cost(layout):
+            least = job.parts.least_by_orbits(job.capacities, limits.walk)
+            best = replace(best, bound=max(best.bound, _in_bytes(job.graph, least)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
         best = _by_held(job, limits.walk, views, best)
