@@ -2,15 +2,13 @@
 imports.
 
 A master program of column generation grows by columns and by rows, so the solver keeps it, and
-the simplex method goes on from the last basis. Callers take prices from linear programs, never
-bounds. What CP-SAT proves of an integer program, over whole numbers, is a proof.
+the simplex method goes on from the last basis. Callers take prices from linear programs, and
+layouts from integer programs, never bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import mul
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,7 +33,7 @@ LP_OPTIONS: Final = {
 }
 MOST_STEPS: Final = 10  # of the simplex method for each row and column; one or fewer as a rule
 INFINITY: Final = (1 << 63) - 1  # bound of an integer program's row that has none
-FEW: Final = 64  # variables, among which a search is done before cuts are found
+FEW: Final = 64  # variables, among which a search is over before cuts are found
 
 
 class LpSolution(NamedTuple):
@@ -129,25 +127,14 @@ def _vectors(
     return len(values), np.searchsorted(vector, np.arange(many)), place, values
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerSolution:
-    """Values of the variables; the cost, which is the least there is if `is_optimal`."""
-
-    cost: int
-    values: tuple[int, ...]
-    is_optimal: bool
-
-
 class IntegerProgram:
     """min cost x over whole x within ranges of rows, by CP-SAT.
 
-    One worker, fixed seed, deterministic time: the same on any machine. CP-SAT refuses a program
-    whose sums may exceed 63 bits: then nothing is found, and nothing counts as proved.
+    One worker, fixed seed, deterministic time: the same on any machine.
     """
 
     def __init__(self) -> None:
         self._model = cp_sat.CpModelProto()
-        self.is_impossible = False  # proved by the last solve
 
     def variable(self, most: int, cost: int) -> int:
         """Number of a new variable in [0, most]."""
@@ -166,45 +153,24 @@ class IntegerProgram:
 
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
-        self._model.clear_solution_hint()
         self._model.solution_hint.vars.extend(range(len(values)))
         self._model.solution_hint.values.extend(values)
 
-    def solve(self, work: float, more: float = 0.0) -> IntegerSolution | None:
-        """None when nothing was found in the deterministic time `work`, and `more` after it.
-
-        Half of the programs are settled in a fraction of the time by the search alone, others
-        by presolve alone: so there is none in the first try, but in the one with `more`, which
-        goes on from the best found.
+    def solve(self, work: float) -> tuple[int, ...] | None:
+        """The best values found in the deterministic time `work`, by variable; None if there are
+        none, or sums may exceed 63 bits. Without presolve, for it takes longer than most searches.
         """
-        first = self._tried(work, is_presolved=False)
-        if not more or self.is_impossible or (first is not None and first.is_optimal):
-            return first
-        if first is not None:
-            self.hint(first.values)
-        second = self._tried(more, is_presolved=True)
-        if first is None or (second is not None and second.cost <= first.cost):
-            return second
-        return first
-
-    def _tried(self, work: float, *, is_presolved: bool) -> IntegerSolution | None:
         parameters, solver = cp_sat.SatParameters(), cp_sat.SolveWrapper()
         parameters.num_workers, parameters.random_seed = 1, 7
         parameters.max_deterministic_time = work
-        parameters.cp_model_presolve = is_presolved
-        parameters.absolute_gap_limit = 0.0  # gaps are taken in floats, which round large costs
+        parameters.cp_model_presolve = False
         parameters.catch_sigint_signal = False  # or a later Ctrl-C would kill the process
-        if not is_presolved and len(self._model.variables) <= FEW:
+        if len(self._model.variables) <= FEW:
             parameters.cut_level = 0
         solver.set_parameters(parameters)
-        response = solver.solve(self._model)
-        status, known = response.status, cp_sat.CpSolverStatus
-        self.is_impossible = status == known.INFEASIBLE
-        if status not in (known.OPTIMAL, known.FEASIBLE):
-            return None
-        values = tuple(response.solution)
-        cost = sum(map(mul, self._model.objective.coeffs, values))
-        return IntegerSolution(cost, values, status == known.OPTIMAL)
+        response, status = solver.solve(self._model), cp_sat.CpSolverStatus
+        is_solved = response.status in (status.OPTIMAL, status.FEASIBLE)
+        return tuple(response.solution) if is_solved else None
 
 
 def assign(cost: Ints) -> Ints | None:

@@ -80,10 +80,10 @@ def _chosen(
         program.row(-INFINITY, sum(c >= size for c in capacities), entries)
     if known:
         program.hint([known.count(p) for p in patterns])
-    solution = program.solve(WORK)
-    if solution is None:
+    values = program.solve(WORK)
+    if values is None:
         return None
-    return [p for x, p in zip(copies, patterns, strict=True) for _ in range(solution.values[x])]
+    return [p for x, p in zip(copies, patterns, strict=True) for _ in range(values[x])]
 
 
 def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
