@@ -24,8 +24,7 @@ node are whole and some rows are covered more than once, it is solved anew with 
 
 The root is weak where a counter is fractional, so nodes split on one: at most its
 floor, or at least its ceiling (design: placement, 5, branches on k_s, the counters
-with t = 1). The bound of the tree is the least over its open leaves. A node in which few
-patterns are within the gap is not split but solved, as one integer program (`columns`).
+with t = 1). The bound of the tree is the least over its open leaves.
 See docs/engine.md, "The proof".
 """
 
