@@ -91,7 +91,7 @@ def test_no_view_of_the_cells_proves_too_much(
         prover = Prover(view.grid, room, [], view.lot, view.odd, ends=view.ends)
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
-        assert _by_sizes(view, capacities) <= 2 * least
+        assert _by_sizes(view, capacities, Limits().entries) <= 2 * least
     layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
     views = Views(cell_views(asked, gpus), capacities, Limits().states)
     for rounds in (2, 20):
