@@ -95,11 +95,16 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     a good layout."""
     if not is_priceable(grid, max(room)):
         return 0
-    room = tuple(sorted((n for n in room if n), reverse=True))
-    return _proved(grid, room, cost)
+    known = _proofs(grid, tuple(sorted((n for n in room if n), reverse=True)))
+    dearer = [bound for asked, bound in known.items() if asked >= cost]
+    if not dearer:
+        prover = Prover(grid, room, [])
+        known[cost] = prover.prove(cost + 1, ONE_NODE, is_last=True)
+    return min(cost, max(dearer or [known[cost]]))
 
 
 @lru_cache(maxsize=32)
-def _proved(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
-    """Remembered: the search asks first, the certificate again."""
-    return min(cost, Prover(grid, room, []).prove(cost + 1, ONE_NODE, is_last=True))
+def _proofs(grid: BlockGrid, room: tuple[int, ...]) -> dict[int, int]:
+    """Bounds by the cut that was to be reached, remembered: the search asks first, the certificate
+    again, for a cut that is no larger."""
+    return {}
