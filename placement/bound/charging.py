@@ -16,7 +16,7 @@ from placement.grid.block_grid import BlockGrid, shared
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ChargingForm:
     """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
 
     grid: BlockGrid
@@ -32,11 +32,11 @@ class Form:
         return attainable(self.grid, -(-doubled // self.parts))
 
 
-def forms(grid: BlockGrid) -> list[Form]:
+def forms(grid: BlockGrid) -> list[ChargingForm]:
     """The grid's own charges, and those that zones share if they are others."""
     other = shared(grid)
-    own = Form(grid, grid, 1)
-    return [own] if other is None else [own, Form(grid, other, 2)]
+    own = ChargingForm(grid, grid, 1)
+    return [own] if other is None else [own, ChargingForm(grid, other, 2)]
 
 
 def by_sizes(grid: BlockGrid, capacities: Sequence[int], entries: int = MOST_ENTRIES) -> int:

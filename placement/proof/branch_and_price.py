@@ -43,7 +43,7 @@ from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
-from placement.proof.node import ROUNDS, Case, Exploration, Node, Tables
+from placement.proof.node import ROUNDS, Case, Exploration, Node, PricingTables
 from placement.speculative import ahead
 
 ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
@@ -71,7 +71,7 @@ class Prover:
         self.grid, self._enough = grid, enough
         self._case = case = Case(grid, capacities, lot, odd, ends)
         self.states, self.mirrored = case.states, case.mirrored
-        self._tables = Tables(case)
+        self._tables = PricingTables(case)
         self.cover: list[ZonePattern] = []  # of a node whose program chose whole patterns
         self.pool = Pool(grid, case.norm)
         self.pool.add(seeds)
@@ -87,9 +87,9 @@ class Prover:
         self._last: tuple[tuple[float, ...], Mapping[Counter, float]] = (0.0,) * grid.rows, {}
 
     @cached_property
-    def _other_tables(self) -> Tables:
+    def _other_tables(self) -> PricingTables:
         """For a node that is explored beside another one."""
-        return Tables(self._case)
+        return PricingTables(self._case)
 
     def _root(self) -> Node:
         """What is known of the counters before any decision."""
@@ -148,7 +148,9 @@ class Prover:
             begun.append(self._exploration(tables, node, known, is_root=self.made == 1))
         return begun
 
-    def _exploration(self, tables: Tables, node: Node, known: int, *, is_root: bool) -> Exploration:
+    def _exploration(
+        self, tables: PricingTables, node: Node, known: int, *, is_root: bool
+    ) -> Exploration:
         return Exploration(
             self._case,
             tables,

@@ -74,7 +74,7 @@ class Case:
         self.gang_stairs = Stairs(grid.size, self.classes[0])
 
 
-class Tables:
+class PricingTables:
     """Room to price patterns in, for one node at a time."""
 
     def __init__(self, case: Case) -> None:
@@ -107,7 +107,7 @@ class Exploration:
     def __init__(
         self,
         case: Case,
-        tables: Tables,
+        tables: PricingTables,
         pool: Pool,
         cuts: Mapping[Counter, Range],
         node: Node,

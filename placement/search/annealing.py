@@ -32,7 +32,7 @@ STAGES = 40  # temperatures, falling geometrically
 HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 
 
-class Standing(NamedTuple):
+class AnnealingState(NamedTuple):
     """An assignment on its way.
 
     `at`: domain of each vertex, `best` the best one so far. By domain: `slack`, blocks it can
@@ -56,7 +56,7 @@ def _next(word: int) -> int:
     return word ^ (word << 5 & WORD)
 
 
-def _dearer(graph: Incidence, now: Standing, vertex: int, here: int, there: int) -> int:
+def _dearer(graph: Incidence, now: AnnealingState, vertex: int, here: int, there: int) -> int:
     """What the cut grows by when `vertex` goes from `here` to `there`."""
     at, to, weight = now.at, graph.link_to, graph.link_weight
     more = 0
@@ -78,7 +78,7 @@ def _dearer(graph: Incidence, now: Standing, vertex: int, here: int, there: int)
     return more
 
 
-def _shift(graph: Incidence, now: Standing, vertex: int, here: int, there: int) -> None:
+def _shift(graph: Incidence, now: AnnealingState, vertex: int, here: int, there: int) -> None:
     counts, domains = now.counts, len(now.slack)
     now.at[vertex] = there
     for k in range(graph.in_begin[vertex], graph.in_begin[vertex + 1]):
@@ -87,7 +87,7 @@ def _shift(graph: Incidence, now: Standing, vertex: int, here: int, there: int) 
         counts[first + there] += graph.in_count[k]
 
 
-def _reseat(now: Standing, vertex: int, here: int, there: int) -> None:
+def _reseat(now: AnnealingState, vertex: int, here: int, there: int) -> None:
     """From one list of members to the other; the last one takes the empty seat."""
     order = len(now.at)
     members, seat, held = now.members, now.seat, now.held
@@ -101,7 +101,7 @@ def _reseat(now: Standing, vertex: int, here: int, there: int) -> None:
 
 
 def _moved(
-    graph: Incidence, now: Standing, vertex: int, there: int, word: int, most: float
+    graph: Incidence, now: AnnealingState, vertex: int, there: int, word: int, most: float
 ) -> tuple[bool, int]:
     """Take a vertex to the domain `there`, in exchange for a random one where that is full, if
     it costs at most `most`: whether it did, and what it cost."""
@@ -131,7 +131,9 @@ def _moved(
     return True, more
 
 
-def _wish(graph: Incidence, now: Standing, open_: Ints, vertex: int, word: int) -> tuple[int, int]:
+def _wish(
+    graph: Incidence, now: AnnealingState, open_: Ints, vertex: int, word: int
+) -> tuple[int, int]:
     """The domain to try, the vertex's own for none: that of a neighbour; where they are together,
     now and then any. And the last random word."""
     begin = graph.near_begin[vertex]
@@ -147,7 +149,7 @@ def _wish(graph: Incidence, now: Standing, open_: Ints, vertex: int, word: int) 
 
 def _anneal(
     graph: Incidence,
-    now: Standing,
+    now: AnnealingState,
     movable: Ints,
     open_: Ints,
     temperatures: npt.NDArray[np.float64],
@@ -220,7 +222,7 @@ def annealed(
     return now.best
 
 
-def _standing(graph: Hypergraph, capacities: Sequence[int], start: Ints) -> Standing:
+def _standing(graph: Hypergraph, capacities: Sequence[int], start: Ints) -> AnnealingState:
     domains, order = len(capacities), graph.blocks
     slack = np.array(capacities, dtype=np.int64)
     np.subtract.at(slack, start, graph.sizes)
@@ -232,4 +234,4 @@ def _standing(graph: Hypergraph, capacities: Sequence[int], start: Ints) -> Stan
     members[start * order + seat] = np.arange(order)
     counts = np.zeros(len(graph.group_weight) * domains, dtype=np.int64)
     np.add.at(counts, graph.group * domains + start[graph.members], graph.counts)
-    return Standing(start.copy(), start.copy(), slack, held, members, seat, counts)
+    return AnnealingState(start.copy(), start.copy(), slack, held, members, seat, counts)

@@ -31,7 +31,7 @@ HALF = 1 << 31
 NOTHING = -(1 << 40)  # hosts: no proposal
 
 
-class Holding(NamedTuple):
+class ZoneCounts(NamedTuple):
     """`slots` of each zone, row by row, and the `best` so far. By zone: hosts `used`, its `room`,
     and what it pays, `paid`. `here` and `there`: two zones as they would be."""
 
@@ -44,14 +44,14 @@ class Holding(NamedTuple):
     there: Ints
 
 
-class Prices(NamedTuple):
+class BorderPrices(NamedTuple):
     """Of n slots of a row, and of each slot that a zone has more in a row than in the next."""
 
     step: Ints
     slot: int
 
 
-def _paid(prices: Prices, held: Ints) -> int:
+def _paid(prices: BorderPrices, held: Ints) -> int:
     """What a zone pays."""
     cost: int = prices.step[held[0]]
     for row in range(1, len(held)):
@@ -111,7 +111,7 @@ def _moved(held: Ints, other: Ints, first: int, last: int, many: int) -> None:
         other[row] += many
 
 
-def _proposed(now: Holding, here: int, there: int, word: int) -> tuple[int, int]:
+def _proposed(now: ZoneCounts, here: int, there: int, word: int) -> tuple[int, int]:
     """Write how two zones would be: how many hosts more the second one would have, NOTHING where
     that is no proposal. And the last random word."""
     rows = len(now.here)
@@ -147,8 +147,8 @@ def _proposed(now: Holding, here: int, there: int, word: int) -> tuple[int, int]
 
 
 def _transfer(
-    now: Holding,
-    prices: Prices,
+    now: ZoneCounts,
+    prices: BorderPrices,
     temperatures: npt.NDArray[np.float64],
     draws: npt.NDArray[np.float64],
     each: int,
@@ -216,7 +216,7 @@ def transferred(
     zones = [z for z, c in enumerate(capacities) if c]
     held = slots[zones].astype(np.int64)
     row = np.zeros(grid.rows, dtype=np.int64)
-    now = Holding(
+    now = ZoneCounts(
         slots=held.ravel(),
         best=held.ravel().copy(),
         used=held.sum(axis=1),
@@ -231,7 +231,7 @@ def transferred(
         ratio = (last / first) ** (1 / (TEMPERATURES - 1))
         heats = np.array([round(first * ratio**k, 3) for k in range(TEMPERATURES)])
         cost = counts_cost(grid, held)
-        prices = Prices(grid.step, grid.row_weight)
+        prices = BorderPrices(grid.step, grid.row_weight)
         each = max(1, proposals // TEMPERATURES)
         word = 7919 * (run + 1)
         transfer.run(*(proposals * grid.rows, now, prices, heats, DRAWS, each, cost - target, word))

@@ -127,7 +127,7 @@ def _part_graph(plan: Plan, graph: Incidence, sweeps: Sweeps, layout: Ints) -> i
     return cost
 
 
-class Search(NamedTuple):
+class GraphSearch(NamedTuple):
     """A search on its way. `plan` is the one kept, `other` the one tried and `next` its layout;
     `best` is the best layout so far."""
 
@@ -138,7 +138,7 @@ class Search(NamedTuple):
 
 
 def _search(
-    now: Search,
+    now: GraphSearch,
     graph: Incidence,
     sweeps: Sweeps,
     axes: int,
@@ -210,7 +210,7 @@ class Sweeper:
         by_group = np.zeros((2, len(self._graph.group_weight)), np.int64)
         by_node = np.zeros((3, nodes), np.int64)
         sweeps = Sweeps(*(*by_block[:3], *by_group, curve, *by_node, self._orders))
-        now = Search(plan, copy_of(plan), *by_block[3:])
+        now = GraphSearch(plan, copy_of(plan), *by_block[3:])
         steps = (1 + tries) * (blocks * nodes + 2 * len(self._graph.tail) * nodes.bit_length())
         run = now, self._graph.incidence, sweeps, self._axes, tries, slack, target, word
         return search.run(steps, *run), now.best

@@ -50,7 +50,7 @@ from placement.search.slicing_trees import (
 )
 from placement.search.tree_kernels import (
     GRID_PARTS,
-    Cells,
+    GridCells,
     _part_grid,
 )
 from placement.speculative import ahead
@@ -60,9 +60,9 @@ FEW_TREES = 200  # of a short search
 SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
 
 
-class Search(NamedTuple):
+class GridSearch(NamedTuple):
     """A search on its way. `plan` and `layout` are those kept; `other` and `next` those tried;
-    `best` is the best layout so far. `by_row`, `by_slot`: the cells of the region, as in `Cells`.
+    `best` is the best layout so far. `by_row`, `by_slot`: cells of the region, as in `GridCells`.
     What is cut within each row, and between it and the one before, is `paid` and `parted` in the
     layout kept, `next_paid` and `next_parted` in the one tried, which differs in rows that are
     `changed`. Room to work in: `path`, for each node, and `inside` and `held`, for each zone."""
@@ -84,7 +84,7 @@ class Search(NamedTuple):
     held: Ints
 
 
-def _gathered(now: Search, order: Ints, to: Ints) -> int:
+def _gathered(now: GridSearch, order: Ints, to: Ints) -> int:
     """Those of the cells in this order that are in the zones `inside`; how many."""
     count = 0
     for cell in order:
@@ -93,7 +93,7 @@ def _gathered(now: Search, order: Ints, to: Ints) -> int:
     return count
 
 
-def _parted_anew(now: Search, cells: Cells, node: int) -> None:
+def _parted_anew(now: GridSearch, cells: GridCells, node: int) -> None:
     """Part the blocks of the zones below `node` as `other` says."""
     for zone in range(len(now.inside)):
         now.inside[zone] = 0
@@ -107,7 +107,7 @@ def _parted_anew(now: Search, cells: Cells, node: int) -> None:
     _part_grid(now.other, cells, node, now.next)
 
 
-def _dearer(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
+def _dearer(now: GridSearch, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
     """What the layout tried cuts more than the one kept."""
     rows, more = len(now.paid), 0
     for row in range(rows):
@@ -126,7 +126,7 @@ def _dearer(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes)
     return 2 * more
 
 
-def _begun(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
+def _begun(now: GridSearch, width: int, row_weight: int, row_wrap: int, axes: Axes) -> int:
     """Write down what the layout kept pays; its doubled cut."""
     cost = 0
     for row in range(len(now.paid)):
@@ -139,7 +139,7 @@ def _begun(now: Search, width: int, row_weight: int, row_wrap: int, axes: Axes) 
     return 2 * cost
 
 
-def _kept(now: Search) -> None:
+def _kept(now: GridSearch) -> None:
     """The neighbour takes the place of what it was tried against."""
     copied(now.plan, now.other)
     refill(now.layout, now.next)
@@ -147,7 +147,7 @@ def _kept(now: Search) -> None:
     refill(now.parted, now.next_parted)
 
 
-def _dropped(now: Search) -> None:
+def _dropped(now: GridSearch) -> None:
     copied(now.other, now.plan)
     refill(now.next, now.layout)
     refill(now.next_paid, now.paid)
@@ -155,8 +155,8 @@ def _dropped(now: Search) -> None:
 
 
 def _search(
-    now: Search,
-    cells: Cells,
+    now: GridSearch,
+    cells: GridCells,
     row_weight: int,
     row_wrap: int,
     axes: Axes,
@@ -249,7 +249,7 @@ class Slicer:
         grid, flat = self._grid, np.full(self._shape, -1, dtype=np.int64).ravel()
         by_row: Ints = np.zeros((5, self._shape[0]), dtype=np.int64)
         by_zone: Ints = np.zeros((2, len(self._capacities) + 1), dtype=np.int64)
-        now = Search(
+        now = GridSearch(
             plan=plan,
             other=copy_of(plan),
             layout=flat,
@@ -280,8 +280,8 @@ class Slicer:
         )
         return now.best.reshape(self._shape)
 
-    def _cells(self, plan: Plan) -> Cells:
-        return Cells(
+    def _cells(self, plan: Plan) -> GridCells:
+        return GridCells(
             self._by_row.copy(),
             self._by_slot.copy(),
             self._row,

@@ -11,8 +11,8 @@ from placement.fabric.tree import Ints
 from placement.search.slicing_trees import Plan
 
 
-class Cells(NamedTuple):
-    """Cells of a region by number, in reading order and group of slots by group of slots; both
+class GridCells(NamedTuple):
+    """GridCells of a region by number, in reading order and group of slots by group of slots; both
     are sorted anew in place. Of each cell of the grid: its `row`, its `slot`, the `group` of that,
     and its `place` group by group. `grains`: slots that belong together, the most first; `width`:
     of the grid. Room to work in: `other`, `lines`; `begin` and `end` of each node, and a `path` of
@@ -83,7 +83,7 @@ def _straight(
     return _closest(lower, upper, least, most, wish)
 
 
-def _slot_sizes(cells: Cells, begin: int, end: int) -> None:
+def _slot_sizes(cells: GridCells, begin: int, end: int) -> None:
     """How many cells come up to the end of each slot, in `lines`."""
     lines = cells.lines[: cells.width]
     for k in range(len(lines)):
@@ -95,7 +95,7 @@ def _slot_sizes(cells: Cells, begin: int, end: int) -> None:
 
 
 def _size(
-    cells: Cells, begin: int, end: int, is_across_rows: bool, least: int, most: int, wish: int
+    cells: GridCells, begin: int, end: int, is_across_rows: bool, least: int, most: int, wish: int
 ) -> int:
     """How many cells to cut off, `least` to `most`: whole groups if that goes, and ended by a
     straight line if one is in reach."""
@@ -114,7 +114,7 @@ def _size(
     return least  # a grain of 1 always fits
 
 
-def _parted(cells: Cells, begin: int, end: int, is_across_rows: bool, size: int) -> None:
+def _parted(cells: GridCells, begin: int, end: int, is_across_rows: bool, size: int) -> None:
     """The first `size` cells in one order come first in the other as well."""
     other = cells.by_slot if is_across_rows else cells.by_row
     first = (
@@ -137,7 +137,7 @@ def _filled(layout: Ints, cells: Ints, begin: int, end: int, zone: int) -> None:
         layout[cells[k]] = zone
 
 
-def _part_grid(plan: Plan, cells: Cells, top: int, layout: Ints) -> None:
+def _part_grid(plan: Plan, cells: GridCells, top: int, layout: Ints) -> None:
     """The zone of each cell of the node `top`, which has its `begin` and `end`."""
     path = cells.path
     path[0], open_ = top, 1

@@ -16,7 +16,7 @@ from math import floor
 
 import numpy as np
 
-from placement.bound.charging import Form, by_sizes, forms
+from placement.bound.charging import ChargingForm, by_sizes, forms
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
@@ -142,7 +142,7 @@ def _in_turns(
 class _Proof:
     """Branch and price over one way to charge zones, and layouts out of its patterns."""
 
-    def __init__(self, form: Form, capacities: Sequence[int], best: ZoneStep) -> None:
+    def __init__(self, form: ChargingForm, capacities: Sequence[int], best: ZoneStep) -> None:
         self.form, self._capacities = form, capacities
         seeds = patterns_of(best.layout, len(capacities))
         self.prover = Prover(form.charged, capacities, seeds)
@@ -156,7 +156,7 @@ class _Proof:
         """Of the ways to charge zones the one that proves most in so many rounds; the first that
         proves all, and the grid's own on a tie."""
 
-        def tried(form: Form) -> _Proof:
+        def tried(form: ChargingForm) -> _Proof:
             proof = cls(form, capacities, best)
             proof.prove(best.cost, max(1, rounds))
             return proof
