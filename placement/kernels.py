@@ -8,7 +8,7 @@ runs changes no answer.
 
 Machine code is kept beside the module, or where NUMBA_CACHE_DIR says, or in the user's cache,
 so that it is made once; where none of them can be written, each process makes its own. A log
-line tells who waits for it. Where there is no numba, everything runs as it is written.
+line warns whoever waits for it. Where there is no numba, everything runs as it is written.
 """
 
 from __future__ import annotations

@@ -128,11 +128,11 @@ class KindBound:
             found = self._solved(master, CLOSED * cost)
             if found is None or best >= min(cost, found[0] - self._offset - CLOSED * cost):
                 break
-            told = self._told(master, found[1], work - self._pricer.spent)
-            if told is None:
+            priced = self._priced(master, found[1], work - self._pricer.spent)
+            if priced is None:
                 return best, False
-            best = max(best, told[0])
-            if not told[1]:
+            best = max(best, priced[0])
+            if not priced[1]:
                 break
         return best, True
 
@@ -147,7 +147,7 @@ class KindBound:
                 break
         return found
 
-    def _told(self, master: _Master, prices: _Prices, work: int) -> tuple[int, int] | None:
+    def _priced(self, master: _Master, prices: _Prices, work: int) -> tuple[int, int] | None:
         """The bound by these prices, and how much of it is new to the program."""
         price, worth = prices
         slope = _slope(worth)

@@ -42,7 +42,7 @@ class Priced(NamedTuple):
 
 def kinds_by_edges(graph: Hypergraph, most: int) -> Ints:
     """The kind of each block: equal edges, and groups of equal weights. Kind 0 is the most
-    frequent, and what is beyond those that parts of up to `most` blocks can be told apart by."""
+    frequent, and what is beyond the kinds that the code of a part of `most` blocks has bits for."""
     edges: list[list[int]] = [[] for _ in range(graph.blocks)]
     groups: list[list[int]] = [[] for _ in range(graph.blocks)]
     for ends in (graph.tail, graph.head):

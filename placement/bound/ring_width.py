@@ -195,7 +195,7 @@ def _round(
     if walk.bits > MOST_BITS or work < 0:
         return None
     without = Passage(walk, sizes, budget)
-    # Who has all of them is told by the rest of the gang.
+    # A part that has all of them pays what the rest of the gang pays.
     rest = Passage(walk, sizes, budget, (0, 1), len(gate.blocks))
     is_done = Ahead(walk, mixed=ring.steps_to(passed, gate, walk)).led([without, rest], work // 2)
     return np.minimum(without.least(), rest.least()) if is_done else None

@@ -1,6 +1,6 @@
 """Annealing of counts: how many slots of each row a zone holds, whichever these are.
 
-Where slots lie on one ring, or in a hierarchical group, what a layout cuts is told by these
+Where slots lie on one ring, or in a hierarchical group, what a layout cuts follows from these
 counts, so a zone's border moves in one step where single blocks would climb over a hill for each
 of them. A proposal is a rectangle, so many slots of some neighbouring rows, that goes from one
 zone to another, and often a second one that comes back. Amounts are those that level two rows,

@@ -8,7 +8,7 @@ cut depends on the difference of their turns alone. The order is searched, one z
 
 What the runs of a zone in two rows share, by that difference, is a trapezoid: it bends at four
 places, which are added up over all zones before anything is summed. And what borders cost repeats
-with the groups, so the search looks at one turn of each kind; all are told apart at the end.
+with the groups, so the search looks at one turn of each kind; all are distinguished at the end.
 See docs/engine.md, "The search".
 """
 
