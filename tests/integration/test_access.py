@@ -252,10 +252,15 @@ async def test_reflection_is_for_those_whom_the_server_file_says(
         house.channel(served.ready.address) as channel,
     ):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        call = stub.ServerReflectionInfo(_ask(), metadata=metadata)
-        with suppress(grpc.aio.AioRpcError):
-            assert (await call.read()).list_services_response.service
-        assert await call.code() is expected
+        for _ in range(5):
+            call = stub.ServerReflectionInfo(_ask(), metadata=metadata)
+            with suppress(grpc.aio.AioRpcError):
+                assert (await call.read()).list_services_response.service
+            code = await call.code()
+            # A stream that is reset while its client still writes ends so on a loaded machine.
+            if code is not Code.INTERNAL:
+                break
+        assert code is expected
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
