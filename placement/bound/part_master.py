@@ -2,7 +2,8 @@
 each kind.
 
 The cheapest parts of given sizes may all hold the same blocks. So there is a price on each kind of
-block (`priced`): what parts pay less for those that they hold, the gang pays once for all of them.
+block (`part_pricing`): what parts pay less for those that they hold, the gang pays once for all of
+them.
 Whatever the prices, the least sum over sizes that respect the capacities is a bound. The best
 prices are those of a linear program: sizes of domains that hold the whole gang, and for each size
 the parts of it; what these hold adds up to the blocks of each kind. Both come as they are needed.

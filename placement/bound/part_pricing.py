@@ -1,7 +1,7 @@
 """The cheapest part of every size where holding a block has its price, by the kind of the block.
 
-A narrow graph is gone along in one or several *courses* (`passage`). What a part holds of each kind
-comes with it: as many bits of one number for each kind as the largest part needs.
+A narrow graph is gone along in one or several *courses* (`pathwidth`). What a part holds of each
+kind comes with it: as many bits of one number for each kind as the largest part needs.
 See docs/engine.md, "Gangs that are no grid".
 """
 

@@ -5,7 +5,7 @@ neighbouring cells. What a zone holds of a stage are whole runs of `lot` cells, 
 ends of the stage, where a host holds cells of two stages.
 
 *Inside a stage* the runs lie on a circle, and every ring joins runs that are near each
-other: `circle` finds the cheapest way to hold n cells (`least_by_cells`).
+other: `ring_cuts` finds the cheapest way to hold n cells (`least_by_cells`).
 
 *Between two stages* runs are staggered unless W is a multiple of `lot`: each overlaps two
 of the other stage. The overlaps make a path, or a circle where one host holds the last cells
@@ -18,7 +18,7 @@ say of five hosts: a zone whose blocks are no multiple of five parts a group at 
 least. But where a zone begins another one ends, so what zones of one stage hold adds up to
 whole turns: three zones of 1, 1 and 3 part groups at two places, not at one and a half. With a
 potential on each of the five places, paid where a zone begins and given back where it ends, the
-sum over the zones is the same and the least cost of n blocks is another one, which `circle`
+sum over the zones is the same and the least cost of n blocks is another one, which `ring_cuts`
 finds. Potentials that rise evenly round the five are those of Gomory's cut of "the zones add up
 to whole groups"; k of them, as steps of one or two places around are cuts as well (`Ends`).
 

@@ -1,6 +1,6 @@
 """What n slots of one row cost a zone at least, whatever slots they are.
 
-Slots of a row lie on the axes beside the pipeline. Costs are doubled, as in `grid`.
+Slots of a row lie on the axes beside the pipeline. Costs are doubled, as in `block_grid`.
 See docs/engine.md, "The relaxation".
 """
 

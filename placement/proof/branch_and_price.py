@@ -1,6 +1,6 @@
 """What no placement can beat: column generation and branching on counts of zones.
 
-Theory of operation. By `grid`, the doubled cut is at least a sum over zones of a cost
+Theory of operation. By `block_grid`, the doubled cut is at least a sum over zones of a cost
 of the zone's pattern n = (n_1 .. n_S), less a constant. The patterns of all zones
 cover every row: sum over zones of n_s >= width. Beside the covering rows stand
 *counters*: how many zones have a pattern of at least t hosts, or at least t slots of

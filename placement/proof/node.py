@@ -60,7 +60,7 @@ class Case:
         odd: Sequence[int],
         ends: Sequence[Ends],
     ) -> None:
-        """As of a `bounds.Prover`."""
+        """As of a `branch_and_price.Prover`."""
         self.grid, self.lot, self.odd, self.ends = grid, lot, odd, ends
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)

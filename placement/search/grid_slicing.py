@@ -8,7 +8,7 @@ better one kept; the sequence of changes comes from a seed, never from the clock
 
 What lies outside the node that changed stays as it is, so only its blocks are parted anew, and only
 rows in which that moved something are added up again. `search` is the inner loop over a grid; by
-other scores, `best_of_trees`; over other graphs, `sweep.Sweeper`.
+other scores, `best_of_trees`; over other graphs, `Sweeper`.
 See docs/engine.md, "The search".
 """
 
