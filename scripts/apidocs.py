@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS, Rule
-from scheduler.refusal import RULES, word
+from scheduler.service.errors import RULES, word
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"

@@ -36,10 +36,10 @@ from telling import (
 from placement.fabric.tree import Fabric, preset
 from placement.objective.cut import cut, egress
 from placement.workload.request import Request
-from scheduler.cli.text import bytes_text, seconds_text
-from scheduler.client import Client, ServiceError
+from scheduler.cli.render.text import bytes_text, seconds_text
+from scheduler.client.client import Client, ServiceError
 from scheduler.core import JobSpec
-from scheduler.specs import read_job
+from scheduler.files.inputs import read_job
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
 
 ROOT = Path(__file__).parent.parent

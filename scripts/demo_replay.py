@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from telling import MUSTER, check, command, heading, say, table
 
-from scheduler.cli.text import seconds_text
+from scheduler.cli.render.text import seconds_text
 
 CLUSTER = {
     "name": "cluster",

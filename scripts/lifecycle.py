@@ -8,9 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.health.signals import SIGNALS, Effect, Signal, Threshold
-from scheduler.core.health.xids import XIDS, Blame
-from scheduler.core.lifecycle import (
+from scheduler.core.model.lifecycle import (
     ALLOWS,
     HOST_MOVES,
     JOB_MOVES,
@@ -23,6 +21,8 @@ from scheduler.core.lifecycle import (
     WindowMove,
     WindowState,
 )
+from scheduler.core.policies.health_signals import SIGNALS, Effect, Signal, Threshold
+from scheduler.core.policies.xids import XIDS, Blame
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 
@@ -105,7 +105,7 @@ def page() -> str:
     parts = [
         "# The life of a job, of a host and of a window",
         "",
-        "Drawn by `scripts/lifecycle.py` from the tables in `scheduler/core/lifecycle.py`,",
+        "Drawn by `scripts/lifecycle.py` from the tables in `scheduler/core/model/lifecycle.py`,",
         "which are all the ways that anything changes state: do not edit this page.",
         "",
         "## Job",

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
-from scheduler.core.events import Event, HostMoved
+from scheduler.core.model.events import Event, HostMoved
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
 from simulator.gangs import Gangs, Stopped

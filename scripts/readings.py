@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import BadRecord
 

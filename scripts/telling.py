@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.text import Text
 
-from scheduler.cli.text import columns
+from scheduler.cli.render.text import columns
 
 MUSTER = str(Path(sys.executable).with_name("muster"))
 PATIENCE_S = 60  # for any one thing that is waited for

@@ -22,7 +22,7 @@ from typing import Any
 
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import Policy
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from scripts import published, readings
 from scripts.starts import differences
 from simulator.case import Case, run_case

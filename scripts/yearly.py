@@ -24,13 +24,20 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch, ModelShape
 from scheduler.core import JobSpec, Limits, State
-from scheduler.core.commands import LoadTenants, ReportHost, SubmitJob
-from scheduler.core.events import Event, GangSwapped, HostMoved, JobEnded, JobRequeued, JobStarted
-from scheduler.core.failures.rungs import AT_HOME, Rung, taken
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.spares.policy import DAY_S, SparePolicy
-from scheduler.core.spares.pools import Pools
-from scheduler.core.tenancy.tenants import OPEN
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.commands import LoadTenants, ReportHost, SubmitJob
+from scheduler.core.model.events import (
+    Event,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+)
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.restart_option import AT_HOME, Rung, taken
+from scheduler.core.policies.spares import DAY_S, SparePolicy
+from scheduler.core.policies.tenants import OPEN
 from simulator.due import HEALTH, ChangeIsHeard
 from simulator.engine import Engine
 from simulator.failures import Outage, merged, parse

@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from placement.fabric.tree import Fabric
-from scheduler.core.events import Event
-from scheduler.problems import InputError, Problem
+from scheduler.core.model.events import Event
+from scheduler.files.errors import InputError, Problem
 from simulator.accounts import Account
 from simulator.metrics import JobRow
 from simulator.report import Place

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import Limits, Policy
-from scheduler.core.costs import Costs
-from scheduler.core.health.policy import HealthPolicy
-from scheduler.core.windows.window import Window
-from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
-from scheduler.problems import InputError, Problem
-from scheduler.tenantsfile import TenantsFile
-from scheduler.windowsfile import WindowsFile
+from scheduler.core.model.window import Window
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.tenants import TenantsFile
+from scheduler.files.windows import WindowsFile
 from simulator import failures, mapping
 from simulator.beside import Beside
 from simulator.folds import Folds

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
-from scheduler.problems import InputError, Problem
+from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from simulator.snapshot.resume import Record, Resumed

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -24,8 +24,8 @@ from scheduler.core.events import (
     JobSubmitted,
     SparesChanged,
 )
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.state import State
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.state import State
 from simulator.metrics import Metrics
 from simulator.run import Tally
 from simulator.snapshot.plain import Kept

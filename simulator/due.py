@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core import Plan
-from scheduler.core.commands import Command
+from scheduler.core.model.commands import Command
 from simulator.failures import Outage
 
 END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)

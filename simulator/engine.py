@@ -19,9 +19,9 @@ from scheduler.core import (
     commit,
     decide,
 )
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.events import Event, FabricLoaded
-from scheduler.core.finding import placing
+from scheduler.core.capacity.placer import placing
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.events import Event, FabricLoaded
 from simulator.due import COMMIT, DECIDE, DecisionIsDue, LookAgain, PlanIsReady
 from simulator.kernel import Kernel
 from simulator.placers import Placing

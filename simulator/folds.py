@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler.core import State
-from scheduler.core.events import Event
+from scheduler.core.model.events import Event
 from simulator.beside import Beside
 from simulator.conserved import Conserved
 from simulator.metrics import Metrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -19,7 +19,7 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
-from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.model.lifecycle import HostMove, JobState
 from simulator.snapshot.plain import Kept
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from scheduler.problems import short
+from scheduler.files.errors import short
 
 MOST = 1e12
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler.core.commands import EndJob
-from scheduler.core.events import Event, JobEnded
-from scheduler.core.lifecycle import JobState
+from scheduler.core.model.commands import EndJob
+from scheduler.core.model.events import Event, JobEnded
+from scheduler.core.model.lifecycle import JobState
 from simulator.due import END, GangEnds
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TextIO
 
-from scheduler.codec import encode
-from scheduler.core.events import Event
+from scheduler.core.model.events import Event
+from scheduler.eventlog.codec import encode
 
 
 class Log:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
-from scheduler.core.admit import is_name
-from scheduler.core.job import JobSpec
+from scheduler.core.admission.admit import is_name
+from scheduler.core.model.job import JobSpec
 from simulator.shapes import RULES, Attach, Rule, shaped
 from simulator.traces.record import SECOND_NS, TraceJob
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core import State
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -26,10 +26,10 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.failures.rungs import AT_HOME, Rung, taken
-from scheduler.core.goodput import NOTHING, Goodput, Parts, shown
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove, JobState
+from scheduler.core.model.goodput import NOTHING, Goodput, Parts, shown
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.restart_option import AT_HOME, Rung, taken
 from simulator.accounts import EMPTY, PARTS, Account, Known, settled
 from simulator.snapshot.plain import Floats, Kept
 from simulator.timing import Spent

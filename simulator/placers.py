@@ -14,11 +14,11 @@ from functools import partial
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core.finding import Find, placing
-from scheduler.core.job import Job
-from scheduler.core.policy import Limits
-from scheduler.core.spares.pools import Pools
-from scheduler.core.state import State
+from scheduler.core.capacity.placer import Find, placing
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.job import Job
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.state import State
 
 Placing = Callable[[State, Limits], Find]
 

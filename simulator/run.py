@@ -12,7 +12,8 @@ from placement import BadInput
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import Limits, State, Tenants
-from scheduler.core.commands import (
+from scheduler.core.capacity.placer import placing
+from scheduler.core.model.commands import (
     CancelJob,
     Command,
     EndJob,
@@ -21,22 +22,13 @@ from scheduler.core.commands import (
     SetWindow,
     SubmitJob,
 )
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event
-from scheduler.core.finding import placing
-from scheduler.core.health.policy import HealthPolicy
-from scheduler.core.lifecycle import HostState
-from scheduler.core.tenancy.tenants import OPEN
-from scheduler.core.windows.window import Window
-from simulator.due import (
-    ARRIVAL,
-    HEALTH,
-    ChangeIsHeard,
-    HostChanges,
-    JobArrives,
-    Send,
-    TimeIsOver,
-)
+from scheduler.core.model.events import Event
+from scheduler.core.model.lifecycle import HostState
+from scheduler.core.model.window import Window
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import OPEN
+from simulator.due import ARRIVAL, HEALTH, ChangeIsHeard, HostChanges, JobArrives, Send, TimeIsOver
 from simulator.engine import Engine, Sink
 from simulator.failures import Outage
 from simulator.kernel import Kernel

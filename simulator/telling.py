@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from placement.fabric.tree import Fabric
-from scheduler.core.events import Event
+from scheduler.core.model.events import Event
 from simulator.accounts import Account
 from simulator.log import Log
 from simulator.metrics import JobRow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scheduler.problems import InputError, Problem, unwritable
+from scheduler.files.errors import InputError, Problem, unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console

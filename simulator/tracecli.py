@@ -75,8 +75,8 @@ def convert_command(
     seed: Seed = 0,
 ) -> None:
     """Write a trace of any format as muster's, a JSON record a line."""
-    from scheduler.problems import InputError, Problem
-    from scheduler.specs import load_fabric
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.inputs import load_fabric
 
     if attach != "ring" and fabric is None:
         raise InputError(Problem("--fabric", "is needed to give jobs a shape"))
@@ -112,7 +112,7 @@ def generate_command(
     What is published and what is chosen is in docs/traces.md. The same options give the
     same bytes.
     """
-    from scheduler.specs import load_fabric
+    from scheduler.files.inputs import load_fabric
     from simulator.mixes.extent import Extent
     from simulator.mixes.fit import fit
     from simulator.mixes.generate import Wanted, generate
@@ -134,7 +134,7 @@ def generate_command(
 
 def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
     """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
-    from scheduler.problems import InputError, Problem
+    from scheduler.files.errors import InputError, Problem
     from simulator.terminal import Warnings
     from simulator.traces.load import Trace, find_format
 

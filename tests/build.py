@@ -46,7 +46,7 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core.commands import (
+from scheduler.core.model.commands import (
     CancelJob,
     Command,
     EndJob,
@@ -54,10 +54,10 @@ from scheduler.core.commands import (
     ReportHost,
     SubmitJob,
 )
-from scheduler.core.events import Event, FabricLoaded
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.neighbours import ANYBODY, Neighbours
+from scheduler.core.model.events import Event, FabricLoaded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.affinity import ANYBODY, Neighbours
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import Limits, Policy, State, Tenants, apply
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, JobStarted
+from scheduler.core.model.events import Event, JobStarted
+from scheduler.core.policies.costs import Costs
 from simulator.failures import Outage
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting, Tally

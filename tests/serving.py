@@ -21,13 +21,13 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status import rpc_status
 
-from scheduler.core.events import Event
-from scheduler.server import Ready, Settings, serve
-from scheduler.signals import Signals
-from scheduler.specproto import spec_to_proto
-from scheduler.store import open_store
-from scheduler.store.sqlite import SqliteStore
+from scheduler.core.model.events import Event
+from scheduler.eventlog.store import open_store
+from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.server.serve import Ready, Settings, serve
+from scheduler.server.signals import Signals
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
+from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec, spec
 
 QUEUED, RUNNING = job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.core import State
-from scheduler.core.commands import RemoveWindow, SetWindow
-from scheduler.core.job import SECOND_NS
-from scheduler.core.windows.window import Leave, Window, WindowKind
+from scheduler.core.model.commands import RemoveWindow, SetWindow
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.window import Leave, Window, WindowKind
 from tests.build import run
 
 HOUR = 3_600

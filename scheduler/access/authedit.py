@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 
 from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth, tenancy
-from scheduler.access.caller import Role
 from scheduler.access.tokens import Minted, mint
-from scheduler.moments import written
-from scheduler.problems import InputError, Problem
-from scheduler.strictyaml import parse, read_text
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.timeparse import written
+from scheduler.files.yaml12 import parse, read_text
+from scheduler.identity import Role
 
 _HEAD = "tokens:"
 MOST_CHARACTERS = 256  # of a name

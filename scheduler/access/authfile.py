@@ -25,11 +25,11 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from scheduler.access import tokens
-from scheduler.access.caller import Caller, Role
-from scheduler.core.job import SECOND_NS
-from scheduler.jobkeys import Keys, Text, message_of, path_of
-from scheduler.problems import InputError, Problem, short
-from scheduler.strictyaml import Document, load
+from scheduler.core.model.job import SECOND_NS
+from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.job_keys import Keys, Text, message_of, path_of
+from scheduler.files.yaml12 import Document, load
+from scheduler.identity import Caller, Role
 
 EVERY_TENANT = "*"
 _ROLES = {role.name.lower(): role for role in Role}

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.access import tls
+from scheduler.access.authenticate import anybody, by_file
 from scheduler.access.authfile import load_auth
 from scheduler.access.guard import Guard
-from scheduler.access.identity import anybody, by_file
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, Rule
@@ -24,7 +24,7 @@ from scheduler.access.screen import Screen
 from scheduler.access.tls import TlsFiles
 from scheduler.access.watched import Watched
 from scheduler.core import State
-from scheduler.listeners import Listeners
+from scheduler.service.listeners import Listeners
 
 log = logging.getLogger("muster.access")
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from scheduler.access.caller import ANYBODY, Caller, act_for
-from scheduler.access.identity import Context, Identify, anybody
+from scheduler.access.authenticate import Context, Identify, anybody
 from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, Rule
 from scheduler.access.screen import Screen
-from scheduler.layers import Handler, remade
-from scheduler.refusal import Refused, denied, refusals
+from scheduler.identity import ANYBODY, Caller, act_for
+from scheduler.service.errors import Refused, denied, refusals
+from scheduler.service.interceptors import Handler, remade
 
 log = logging.getLogger("muster.access")
 

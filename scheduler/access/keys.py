@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cached_property
 
-from scheduler.jobkeys import Count, Keys, Number
+from scheduler.files.job_keys import Count, Keys, Number
 
 _ENTRY_BYTES = 6  # of a map at least: tag and length of it, of its key and of its value
 

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from scheduler.access.keys import CallLimits
-from scheduler.refusal import exhausted, invalid
+from scheduler.service.errors import exhausted, invalid
 
 MOST_BUCKETS = 10_000  # callers whose rate is remembered
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.access.caller import Role
+from scheduler.identity import Role
 
 _SCHEDULER: Final = "/scheduler.v1.SchedulerService/"
 _HEALTH: Final = "/grpc.health.v1.Health/"

@@ -14,10 +14,10 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from scheduler.access.caller import HIDDEN, Caller
 from scheduler.access.methods import Rule
 from scheduler.core import Job, State
-from scheduler.refusal import denied, invalid, not_found
+from scheduler.identity import HIDDEN, Caller
+from scheduler.service.errors import denied, invalid, not_found
 
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 

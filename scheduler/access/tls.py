@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 
 from scheduler.access.watched import Watched
-from scheduler.problems import InputError, Problem
-from scheduler.strictyaml import read_text
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler.core import Code, Rejected, State, admit
-from scheduler.core.commands import Command, SubmitJob
-from scheduler.core.events import Event, JobSubmitted
-from scheduler.core.tenancy.ledger import tenant_of
-from scheduler.writer import Admit
+from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.core.model.events import Event, JobSubmitted
+from scheduler.core.tenancy.ownership import tenant_of
+from scheduler.engine.writer import Admit
 
 
 def at_most(waiting_jobs: int) -> Admit:

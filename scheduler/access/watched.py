@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Generic, TypeVar
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 
 Value = TypeVar("Value")
 LOOK_EVERY_S = 1.0

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, Format, Output, end
-from scheduler.defaults import STORE
-from scheduler.problems import one_line
+from scheduler.files.defaults import STORE
+from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:
-    from scheduler.core.events import Event
-    from scheduler.store import Asked, Store
+    from scheduler.core.model.events import Event
+    from scheduler.eventlog.store import Asked, Store
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -40,7 +40,7 @@ def audit(
     `server` stands for files that the server loaded, `anonymous` for callers of a server
     that does not ask. What the scheduler does by itself is left out. JSON is a line each.
     """
-    from scheduler.store import StoreError
+    from scheduler.eventlog.store import StoreError
 
     since_ns = _time_ns(since) if since else 0
     try:
@@ -53,8 +53,8 @@ def audit(
 
 def _opened(url: str) -> Store:
     """The store to read from, whoever else has it."""
-    from scheduler.store import open_store
-    from scheduler.store.sqlite import PREFIX, look_at
+    from scheduler.eventlog.store import open_store
+    from scheduler.eventlog.store.sqlite import PREFIX, look_at
 
     return look_at(url) if url.startswith(PREFIX) else open_store(url)
 
@@ -80,7 +80,7 @@ def _time_ns(text: str) -> int:
 
 
 def _mapping(asked: Asked) -> dict[str, Any]:
-    from scheduler.codec import encode
+    from scheduler.eventlog.codec import encode
 
     kind, body = encode(asked.event)
     return {
@@ -108,6 +108,6 @@ def _subject(event: Event) -> str:
 
 
 def _iso(time_ns: int) -> str:
-    from scheduler.moments import written
+    from scheduler.files.timeparse import written
 
     return written(datetime.fromtimestamp(time_ns / 1e9, UTC))

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
-from scheduler.healthfiles.found import Found, Standing
-from scheduler.problems import Problem
+from scheduler.files.errors import Problem
+from scheduler.files.health.found import Found, Standing
 
 if TYPE_CHECKING:
-    from scheduler.client import Client
+    from scheduler.client.client import Client
     from scheduler.v1 import host_pb2, service_pb2
 
 SLURM: Final = "slurm"
@@ -26,8 +26,8 @@ SLURM: Final = "slurm"
 
 def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     """Report what the file says. Exit 2 when some of it was refused, the rest being done."""
-    from scheduler.healthfiles.dcgm import load_dcgm
-    from scheduler.healthfiles.slurmnodes import load_slurm
+    from scheduler.files.health.dcgm import load_dcgm
+    from scheduler.files.health.slurmnodes import load_slurm
 
     readers: dict[str, Callable[[str], list[Found]]] = {"dcgm-json": load_dcgm, SLURM: load_slurm}
     if kind not in readers:
@@ -120,7 +120,7 @@ def _refused(change: Callable[[str, str], object], host: str, reason: str) -> st
 
     Raises: ServiceError when it did not answer, for then the others fail as well.
     """
-    from scheduler.client import ServiceError
+    from scheduler.client.client import ServiceError
 
     try:
         change(host, reason)

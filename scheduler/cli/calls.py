@@ -16,8 +16,8 @@ import typer
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from scheduler.client import Client, ServiceError
-    from scheduler.specs import JobFile
+    from scheduler.client.client import Client, ServiceError
+    from scheduler.files.inputs import JobFile
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
@@ -99,7 +99,7 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
 
 
 def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Format) -> None:
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
 
@@ -108,7 +108,7 @@ def follow(
     changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: Format
 ) -> None:
     """Print each change as it comes, as JSON one on a line."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     for change in changes:
         is_json = output is Format.JSON
@@ -134,7 +134,7 @@ def quiet_grpc() -> None:
 def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
     """A client whose errors end the command in one sentence."""
     quiet_grpc()
-    from scheduler.client import Client, ServiceError
+    from scheduler.client.client import Client, ServiceError
 
     with Client(address) as client:
         try:

@@ -50,7 +50,7 @@ def slots(
     They would be submitted behind all that wait, one after the other; quotas, kept shapes
     and reservations are honoured. A column of a zone counts what it alone would hold.
     """
-    from scheduler.cli.advicetext import slots_text
+    from scheduler.cli.render.reason import slots_text
 
     wanted = _sizes(sizes)
     with connected(address) as client:
@@ -100,7 +100,7 @@ def defrag(
     A move stops a gang and starts it again with some blocks on other hosts; it costs the
     work since the last checkpoint and a restart. No gang cuts more than before.
     """
-    from scheduler.cli.advicetext import proposal_text
+    from scheduler.cli.render.reason import proposal_text
 
     if (hosts is None) == (job is None):
         raise typer.BadParameter("give one of the two", param_hint="--for-hosts or --for")

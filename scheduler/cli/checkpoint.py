@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from scheduler.core.checkpoint.intervals import Faults
-    from scheduler.core.checkpoint.sizes import Sizes
+    from scheduler.core.rules.checkpoint_interval import Faults
+    from scheduler.core.rules.checkpoint_size import Sizes
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
@@ -63,10 +63,10 @@ def checkpoint_command(
     of the model's state. docs/reliability.md has the formulas and where they hold.
     """
     from placement import BadInput
-    from scheduler import specs
-    from scheduler.core.checkpoint.sizes import sizes_of
+    from scheduler.core.rules.checkpoint_size import sizes_of
+    from scheduler.files import inputs
 
-    file, network = specs.read_job(str(job)), specs.load_fabric(fabric)
+    file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
     try:
         hosts = file.spec.request.hosts_needed(network.gpus_per_host)
         sizes = sizes_of(network, file.spec.request)
@@ -86,9 +86,9 @@ def _faults(
     after_s: tuple[float, float],
 ) -> Faults:
     from placement import FAILURES_PER_HOST_DAY
-    from scheduler.core.checkpoint.intervals import Faults, mean_between_s
-    from scheduler.core.checkpoint.sizes import STORAGE_GB_PER_S
-    from scheduler.problems import InputError, Problem
+    from scheduler.core.rules.checkpoint_interval import Faults, mean_between_s
+    from scheduler.core.rules.checkpoint_size import STORAGE_GB_PER_S
+    from scheduler.files.errors import InputError, Problem
 
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
     for option, value in given.items():
@@ -110,10 +110,10 @@ def _faults(
 
 
 def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict[str, Any]:
-    from scheduler.core.checkpoint import intervals
+    from scheduler.core.rules import checkpoint_interval
 
-    best = intervals.optimal(faults)
-    peak = intervals.efficiency(faults, best)
+    best = checkpoint_interval.optimal(faults)
+    peak = checkpoint_interval.efficiency(faults, best)
     return {
         "job": name,
         "hosts": hosts,
@@ -126,7 +126,7 @@ def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict
         "load_from_peer_seconds": sizes.from_peer_s if sizes else None,
         "advice": [
             {"rule": a.rule, "period_seconds": a.period_s, "goodput": a.efficiency}
-            for a in intervals.advise(faults)
+            for a in checkpoint_interval.advise(faults)
         ],
         "sensitivity": [
             {
@@ -135,18 +135,18 @@ def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict
                 "goodput": found,
                 "lost_to_optimal": peak - found,
             }
-            for factor, period, found in intervals.sensitivity(faults)
+            for factor, period, found in checkpoint_interval.sensitivity(faults)
         ],
-        "without_writes": intervals.efficiency(
-            intervals.Faults(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
+        "without_writes": checkpoint_interval.efficiency(
+            checkpoint_interval.Faults(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
             max(1e-3, 1e-6 * faults.mean_s),
         ),
     }
 
 
 def _text(body: dict[str, Any]) -> str:
-    from scheduler.cli.goodputtext import elapsed_text
-    from scheduler.cli.text import bytes_text, columns, seconds_text
+    from scheduler.cli.render.goodput import elapsed_text
+    from scheduler.cli.render.text import bytes_text, columns, seconds_text
 
     size = f"{bytes_text(body['bytes'])} written in " if body["bytes"] else "a write takes "
     head = (

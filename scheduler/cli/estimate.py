@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock
-from scheduler.cli.picture import Plot, PlotBy, drawers
 from scheduler.cli.place import EXIT_CODES
+from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer
-    from scheduler.cli.answers import Question
-    from scheduler.cli.steps import Estimate, Network
-    from scheduler.specs import JobFile
+    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.steps import Estimate, Network
+    from scheduler.files.inputs import JobFile
 
 
 class Format(StrEnum):
@@ -92,13 +92,13 @@ def estimate_command(
 
     Exit code: as `muster place`; the highest when there are several fabrics.
     """
-    from scheduler import specs
+    from scheduler.files import inputs
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     network = _network(routing, failed, seed)
     pictures = drawers(picture, picture_by, fabric)
 
-    asked = specs.read_job(str(job))
+    asked = inputs.read_job(str(job))
     runs = [
         _run(asked, name, taken, assumed, network)
         for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
@@ -117,7 +117,7 @@ Run = tuple["Question", "Answer", "Estimate | None"]
 
 
 def _busy_by_fabric(fabrics: list[str], busy: list[Path] | None) -> list[str | None]:
-    from scheduler.problems import InputError, Problem
+    from scheduler.files.errors import InputError, Problem
 
     files: list[str | None] = [str(file) for file in busy or []]
     if len(files) > len(fabrics):
@@ -134,7 +134,7 @@ def _assumptions(
     hidden: list[str] | None,
 ) -> Assumptions:
     from placement.objective.step_time import EFFICIENCY, PEAK_TFLOPS, Assumptions
-    from scheduler.problems import InputError, Problem
+    from scheduler.files.errors import InputError, Problem
 
     given = {
         "--achieved-tflops": achieved,
@@ -168,7 +168,7 @@ def _assumptions(
 
 def _hidden(text: str) -> tuple[str, float]:
     from placement.workload.parallelism import AXES
-    from scheduler.problems import InputError, Problem
+    from scheduler.files.errors import InputError, Problem
 
     axis, _, share = text.partition("=")
     try:
@@ -183,8 +183,8 @@ def _hidden(text: str) -> tuple[str, float]:
 
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
     from placement import BadInput, parse_routing
-    from scheduler.cli.steps import Network
-    from scheduler.problems import InputError, Problem
+    from scheduler.cli.render.steps import Network
+    from scheduler.files.errors import InputError, Problem
 
     if failed and routing is None:
         raise InputError(
@@ -202,13 +202,13 @@ def _run(
     from placement import BadInput, place
     from placement.fabric.hostset import full
     from placement.workload.request import Placement
-    from scheduler import specs
-    from scheduler.cli.answers import Question
-    from scheduler.cli.steps import estimate
-    from scheduler.problems import InputError, Problem
+    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.steps import estimate
+    from scheduler.files import inputs
+    from scheduler.files.errors import InputError, Problem
 
-    found = specs.load_fabric(fabric)
-    taken = specs.load_busy(busy, found) if busy else 0
+    found = inputs.load_fabric(fabric)
+    taken = inputs.load_busy(busy, found) if busy else 0
     asked = Question(job.spec.name, found, job.spec.request, full(found.host_count) & ~taken)
     try:
         answer = place(found, asked.free, asked.request)
@@ -222,13 +222,13 @@ def _run(
 
 
 def _outcome(answer: Answer) -> str:
-    from scheduler.cli.answers import outcome
+    from scheduler.cli.render.answers import outcome
 
     return outcome(answer)
 
 
 def _json(name: str, runs: list[Run], assumed: Assumptions, network: Network) -> str:
-    from scheduler.cli import steps
+    from scheduler.cli.render import steps
 
     body: dict[str, Any] = {
         "job": name,
@@ -258,21 +258,21 @@ def _json(name: str, runs: list[Run], assumed: Assumptions, network: Network) ->
 
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
-    from scheduler.cli import steptables
+    from scheduler.cli.render import step_tables
 
     found = [estimate for _, _, estimate in runs if estimate]
     parts = []
     if found:
         ranks = found[0].asked.request.parallelism.world_size
-        parts.append(f"{name}: {ranks:,} ranks; {steptables.assumptions_text(found[0], assumed)}")
-        parts += [steptables.ways_text(found), steptables.bubble_text(found[0].placed)]
+        parts.append(f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(found[0], assumed)}")
+        parts += [step_tables.ways_text(found), step_tables.bubble_text(found[0].placed)]
     for asked, answer, estimate in runs:
         if estimate:
             parts.append(f"on {asked.fabric.name}, as muster places it:")
             step = estimate.placed
-            parts.append(steptables.layers_text(step))
-            parts.append(steptables.routing_text(step.congestion) if step.congestion else "")
-            parts.append(steptables.advice_text(estimate))
+            parts.append(step_tables.layers_text(step))
+            parts.append(step_tables.routing_text(step.congestion) if step.congestion else "")
+            parts.append(step_tables.advice_text(estimate))
         else:
             parts.append(_without_estimate(asked, answer))
     return "\n\n".join(part for part in parts if part)
@@ -280,7 +280,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
 
 def _without_estimate(asked: Question, answer: Answer) -> str:
     from placement.workload.request import Placement
-    from scheduler.cli import answers
+    from scheduler.cli.render import answers
 
     if isinstance(answer, Placement):
         return f"on {asked.fabric.name}: no two ranks talk, so there is nothing to estimate"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import Format, Output
-from scheduler.cli.text import columns
+from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -84,17 +84,17 @@ def import_command(
 
     What had to be assumed or left out is said on standard error.
     """
-    from scheduler import fabricfiles
+    from scheduler.files import fabrics
 
     if topology and not form.startswith("slurm-yaml"):
         raise typer.BadParameter(f"{form} files have only one", param_hint="--topology")
     if label_keys and form is not FileFormat.KUBERNETES:
         raise typer.BadParameter(f"{form} files have no labels", param_hint="--label-keys")
     keys = tuple(key.strip() for key in label_keys.split(",")) if label_keys else ()
-    choices = fabricfiles.Choices(topology, keys, _pattern(hosts))
+    choices = fabrics.Choices(topology, keys, _pattern(hosts))
     source = "/dev/stdin" if file == "-" else file
-    built = fabricfiles.read_fabric(source, form.value, str(overlay) if overlay else None, choices)
-    _write(fabricfiles.dump(built.fabric), output)
+    built = fabrics.read_fabric(source, form.value, str(overlay) if overlay else None, choices)
+    _write(fabrics.dump(built.fabric), output)
     _say(f"note: {note}" for note in built.notes)
     if output:
         _say([f"{output}: {_head(built.fabric)}"])
@@ -110,26 +110,26 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a fabric as a topology file of another program."""
-    from scheduler import fabricfiles
-    from scheduler.specs import load_fabric
+    from scheduler.files import fabrics
+    from scheduler.files.inputs import load_fabric
 
     found = load_fabric(fabric)
-    _write(fabricfiles.write_fabric(found, form.value), output)
+    _write(fabrics.write_fabric(found, form.value), output)
     if output:
         _say([f"{output}: {_head(found)}"])
     if overlay:
-        _write(fabricfiles.write_overlay(found, form.value), overlay, "--overlay")
+        _write(fabrics.write_overlay(found, form.value), overlay, "--overlay")
     else:
         lost = "bandwidths and names of tiers"
-        if not fabricfiles.FORMATS[form.value].has_outer_tiers and len(found.tiers) > 1:
+        if not fabrics.FORMATS[form.value].has_outer_tiers and len(found.tiers) > 1:
             lost += f", every tier above {found.tiers[-1].name}"
         _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
 def show_command(fabric: FabricName, output: Output = Format.TABLE) -> None:
     """Show tiers, counts and bandwidths of a fabric, and what looks odd."""
-    from scheduler.fabricfiles.summary import summary
-    from scheduler.specs import load_fabric
+    from scheduler.files.fabrics.summary import summary
+    from scheduler.files.inputs import load_fabric
 
     found = load_fabric(fabric)
     body = summary(found)
@@ -154,7 +154,7 @@ def _write(text: str, output: Path | None, option: str = "--output") -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        from scheduler.whole import write
+        from scheduler.files.atomic_file import write
 
         write(output, text, option)
 

@@ -26,7 +26,7 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.client import Client, How
+    from scheduler.client.client import Client, How
     from scheduler.v1 import host_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
@@ -53,7 +53,7 @@ def list_hosts(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the hosts, their health and who holds them."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
     from scheduler.v1 import host_pb2
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
@@ -71,7 +71,7 @@ def show_host(
     name: HostName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one host, with who holds it, its past and its etag."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         write(client.get_host(name), messages.host_text, output)
@@ -185,7 +185,7 @@ def _report_one(
     address: str, output: Format, call: Callable[[Client], host_pb2.Host | None], name: str
 ) -> None:
     """The host after it; of a domain all of its hosts."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         host = call(client)
@@ -197,7 +197,7 @@ def _report_one(
 
 
 def _host(address: str, output: Format, call: Callable[[Client], host_pb2.Host]) -> None:
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         write(call(client), lambda host: messages.hosts_text([host]), output)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.importers.tools import Tool
+from scheduler.files.importers.tools import Tool
 
 
 def import_command(
@@ -54,10 +54,10 @@ def import_command(
     Nothing is run. What the file does not say is asked for, what a job file cannot
     represent is listed in its comments. Exit code: 0 written, 2 bad input.
     """
-    from scheduler.importers.load import Given, import_job
-    from scheduler.importers.shapes import model_of
-    from scheduler.strictyaml import parse
-    from scheduler.whole import write
+    from scheduler.files.atomic_file import write
+    from scheduler.files.importers.load import Given, import_job
+    from scheduler.files.importers.shapes import model_of
+    from scheduler.files.yaml12 import parse
 
     added = Given(
         gpus,
@@ -74,7 +74,7 @@ def import_command(
 
 
 def _pairs(given: list[str] | None, option: str) -> list[tuple[str, str]]:
-    from scheduler.problems import InputError, Problem
+    from scheduler.files.errors import InputError, Problem
 
     pairs = [text.partition("=") for text in given or []]
     for key, equals, _ in pairs:

@@ -82,8 +82,8 @@ def submit(
     Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
     1 refused otherwise. With --dry-run as `muster place`.
     """
-    from scheduler.cli import messages
-    from scheduler.specs import read_job
+    from scheduler.cli.render import messages
+    from scheduler.files.inputs import read_job
 
     file = read_job(str(job))
     if not dry_run:
@@ -106,7 +106,7 @@ def list_jobs(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the live jobs and the newest that have ended."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
@@ -119,8 +119,8 @@ def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT
     """Show one job, with its hosts, or why it waits, and what its time went to."""
     import json
 
-    from scheduler.cli import messages
-    from scheduler.cli.goodputtext import goodput_text
+    from scheduler.cli.render import messages
+    from scheduler.cli.render.goodput import goodput_text
 
     with connected(address) as client:
         found = client.show_job(name)
@@ -146,7 +146,7 @@ def explain(
 ) -> None:
     """Say why a job waits, what stands in its way, and when it starts; of a job that runs,
     what would be done if a host of it failed now, and what each way would cost."""
-    from scheduler.cli.advicetext import explain_text
+    from scheduler.cli.render.reason import explain_text
 
     with connected(address) as client:
         write(client.explain_job(name, suppose or ()), explain_text, output)
@@ -165,7 +165,7 @@ def watch(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Follow the changes of jobs, or of hosts, a line each, until Ctrl-C."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     of_hosts = hosts or bool(host)
     if of_hosts and name:
@@ -185,7 +185,7 @@ def cancel(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """End a job at its user's wish."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         found = client.cancel_job(name, reason, etag=etag, dry_run=dry_run)
@@ -208,7 +208,7 @@ def finish(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Report that a job's gang has ended by itself."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")

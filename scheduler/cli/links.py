@@ -11,7 +11,7 @@ import typer
 
 from scheduler.cli.calls import Format, Output
 from scheduler.cli.fabric import gbps_text
-from scheduler.cli.text import columns
+from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
     from placement import Links, Proof
@@ -58,7 +58,7 @@ def links_command(
     """
     from placement import Striping as Cabling
     from placement import links, links_without, proofs
-    from scheduler.specs import load_fabric
+    from scheduler.files.inputs import load_fabric
 
     whole = links(load_fabric(fabric), Cabling(striping.value))
     left = links_without(whole, failed or ())

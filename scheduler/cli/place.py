@@ -15,13 +15,13 @@ import typer
 
 from placement.workload.request import Answer, Objective, Placement
 from scheduler.cli import clock, formats
-from scheduler.cli.picture import Draw, Plot, PlotBy, drawer
+from scheduler.cli.render.picture import Draw, Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
-    from scheduler.cli.answers import Question
-    from scheduler.specs import JobFile
+    from scheduler.cli.render.answers import Question
+    from scheduler.files.inputs import JobFile
 
 EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
 
@@ -109,23 +109,23 @@ def place_command(
     2 bad input.
     """
     from placement.fabric.hostset import full
-    from scheduler import specs
-    from scheduler.cli.answers import Question
-    from scheduler.oldplacement import load_hint
+    from scheduler.cli.render.answers import Question
+    from scheduler.files import inputs
+    from scheduler.files.old_placement import load_hint
 
     _refuse_alone("--at", at, "--windows", windows)
     _refuse_alone("--near-slack", near_slack, "--near", near)
-    network = specs.load_fabric(fabric)
+    network = inputs.load_fabric(fabric)
     changes = {
         "spares": spares,
         "objective": objective and objective.value,
         "spread_alpha": alpha,
     }
-    file = _with_options(specs.read_job(str(job)), changes)
+    file = _with_options(inputs.read_job(str(job)), changes)
     request = file.spec.request
     spread = request if request.objective is Objective.SPREAD else None
     _refuse_alone("--alpha", alpha, "--objective spread", spread)
-    free = full(network.host_count) & ~(specs.load_busy(str(busy), network) if busy else 0)
+    free = full(network.host_count) & ~(inputs.load_busy(str(busy), network) if busy else 0)
     if windows:
         free &= ~_spoken_for(str(windows), at or "+0s", file, network)
     free = _left_alone(file, network, free)
@@ -148,9 +148,9 @@ def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
     run."""
     from placement import BadInput
     from scheduler.core import Limits
-    from scheduler.core.words import duration
-    from scheduler.moments import parse_moment
-    from scheduler.windowsfile import load_windows
+    from scheduler.core.wording import duration
+    from scheduler.files.timeparse import parse_moment
+    from scheduler.files.windows import load_windows
 
     try:
         at_ns = parse_moment(at, time.time_ns())
@@ -165,7 +165,7 @@ def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
     """The job with what the command line says in place of what the file says."""
-    from scheduler.jobfile import job_from_mapping, job_to_mapping
+    from scheduler.files.job import job_from_mapping, job_to_mapping
 
     given = {key: value for key, value in changes.items() if value is not None}
     if not given:
@@ -176,7 +176,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
     from placement import BadInput, refuse_without_peers
-    from scheduler.cli.answers import outcome
+    from scheduler.cli.render.answers import outcome
 
     begin = time.perf_counter()
     try:
@@ -210,11 +210,11 @@ def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:
     from placement import BadInput
     from placement.fabric.constraints import around, tier_of
     from placement.fabric.hostset import full
-    from scheduler.core import neighbours
+    from scheduler.core.policies import affinity
 
     wants = job.spec.neighbours
     try:
-        neighbours.check(fabric, wants)
+        affinity.check(fabric, wants)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     if not wants.exclusive:
@@ -235,7 +235,7 @@ def _noted(job: JobFile, answer: Answer) -> Answer:
 
 
 def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> None:
-    from scheduler.cli import answers
+    from scheduler.cli.render import answers
 
     seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
     if output is Format.JSON:

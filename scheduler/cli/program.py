@@ -24,7 +24,7 @@ from scheduler.cli.fabric import register as register_fabric
 from scheduler.cli.links import register as register_links
 from scheduler.cli.place import register as register_place
 from scheduler.cli.server import register as register_server
-from scheduler.problems import WRONG_PATHS, InputError
+from scheduler.files.errors import WRONG_PATHS, InputError
 
 __all__ = ["app", "load_commands", "main"]
 

@@ -6,15 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    Filter,
-    Format,
-    Output,
-    connected,
-    write,
-)
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Filter, Format, Output, connected, write
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +19,7 @@ def tenants(
     filter: Filter = "", output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """List tenants: guarantee, limit, GPUs held and asked for, usage and share of it."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         write(client.list_tenants(filter), messages.tenants_text, output)
@@ -39,7 +31,7 @@ def tenant(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show one tenant, when it came and when it last changed."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
 
     with connected(address) as client:
         write(client.get_tenant(name), messages.tenant_text, output)

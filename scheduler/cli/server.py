@@ -23,16 +23,16 @@ from scheduler.cli import (
     windows,
 )
 from scheduler.cli.calls import BAD_INPUT, FAILED, MOST, end, quiet_grpc
-from scheduler.defaults import LEAST_GAIN_PERCENT, MOST_DAYS, MOST_LEASE_S, RESIZE_EVERY_S
+from scheduler.files.defaults import LEAST_GAIN_PERCENT, MOST_DAYS, MOST_LEASE_S, RESIZE_EVERY_S
 from scheduler.observe.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from scheduler.access.door import Access
-    from scheduler.jobkeys import Keys
-    from scheduler.observe.exposition import Exposure
+    from scheduler.files.job_keys import Keys
     from scheduler.observe.instruments import Tracer
-    from scheduler.server import Ready, Settings
-    from scheduler.serverfile import MetricsKeys, ServerKeys
+    from scheduler.server.config import MetricsKeys, ServerKeys
+    from scheduler.server.metrics.exposition import Exposure
+    from scheduler.server.serve import Ready, Settings
 
 SomeKeys = TypeVar("SomeKeys", bound="Keys")
 
@@ -169,9 +169,9 @@ def serve(
     """
     quiet_grpc()
     from scheduler.core import Policy
+    from scheduler.eventlog.store import is_shared
     from scheduler.observe.logs import configure
-    from scheduler.serverfile import ServerKeys, load_server_file
-    from scheduler.store import is_shared
+    from scheduler.server.config import ServerKeys, load_server_file
 
     keys = load_server_file(config) if config is not None else ServerKeys()
     given = {
@@ -209,7 +209,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def _metrics(in_file: MetricsKeys | None, listen: str | None, per_job: bool) -> MetricsKeys | None:
     """The file's section with what the command line says of it. Raises: BadParameter."""
-    from scheduler.serverfile import MetricsKeys
+    from scheduler.server.config import MetricsKeys
 
     found = in_file.model_dump() if in_file else {}
     found |= _given(listen=listen, per_job=per_job or None)
@@ -224,7 +224,7 @@ def _checked(kind: type[SomeKeys], found: dict[str, Any], option: str) -> SomeKe
     """What an option says, held to the rules of the server file. Raises: BadParameter."""
     from pydantic import ValidationError
 
-    from scheduler.jobkeys import message_of
+    from scheduler.files.job_keys import message_of
 
     try:
         return kind.model_validate(found)
@@ -240,7 +240,7 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
         yield None
         return
     try:
-        from scheduler.observe.tracing import sending
+        from scheduler.server.tracing import sending
     except ModuleNotFoundError:
         raise end("traces need OpenTelemetry: pip install 'muster[tracing]'", BAD_INPUT) from None
     with sending(endpoint) as tracer:
@@ -250,12 +250,12 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
 def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import Limits
-    from scheduler.healthfiles.policyfile import load_health
-    from scheduler.keeper import DAY_S, Retention
-    from scheduler.mind import LONG_S
-    from scheduler.server import Settings
-    from scheduler.specs import load_fabric
-    from scheduler.tenantsfile import load_tenants
+    from scheduler.engine.planning.executor import LONG_S
+    from scheduler.engine.snapshotter import DAY_S, Retention
+    from scheduler.files.health.policyfile import load_health
+    from scheduler.files.inputs import load_fabric
+    from scheduler.files.tenants import load_tenants
+    from scheduler.server.serve import Settings
 
     described = load_fabric(keys.fabric) if keys.fabric is not None else None
     file = load_tenants(keys.tenants) if keys.tenants is not None else None
@@ -289,7 +289,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
 
 
 def _exposure(keys: MetricsKeys | None) -> Exposure | None:
-    from scheduler.observe.exposition import Exposure
+    from scheduler.server.metrics.exposition import Exposure
 
     if keys is None:
         return None
@@ -315,10 +315,10 @@ def _access(keys: ServerKeys) -> Access:
 def _serve(settings: Settings) -> None:
     import uvloop
 
+    from scheduler.eventlog.store import StoreError
     from scheduler.interpreter import keep_heap_whole, prefer_answers
-    from scheduler.server import CannotListen
-    from scheduler.server import serve as run
-    from scheduler.store import StoreError
+    from scheduler.server.serve import CannotListen
+    from scheduler.server.serve import serve as run
 
     code = BAD_INPUT  # it has not begun: what it was told will not do, or is not there
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
-from scheduler.cli.text import columns, counted
+from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
 MOST_HOLDERS = 3

@@ -21,7 +21,7 @@ def status(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show the server, hosts and GPUs by domain, queues, gangs with their cuts, incidents."""
-    from scheduler.cli.statustext import status_text
+    from scheduler.cli.render.status import status_text
 
     with connected(address) as client:
         write(client.get_status(gangs, incidents), status_text, output)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
-from scheduler.defaults import MOST_DAYS, STORE
+from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
-    from scheduler.store.verify import Report
+    from scheduler.eventlog.store.verify import Report
 
 Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -37,8 +37,8 @@ def backup(
 
     The file is the same whichever store it is of, and can be restored as either.
     """
-    from scheduler.store import StoreError
-    from scheduler.store import backup as copy
+    from scheduler.eventlog.store import StoreError
+    from scheduler.eventlog.store import backup as copy
 
     try:
         version = copy(store, target, is_forced=force)
@@ -55,8 +55,8 @@ def restore(
 ) -> None:
     """Make a backup the store; no server may run on it. What was there is kept beside it: as
     FILE.replaced, in PostgreSQL as tables of that name."""
-    from scheduler.store import StoreError
-    from scheduler.store import restore as put_back
+    from scheduler.eventlog.store import StoreError
+    from scheduler.eventlog.store import restore as put_back
 
     try:
         version = put_back(source, store, is_forced=force)
@@ -80,7 +80,7 @@ def verify(
 @app.command()
 def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
     """What the store holds; a server may run meanwhile."""
-    from scheduler.store import StoreError, look_at
+    from scheduler.eventlog.store import StoreError, look_at
 
     try:
         opened = look_at(store)
@@ -109,8 +109,8 @@ def compact(
     """Drop older events and give their room back; no server may run on a SQLite store."""
     from time import time_ns
 
-    from scheduler.keeper import DAY_S, compacted
-    from scheduler.store import StoreError, look_at, open_store, shrink
+    from scheduler.engine.snapshotter import DAY_S, compacted
+    from scheduler.eventlog.store import StoreError, look_at, open_store, shrink
 
     try:
         look_at(store).close()  # to open one would make one
@@ -130,8 +130,8 @@ def _without_password(url: str) -> str:
 
 
 def _report(url: str) -> Report:
-    from scheduler.store import StoreError, look_at
-    from scheduler.store.verify import verify as check
+    from scheduler.eventlog.store import StoreError, look_at
+    from scheduler.eventlog.store.verify import verify as check
 
     try:
         opened = look_at(url)
@@ -144,7 +144,7 @@ def _report(url: str) -> Report:
 
 
 def _rows(report: Report) -> dict[str, object]:
-    from scheduler.moments import written
+    from scheduler.files.timeparse import written
 
     fabric, last_s = report.state.fabric, report.last_ns / 1e9
     return {

@@ -45,7 +45,7 @@ def new(
 ) -> None:
     """Make a token and print it, once: the file keeps only its hash."""
     from scheduler.access.authedit import add_token
-    from scheduler.access.caller import Role
+    from scheduler.identity import Role
 
     now = datetime.now(UTC).replace(microsecond=0)
     expires = now + timedelta(days=days) if days else None
@@ -59,7 +59,7 @@ def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FIL
     import json
 
     from scheduler.access.authfile import load_auth
-    from scheduler.cli.text import columns
+    from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
     if output is Format.JSON:
@@ -84,7 +84,7 @@ def revoke(
 
 
 def _row(token: TokenKeys) -> dict[str, Any]:
-    from scheduler.moments import written
+    from scheduler.files.timeparse import written
 
     return {
         "id": token.id,

@@ -49,7 +49,7 @@ def update(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change the labels of a job, or priority and time limit while it waits."""
-    from scheduler.cli import messages
+    from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     given = {"priority": priority, "priority_class": priority_class, "time_limit_s": time_limit_s}

@@ -28,10 +28,10 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.client import Client
-    from scheduler.core.windows.window import Window
+    from scheduler.client.client import Client
+    from scheduler.core.model.window import Window
+    from scheduler.files.windows import WindowsFile
     from scheduler.v1 import window_pb2
-    from scheduler.windowsfile import WindowsFile
 
 app = typer.Typer(
     help="Keep hosts for maintenance, or hold them for somebody, between two moments.",
@@ -114,7 +114,7 @@ def apply(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Make all windows of a file; those that are there already stay."""
-    from scheduler.windowsfile import load_windows
+    from scheduler.files.windows import load_windows
 
     found = load_windows(file)
     windows = found.windows(time.time_ns())
@@ -131,7 +131,7 @@ def _made(
     client: Client, file: WindowsFile, at: int, window: Window, dry_run: bool
 ) -> window_pb2.Window:
     """Raises: InputError with the line of what is wrong with it, ServiceError."""
-    from scheduler.client import ServiceError
+    from scheduler.client.client import ServiceError
 
     try:
         return client.create_window(_of(window), dry_run=dry_run)
@@ -175,10 +175,10 @@ def watch(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Follow the changes of windows, a line each, until Ctrl-C."""
-    from scheduler.cli import windowtext
+    from scheduler.cli.render import window_tables
 
     with connected(address) as client:
-        follow(client.watch_windows(after, name), windowtext.change_text, output)
+        follow(client.watch_windows(after, name), window_tables.change_text, output)
 
 
 @app.command()
@@ -233,8 +233,8 @@ def delete(
 
 def _times(start: str | None, end: str | None, duration: str | None) -> dict[str, Any]:
     """`start_time` and `end_time`, as far as they are given."""
-    from scheduler.convert import timestamp
-    from scheduler.moments import parse_duration, parse_moment
+    from scheduler.files.timeparse import parse_duration, parse_moment
+    from scheduler.wire.jobs import timestamp
 
     now_ns = time.time_ns()
     found: dict[str, int] = {}
@@ -268,7 +268,7 @@ def _message(name: str, **fields: Any) -> window_pb2.Window:
 
 
 def _of(window: Window) -> window_pb2.Window:
-    from scheduler.convert import timestamp
+    from scheduler.wire.jobs import timestamp
 
     return _message(
         window.name,
@@ -285,12 +285,12 @@ def _of(window: Window) -> window_pb2.Window:
 
 
 def _text(message: window_pb2.Window) -> str:
-    from scheduler.cli import windowtext
+    from scheduler.cli.render import window_tables
 
-    return windowtext.window_text(message)
+    return window_tables.window_text(message)
 
 
 def _list_text(message: Any) -> str:
-    from scheduler.cli import windowtext
+    from scheduler.cli.render import window_tables
 
-    return windowtext.windows_text(message.windows)
+    return window_tables.windows_text(message.windows)

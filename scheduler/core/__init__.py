@@ -14,7 +14,9 @@ A complete scheduler in six lines:
 
 Nothing here reads a clock, a file, the network, randomness or a logger; times and
 ids arrive as arguments. The live service, the dry run and the simulator call these
-same functions.
+same functions. Rooms, lower ones first: collections, policies, model, tenancy, rules,
+fold, capacity, admission, commit; then preemption, queue, restart, spares, defrag, which
+decide.py puts together; explain.
 """
 
 from __future__ import annotations
@@ -25,32 +27,32 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scheduler.core.admit import Code, Rejected, Violation, admit
-    from scheduler.core.apply import apply, replay
-    from scheduler.core.commit import Conflict, commit
+    from scheduler.core.admission.admit import Code, Rejected, Violation, admit
+    from scheduler.core.commit.commit import Conflict, commit
     from scheduler.core.decide import decide
-    from scheduler.core.job import Job, JobSpec
-    from scheduler.core.lifecycle import HostState, JobState
-    from scheduler.core.plan import Plan
-    from scheduler.core.policy import Limits, Policy
-    from scheduler.core.reasons.explain import dry_run, explain
-    from scheduler.core.reasons.reason import Reason
-    from scheduler.core.state import State
-    from scheduler.core.tenancy.tenants import Tenants
+    from scheduler.core.explain.explain import dry_run, explain
+    from scheduler.core.explain.reason import Reason
+    from scheduler.core.fold.apply import apply, replay
+    from scheduler.core.model.job import Job, JobSpec
+    from scheduler.core.model.lifecycle import HostState, JobState
+    from scheduler.core.model.plan import Plan
+    from scheduler.core.model.policy import Limits, Policy
+    from scheduler.core.model.state import State
+    from scheduler.core.policies.tenants import Tenants
 
 _MODULES = {
-    "admit": ("Code", "Rejected", "Violation", "admit"),
-    "apply": ("apply", "replay"),
-    "commit": ("Conflict", "commit"),
+    "admission.admit": ("Code", "Rejected", "Violation", "admit"),
+    "fold.apply": ("apply", "replay"),
+    "commit.commit": ("Conflict", "commit"),
     "decide": ("decide",),
-    "job": ("Job", "JobSpec"),
-    "lifecycle": ("HostState", "JobState"),
-    "plan": ("Plan",),
-    "policy": ("Limits", "Policy"),
-    "reasons.explain": ("dry_run", "explain"),
-    "reasons.reason": ("Reason",),
-    "state": ("State",),
-    "tenancy.tenants": ("Tenants",),
+    "model.job": ("Job", "JobSpec"),
+    "model.lifecycle": ("HostState", "JobState"),
+    "model.plan": ("Plan",),
+    "model.policy": ("Limits", "Policy"),
+    "explain.explain": ("dry_run", "explain"),
+    "explain.reason": ("Reason",),
+    "model.state": ("State",),
+    "policies.tenants": ("Tenants",),
 }  # module -> names, loaded when they are asked for: who reads a job file decides nothing
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -18,23 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.core.apply import replay
-from scheduler.core.commit import Conflict, commit
-from scheduler.core.elastic.grow import growths
-from scheduler.core.failures.restart import restarts
-from scheduler.core.failures.storm import looks_again_ns
-from scheduler.core.finding import Find, placing
-from scheduler.core.health.judge import judgement_due
-from scheduler.core.health.leaving import due_ns
-from scheduler.core.plan import Action, Plan, Requeue
-from scheduler.core.policy import Limits
-from scheduler.core.queue.desk import Desk
-from scheduler.core.queue.last import is_last
-from scheduler.core.spares.refill import refills
-from scheduler.core.state import State
-from scheduler.core.tidy.tidying import tidied
-from scheduler.core.windows.calendar import turns
-from scheduler.core.windows.substitutes import substitutes
+from scheduler.core.capacity.grow import growths
+from scheduler.core.capacity.placer import Find, placing
+from scheduler.core.capacity.window_substitutes import substitutes
+from scheduler.core.commit.commit import Conflict, commit
+from scheduler.core.defrag.policy import tidied
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.plan import Action, Plan, Requeue
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.state import State
+from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.fixpoint import is_last
+from scheduler.core.restart.restart import restarts
+from scheduler.core.rules.calendar import turns
+from scheduler.core.rules.crash_loop import looks_again_ns
+from scheduler.core.rules.host_evaluation import judgement_due
+from scheduler.core.rules.retiring_hosts import due_ns
+from scheduler.core.spares.replenish import refills
 
 
 def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:

@@ -13,7 +13,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.lifecycle import IN_SERVICE, LIVE
+from scheduler.core.model.lifecycle import IN_SERVICE, LIVE
 from scheduler.observe.proof import Proof, proof
 
 MOST_DOMAINS = 256  # outermost domains that are told apart

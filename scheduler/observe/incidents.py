@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.core import JobState
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -16,8 +16,8 @@ from scheduler.core.events import (
     JobPreempted,
     JobRequeued,
 )
-from scheduler.core.lifecycle import HostMove
-from scheduler.store import Compacted, Store
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.eventlog.store import Compacted, Store
 
 KEPT = 100
 LOOKED_BACK = 2_000  # events read at the start for those that went before

@@ -22,16 +22,16 @@ from typing import Any, NamedTuple, Protocol
 
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.changes import Change
 from scheduler.core import Job, State
-from scheduler.core.events import Event, HostMoved, HostSignalled, JobSubmitted
-from scheduler.core.finding import Find
-from scheduler.core.job import SECOND_NS
-from scheduler.hostchanges import HostsChange
+from scheduler.core.capacity.placer import Find
+from scheduler.core.model.events import Event, HostMoved, HostSignalled, JobSubmitted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.eventlog.host_changes import HostsChange
+from scheduler.eventlog.job_changes import Change
+from scheduler.eventlog.window_changes import WindowChange
+from scheduler.observe.counters import Counts, Histogram, Histograms
 from scheduler.observe.incidents import Incidents
-from scheduler.observe.numbers import Counts, Histogram, Histograms
 from scheduler.observe.tally import Tally
-from scheduler.windowchanges import WindowChange
 
 STAGE_BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),

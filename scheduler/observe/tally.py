@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core import Job, JobState, State
-from scheduler.core.apply import apply
-from scheduler.core.events import (
+from scheduler.core.fold.apply import apply
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -22,10 +22,10 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.health.signals import SIGNALS, Effect
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
-from scheduler.observe.numbers import Counts, Histograms, zeros
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health_signals import SIGNALS, Effect
+from scheduler.observe.counters import Counts, Histograms, zeros
 from scheduler.observe.proof import Proof, gap, proof
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
-from scheduler.cli.text import columns
+from scheduler.cli.render.text import columns
 
 Value = float | str | bool | tuple[float | str, ...]
 

@@ -16,8 +16,8 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
-from scheduler.core.job import SECOND_NS, JobSpec
-from scheduler.core.tenancy.tenants import Cell, Tenant
+from scheduler.core.model.job import SECOND_NS, JobSpec
+from scheduler.core.policies.tenants import Cell, Tenant
 from scripts.published import Row, at_least, exactly
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting

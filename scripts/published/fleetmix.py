@@ -14,7 +14,7 @@ from math import exp
 
 from placement.fabric.tree import from_spec
 from scheduler.core import State
-from scheduler.core.events import Event
+from scheduler.core.model.events import Event
 from scripts.published import Row, Value, within
 from simulator.failures import parse
 from simulator.failures.presets import RSC1_RATE

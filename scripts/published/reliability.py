@@ -21,8 +21,8 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
-from scheduler.core.job import SECOND_NS, JobSpec
-from scheduler.core.tenancy.tenants import Restarts
+from scheduler.core.model.job import SECOND_NS, JobSpec
+from scheduler.core.policies.tenants import Restarts
 from scripts.published import Row, Value, at_most, between, near, within
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3, RSC1_RATE, RSC2_RATE

@@ -13,7 +13,7 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from scheduler.core import Tenants
-from scheduler.core.job import SECOND_NS, JobSpec
+from scheduler.core.model.job import SECOND_NS, JobSpec
 from scripts.published import Row, at_least, at_most
 from scripts.published.reliability import AT_ONCE
 from simulator.accounts import Account

@@ -15,11 +15,11 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import JobSpec, JobState, Limits, State, Tenants
-from scheduler.core.commands import CancelJob, EndJob, LoadHealth, ReportHost, SubmitJob
-from scheduler.core.events import Event, JobPreempted, JobStarted
-from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
-from scheduler.core.lifecycle import IN_SERVICE, HostState
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass
+from scheduler.core.model.commands import CancelJob, EndJob, LoadHealth, ReportHost, SubmitJob
+from scheduler.core.model.events import Event, JobPreempted, JobStarted
+from scheduler.core.model.lifecycle import IN_SERVICE, HostState
+from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scripts.published import Row, Tolerance, Value, exactly, near, within
 from simulator.engine import Engine
 from simulator.kernel import Kernel

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scheduler.problems import InputError, Problem
-from scheduler.strictyaml import read_text
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
 from simulator.failures.outage import Outage
 from simulator.traces.record import FieldError, seconds_ns
 

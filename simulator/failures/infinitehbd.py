@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scheduler.problems import InputError, Problem
+from scheduler.files.errors import InputError, Problem
 from simulator.failures.cause import DAY_S
 from simulator.failures.fleetlog import FleetLog, Interval
 from simulator.failures.hostevents import json_records

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from scheduler.problems import InputError, Problem
+from scheduler.files.errors import InputError, Problem
 from simulator.failures.fleetlog import FleetLog, Interval
 from simulator.traces.record import FieldError, count, number
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from scheduler.problems import InputError, Problem
+from scheduler.files.errors import InputError, Problem
 from simulator.failures import infinitehbd, lanl
 from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
 from simulator.failures.fleetlog import FleetLog, laid_out

@@ -32,8 +32,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from scheduler.jobkeys import Count, Keys, Text, message_of, path_of
-from scheduler.strictyaml import Document, load
+from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
+from scheduler.files.yaml12 import Document, load
 from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
 from simulator.failures.presets import PRESETS, preset
 from simulator.knobs import Amount, Positive, one_of

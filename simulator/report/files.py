@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from scheduler.core.events import Event
-from scheduler.problems import unwritable
+from scheduler.core.model.events import Event
+from scheduler.files.errors import unwritable
 from simulator.metrics import JobRow
 from simulator.report.tables import (
     EVENTS,

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -21,8 +21,8 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.job import SECOND_NS
-from scheduler.problems import InputError, Problem
+from scheduler.core.model.job import SECOND_NS
+from scheduler.files.errors import InputError, Problem
 from simulator.metrics import JobRow
 
 Cell = str | int | float | None

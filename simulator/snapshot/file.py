@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler.problems import InputError, Problem
-from scheduler.whole import written
+from scheduler.files.atomic_file import written
+from scheduler.files.errors import InputError, Problem
 
 TITLE = "muster replay snapshot"
 FORMAT = 2  # 1: spares that jobs state could not be replaced

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler import snapshot
 from scheduler.core import State
-from scheduler.problems import InputError, Problem
+from scheduler.eventlog import snapshots
+from scheduler.files.errors import InputError, Problem
 from simulator.snapshot.file import Content, read, refused
 from simulator.snapshot.plain import form, told
 from simulator.snapshot.standing import Standing
@@ -78,7 +78,7 @@ def load(path: Path, given: Mapping[str, Value], fields: str) -> Resumed:
     content = read(path)
     try:
         resumed = _resumed(path, content, fields)
-    except snapshot.BadSnapshot as error:
+    except snapshots.BadSnapshot as error:
         raise refused(path, f"holds a state that this muster cannot read: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -92,7 +92,7 @@ def _resumed(path: Path, content: Content, fields: str) -> Resumed:
     if header["fields"] != fields:
         message = "was written by another version of muster, which keeps other things of a replay"
         raise refused(path, message)
-    state, _ = snapshot.decode(parts.pop("state"))
+    state, _ = snapshots.decode(parts.pop("state"))
     kept = json.loads(parts.pop("replay"))
     record = header["record"]
     streams = [Stream(**stream) for stream in record.pop("streams")]

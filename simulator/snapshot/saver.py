@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from scheduler import snapshot
+from scheduler.eventlog import snapshots
 from simulator.folds import Folds
 from simulator.report import Place
 from simulator.run import Replay
@@ -111,7 +111,7 @@ class Saver:
             "record": plain(self._record),
         }
         parts = {
-            "state": snapshot.encode(replay.state, replay.now_ns),
+            "state": snapshots.encode(replay.state, replay.now_ns),
             "replay": json.dumps(kept).encode(),
             **folds.telling.grown(),
         }

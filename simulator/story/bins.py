@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.job import SECOND_NS
 from simulator.snapshot.plain import Kept
 
 MOST = 512  # bins; at least half of them are filled once time has outgrown them

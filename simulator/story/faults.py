@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
@@ -16,8 +16,8 @@ from scheduler.core.events import (
     JobPreempted,
     JobRequeued,
 )
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
 from simulator.gangs import Change, Left, Stopped
 from simulator.snapshot.plain import Kept
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from placement.fabric.tree import Fabric
-from scheduler.core.events import JobStarted
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import JobState
+from scheduler.core.model.events import JobStarted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import JobState
 from simulator.metrics import JobRow
 from simulator.snapshot.plain import Kept
 from simulator.story.spread import Spread

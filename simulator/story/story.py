@@ -7,8 +7,8 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric.tree import Fabric
-from scheduler.core.events import Event, JobStarted
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.events import Event, JobStarted
+from scheduler.core.model.job import SECOND_NS
 from simulator.accounts import Account
 from simulator.conserved import NotConserved
 from simulator.gangs import Gangs

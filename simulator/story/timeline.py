@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from placement.fabric.tree import Fabric
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     HostMoved,
     JobEnded,
@@ -17,7 +17,7 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove
 from simulator.gangs import Began, Change, Gangs, Left, Stopped
 from simulator.snapshot.plain import Kept
 from simulator.story.bins import Bins

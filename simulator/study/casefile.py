@@ -26,17 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from placement import BadInput
-from scheduler.problems import InputError
-from scheduler.strictyaml import Document, load
-from simulator.study.options import (
-    DEFAULTS,
-    NEEDED,
-    Value,
-    checked,
-    conflicts,
-    fabric_of,
-    moved_to,
-)
+from scheduler.files.errors import InputError
+from scheduler.files.yaml12 import Document, load
+from simulator.study.options import DEFAULTS, NEEDED, Value, checked, conflicts, fabric_of, moved_to
 
 MOST_POINTS = 100_000
 RANGES = ("from", "count", "step")

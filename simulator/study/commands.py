@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
-from scheduler.problems import InputError, Problem
+from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from simulator.study.options import Value

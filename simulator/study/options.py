@@ -18,13 +18,13 @@ from typing import Any
 from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Policy
-from scheduler.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
-from scheduler.healthfiles.policyfile import load_health
-from scheduler.jobkeys import parse_spares
-from scheduler.problems import InputError, Problem
-from scheduler.specs import load_fabric
-from scheduler.tenantsfile import load_tenants
-from scheduler.windowsfile import load_windows
+from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.health.policyfile import load_health
+from scheduler.files.inputs import load_fabric
+from scheduler.files.job_keys import parse_spares
+from scheduler.files.tenants import load_tenants
+from scheduler.files.windows import load_windows
 from simulator import failures
 from simulator.case import Case, costs_of
 from simulator.placers import Placer

@@ -18,7 +18,7 @@ from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
 
-from scheduler.problems import InputError, Problem
+from scheduler.files.errors import InputError, Problem
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")

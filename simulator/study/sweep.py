@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler.problems import InputError, Problem, unwritable
-from scheduler.whole import write as write_whole
+from scheduler.files.atomic_file import write as write_whole
+from scheduler.files.errors import InputError, Problem, unwritable
 from simulator.case import run_case
 from simulator.conserved import named
 from simulator.study.casefile import Grid

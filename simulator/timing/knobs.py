@@ -40,10 +40,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from scheduler.core.costs import Costs
-from scheduler.jobkeys import Count, Flag, Keys, message_of, path_of
-from scheduler.problems import InputError, Problem
-from scheduler.strictyaml import Document, load, parse
+from scheduler.core.policies.costs import Costs
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.job_keys import Count, Flag, Keys, message_of, path_of
+from scheduler.files.yaml12 import Document, load, parse
 from simulator.knobs import Amount, Positive, one_of
 from simulator.timing.presets import DEFAULT, PRESETS
 

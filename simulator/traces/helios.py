@@ -18,15 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.traces.record import (
-    BadRecord,
-    FieldError,
-    LeftOut,
-    Lines,
-    Outcome,
-    TraceJob,
-    count,
-)
+from simulator.traces.record import BadRecord, FieldError, LeftOut, Lines, Outcome, TraceJob, count
 from simulator.traces.table import Row, read_table
 from simulator.traces.times import instant_ns, is_unknown
 

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import IO, cast
 
-from scheduler.problems import InputError, Problem
+from scheduler.files.errors import InputError, Problem
 from simulator.traces import gavel, helios, muster, pai, philly_csv, philly_json, sacct, swf
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
 from simulator.traces.sorting import by_submit, order

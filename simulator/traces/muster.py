@@ -22,8 +22,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from scheduler.core.job import JobSpec
-from scheduler.specs import InputError, job_from_mapping
+from scheduler.core.model.job import JobSpec
+from scheduler.files.inputs import InputError, job_from_mapping
 from simulator.traces.record import (
     SECOND_NS,
     BadRecord,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.core.job import JobSpec
+from scheduler.core.model.job import JobSpec
 
 SECOND_NS = 1_000_000_000
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
-from scheduler.core.job import JobSpec
-from scheduler.specs import job_to_mapping
-from scheduler.whole import written
+from scheduler.core.model.job import JobSpec
+from scheduler.files.atomic_file import written
+from scheduler.files.inputs import job_to_mapping
 from simulator.traces.record import SECOND_NS, TraceJob
 
 

@@ -26,12 +26,12 @@ from placement.fabric import hostset
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
 from scheduler.core import Limits, Plan, State, decide, replay
-from scheduler.core.commands import LoadTenants, SubmitJob
-from scheduler.core.job import SECOND_NS
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.commands import LoadTenants, SubmitJob
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.order import by_arrival
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import admitted, committed, end, loaded, run, submit
 
 RUNNING, WAITING, REPEATS = 1_000, 10_000, 15

@@ -57,14 +57,14 @@ class Round:
 
 def serve(store: str, listen: str, metrics_port: int) -> None:
     """The server of one round. Port 0: nothing is measured."""
-    from scheduler import server
-    from scheduler.observe.exposition import Exposure
+    from scheduler.server import serve
+    from scheduler.server.metrics.exposition import Exposure
 
     if not metrics_port:
-        _measure_nothing(server)
+        _measure_nothing(serve)
     exposure = Exposure("127.0.0.1", metrics_port) if metrics_port else None
-    settings = server.Settings(f"sqlite:///{store}", listen, fabric_spec(), metrics=exposure)
-    asyncio.run(server.serve(settings, lambda _: print("ready", flush=True)))
+    settings = serve.Settings(f"sqlite:///{store}", listen, fabric_spec(), metrics=exposure)
+    asyncio.run(serve.serve(settings, lambda _: print("ready", flush=True)))
 
 
 def _measure_nothing(server: Any) -> None:

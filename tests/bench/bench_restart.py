@@ -32,16 +32,16 @@ from placement.fabric.tree import preset
 from placement.placer import place
 from placement.workload.request import Placement
 from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
-from scheduler.core.commands import LoadTenants, SubmitJob
-from scheduler.core.costs import Costs
-from scheduler.core.failures.rungs import taken
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Swap
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenancy.tenants import OPEN, Preemption
-from scheduler.specproto import spec_to_proto
+from scheduler.core.model.commands import LoadTenants, SubmitJob
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Swap
+from scheduler.core.model.restart_option import taken
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN, Preemption
 from scheduler.v1 import service_pb2 as pb
 from scheduler.v1 import service_pb2_grpc
+from scheduler.wire.specs import spec_to_proto
 from tests.build import admitted, fail, llama3, loaded, run, submit
 from tests.e2e.processes import MUSTER
 

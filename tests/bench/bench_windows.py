@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scheduler.core import Limits, State, decide
-from scheduler.core.commands import Command
-from scheduler.core.tenancy.tenants import Tenants
+from scheduler.core.model.commands import Command
+from scheduler.core.policies.tenants import Tenants
 from tests.bench import bench_decide
 from tests.bench.bench_decide import NOW_NS, TEAMS, cluster, settled, walled
 from tests.build import end, run, submit

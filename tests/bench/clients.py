@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
 
-from scheduler.specproto import spec_to_proto
 from scheduler.v1 import service_pb2
+from scheduler.wire.specs import spec_to_proto
 from tests.bench.wire import Connection
 from tests.build import spec
 

@@ -13,9 +13,9 @@ import sys
 
 import grpc
 
-from scheduler.listeners import Listeners
-from scheduler.specproto import spec_to_proto
+from scheduler.service.listeners import Listeners
 from scheduler.v1 import job_pb2, service_pb2
+from scheduler.wire.specs import spec_to_proto
 from tests.bench.clients import HOSTS
 from tests.build import spec
 

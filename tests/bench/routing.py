@@ -20,7 +20,7 @@ from placement.network.wiring import links
 from placement.objective.cut import cut
 from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request
-from scheduler.cli.text import columns, seconds_text
+from scheduler.cli.render.text import columns, seconds_text
 from tests.build import LLAMA3_ROWS
 
 ROUTINGS = ("ecmp", "e-ecmp:4", "e-ecmp:16", "pinned", "adaptive")

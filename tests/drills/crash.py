@@ -23,11 +23,11 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
-from scheduler.client import Client, ServiceError
+from scheduler.client.client import Client, ServiceError
 from scheduler.core import State, apply
-from scheduler.core.events import Event, JobSubmitted
-from scheduler.store import open_store
-from scheduler.store.verify import verify
+from scheduler.core.model.events import Event, JobSubmitted
+from scheduler.eventlog.store import open_store
+from scheduler.eventlog.store.verify import verify
 from scheduler.v1 import host_pb2, job_pb2
 from tests.build import exactly, spec
 from tests.e2e.processes import ServerProcess

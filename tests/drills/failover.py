@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler.client import Client
-from scheduler.recovery import replayed
-from scheduler.store import open_store
+from scheduler.client.client import Client
+from scheduler.eventlog.recovery import replayed
+from scheduler.eventlog.store import open_store
 from tests.drills.linearizable import is_linearizable
 from tests.drills.load import Load
 from tests.drills.replicas import ReplicaProcess, Trio

@@ -15,17 +15,24 @@ import pytest
 
 from placement.fabric import hostset
 from placement.workload.request import AUTO
-from scheduler import writer
 from scheduler.core import JobState, Limits, Plan, State, decide, replay
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, ReportHost, SubmitJob
-from scheduler.core.events import Event
-from scheduler.core.finding import Find
-from scheduler.core.health.signals import SIGNALS, XID, Effect
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
-from scheduler.specproto import spec_from_proto, spec_to_proto
+from scheduler.core.capacity.placer import Find
+from scheduler.core.model.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    MoveHost,
+    ReportHost,
+    SubmitJob,
+)
+from scheduler.core.model.events import Event
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health_signals import SIGNALS, XID, Effect
+from scheduler.core.policies.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.engine import writer
 from scheduler.v1 import job_pb2, service_pb2
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from simulator.run import run_script
 from tests.build import (
     HOUR_NS,

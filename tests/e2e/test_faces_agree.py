@@ -24,14 +24,14 @@ from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from scheduler.cli.program import app
 from scheduler.core import Limits, Policy, State, decide, replay
-from scheduler.core.commands import Command, SubmitJob
-from scheduler.core.company import Company
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, GangResized, JobStarted
-from scheduler.core.neighbours import Neighbours
-from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenancy.tenants import Preemption, Tenant, Tenants
-from scheduler.jobfile import job_to_mapping
+from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.core.model.events import Event, GangResized, JobStarted
+from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, Tenant, Tenants
+from scheduler.core.rules.affinity_index import Company
+from scheduler.files.job import job_to_mapping
 from simulator.run import run_script
 from tests.build import end, fail, submit
 from tests.e2e.lives import (

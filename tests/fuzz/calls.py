@@ -24,17 +24,17 @@ from google.rpc.status_pb2 import Status
 
 from scheduler.access.methods import ANY_CALL
 from scheduler.access.methods import METHODS as METHODS_OF
-from scheduler.convert import timestamp
 from scheduler.core import Limits
-from scheduler.feed import Feed
-from scheduler.keeper import Retention
-from scheduler.recovery import recover
-from scheduler.refusal import RULES
-from scheduler.service import SchedulerServicer
-from scheduler.specproto import spec_to_proto
-from scheduler.store import open_store
+from scheduler.engine.feed import Feed
+from scheduler.engine.snapshotter import Retention
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.recovery import recover
+from scheduler.eventlog.store import open_store
+from scheduler.service.errors import RULES
+from scheduler.service.servicer import SchedulerServicer
 from scheduler.v1 import error_pb2, job_pb2, service_pb2, window_pb2
-from scheduler.writer import Writer
+from scheduler.wire.jobs import timestamp
+from scheduler.wire.specs import spec_to_proto
 from tests.build import exactly, fabric_spec, spec
 from tests.fuzz.mutate import Messages
 

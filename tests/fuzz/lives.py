@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from scheduler.convert import timestamp
-from scheduler.specproto import spec_to_proto
 from scheduler.v1 import job_pb2, service_pb2, window_pb2
+from scheduler.wire.jobs import timestamp
+from scheduler.wire.specs import spec_to_proto
 from tests.build import exactly, spec
 from tests.fuzz.calls import NAMES, START_NS, Call
 from tests.fuzz.mutate import Messages

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from scheduler import fabricfiles, listing
 from scheduler.core import JobState, State
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     HostMoved,
@@ -21,9 +20,11 @@ from scheduler.core.events import (
     JobUpdated,
     TenantsLoaded,
 )
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
-from scheduler.importers.tools import Tool
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.files import fabrics
+from scheduler.files.importers.tools import Tool
+from scheduler.wire import listing
 from tests.build import fabric, fabric_spec, flat, spec, two_tiers
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
@@ -49,8 +50,8 @@ JOBS: Final = (
 )
 FABRICS: Final = (
     *map(_example, ("fabric-irregular.yaml", "fabric-128-hosts.yaml")),
-    fabricfiles.dump(fabric()),
-    fabricfiles.dump(flat(4, 2)),
+    fabrics.dump(fabric()),
+    fabrics.dump(flat(4, 2)),
     "name: x\nkind: infiniband\ngpus_per_host: 8\nnic_gbps: 400\nscale_up_gbps: 900\n"
     "labels: {z0: {gpu: h100}, z0-h1: {disk: nvme}}\n"
     "tiers: [{name: zone, count: 2, oversubscription: 7}, {name: host, count: 4}]\n",
@@ -220,7 +221,7 @@ def traces() -> dict[str, Sequence[str]]:
 def topologies(form: str) -> Sequence[str]:
     """Three fabrics as files of another program."""
     known = (fabric(), two_tiers([2, 1], [3], gpus=8), fabric(zones=1, racks=2, hosts=3))
-    return [fabricfiles.write_fabric(one, form) for one in known]
+    return [fabrics.write_fabric(one, form) for one in known]
 
 
 def events() -> Iterator[Event]:

@@ -10,24 +10,26 @@ from random import Random
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import from_spec, preset
-from scheduler import codec, fabricfiles, filters, listing, snapshot, strictyaml
 from scheduler.access.authfile import load_auth
 from scheduler.core import State
-from scheduler.core.reasons.suppose import supposed
-from scheduler.fabricfiles import overlay
-from scheduler.healthfiles.dcgm import load_dcgm
-from scheduler.healthfiles.policyfile import load_health
-from scheduler.healthfiles.slurmnodes import load_slurm
-from scheduler.importers.load import Given, import_job
-from scheduler.importers.tools import Tool
-from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.jobkeys import JobKeys, parse_spares
-from scheduler.oldplacement import load_placement
-from scheduler.problems import InputError
-from scheduler.serverfile import ServerKeys, load_server_file
-from scheduler.specs import load_busy, load_fabric, load_job
-from scheduler.tenantsfile import load_tenants
-from scheduler.windowsfile import load_windows
+from scheduler.core.explain.conditions import supposed
+from scheduler.eventlog import codec, snapshots
+from scheduler.files import fabrics, yaml12
+from scheduler.files.errors import InputError
+from scheduler.files.fabrics import overlay
+from scheduler.files.health.dcgm import load_dcgm
+from scheduler.files.health.policyfile import load_health
+from scheduler.files.health.slurmnodes import load_slurm
+from scheduler.files.importers.load import Given, import_job
+from scheduler.files.importers.tools import Tool
+from scheduler.files.inputs import load_busy, load_fabric, load_job
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job_keys import JobKeys, parse_spares
+from scheduler.files.old_placement import load_placement
+from scheduler.files.tenants import load_tenants
+from scheduler.files.windows import load_windows
+from scheduler.server.config import ServerKeys, load_server_file
+from scheduler.wire import filters, listing
 from simulator import failures
 from simulator.traces.load import FORMATS, Trace
 from tests.build import cordon, fabric, loaded, started, submit
@@ -69,7 +71,7 @@ class Target:
 def targets() -> Iterator[Target]:
     """All of them, in a fixed order."""
     keys = (*JobKeys.model_fields, "tp", "pp", "dp", "layers", "hidden", "global_sequences")
-    yield Target("yaml", samples.YAML, lambda path: strictyaml.load(path), weight=3)
+    yield Target("yaml", samples.YAML, lambda path: yaml12.load(path), weight=3)
     yield Target("job file", samples.JOBS, _job, words=keys, weight=3)
     yield Target("fabric file", samples.FABRICS, lambda path: load_fabric(str(path)), weight=3)
     yield Target("tenants file", samples.TENANTS, _tenants, weight=2)
@@ -85,7 +87,7 @@ def targets() -> Iterator[Target]:
     yield Target("failures", samples.FAILURES, _failures, weight=2)
     for name, seeds in samples.traces().items():
         yield Target(f"trace {name}", seeds, _trace_reader(name), weight=4)
-    for form in fabricfiles.FORMATS:
+    for form in fabrics.FORMATS:
         seeds = samples.topologies(form)
         yield Target(f"topology {form}", seeds, _topology_reader(form))
     for tool, seeds in samples.IMPORTS.items():
@@ -134,13 +136,13 @@ def _texts() -> Iterator[Target]:
     yield Target(
         "snapshot",
         [snapshot_text(STATE)],
-        lambda path: snapshot.decode(samples.deflated(path.read_bytes())),
-        (snapshot.BadSnapshot,),
+        lambda path: snapshots.decode(samples.deflated(path.read_bytes())),
+        (snapshots.BadSnapshot,),
     )
 
 
 def snapshot_text(state: State) -> str:
-    return samples.inflated(snapshot.encode(state, 0)).decode()
+    return samples.inflated(snapshots.encode(state, 0)).decode()
 
 
 def _text(path: Path) -> str:
@@ -201,7 +203,7 @@ def _trace_reader(name: str) -> Callable[[Path], object]:
 
 def _topology_reader(form: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
-        built = fabricfiles.read_fabric(str(path), form)
+        built = fabrics.read_fabric(str(path), form)
         return from_spec(built.fabric.spec)
 
     return read

@@ -8,20 +8,10 @@ from collections.abc import Callable
 from placement.fabric.constraints import Constraints
 from placement.workload.request import AUTO
 from scheduler.core import JobState
-from scheduler.core.commands import Command
-from scheduler.core.neighbours import Neighbours
-from scheduler.core.tenancy.tenants import Cell
-from tests.build import (
-    cancel,
-    cordon,
-    drain,
-    end,
-    exactly,
-    fail,
-    repair,
-    submit,
-    uncordon,
-)
+from scheduler.core.model.commands import Command
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.tenants import Cell
+from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.windows import remove_window, set_window
 
 

@@ -61,16 +61,16 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command, LoadHealth, LoadTenants
-from scheduler.core.events import Event, FabricLoaded
-from scheduler.core.health.policy import HealthPolicy
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import IN_SERVICE
-from scheduler.core.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
-from scheduler.core.reasons.slots import Asker, slots
-from scheduler.core.reasons.whatif import what_if
-from scheduler.core.tenancy.standing import standings
-from scheduler.core.tenancy.tenants import (
+from scheduler.core.defrag.proposal import propose
+from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.explain.whatif import what_if
+from scheduler.core.model.commands import Command, LoadHealth, LoadTenants
+from scheduler.core.model.events import Event, FabricLoaded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import IN_SERVICE
+from scheduler.core.model.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import (
     DEFAULT,
     Aging,
     Defragmentation,
@@ -79,7 +79,7 @@ from scheduler.core.tenancy.tenants import (
     Tenant,
     Tenants,
 )
-from scheduler.core.tidy.defrag import propose
+from scheduler.core.tenancy.standing import standings
 from tests.build import fabric_spec
 from tests.golden.orders import COMMANDS, cell, seconds
 from tests.golden.telling import clock, cuts, reserved, said

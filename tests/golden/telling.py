@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placement.workload.request import TierCut
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Defragmented,
     Event,
     FabricLoaded,
@@ -26,7 +26,7 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.job import SECOND_NS
 
 
 def said(event: Event) -> str:

@@ -15,12 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from typer.testing import CliRunner
 
-from scheduler.access.caller import Role
 from scheduler.access.door import Access, CannotListen
 from scheduler.access.keys import Reflection
 from scheduler.access.methods import METHODS
 from scheduler.cli.program import app
-from scheduler.core.tenancy.tenants import Tenant, Tenants
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.identity import Role
 from scheduler.v1 import service_pb2
 from tests.secured import House
 from tests.serving import START_NS, create, refused, serving

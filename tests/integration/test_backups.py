@@ -15,13 +15,21 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler import snapshot
 from scheduler.cli.program import app
 from scheduler.core import replay
-from scheduler.core.events import Event, FabricLoaded, HostSignalled
-from scheduler.keeper import Retention
-from scheduler.store import Deposed, Store, StoreError, backup, look_at, open_store, restore
-from scheduler.store.postgres import PostgresStore, open_postgres
+from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
+from scheduler.engine.snapshotter import Retention
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.store import (
+    Deposed,
+    Store,
+    StoreError,
+    backup,
+    look_at,
+    open_store,
+    restore,
+)
+from scheduler.eventlog.store.postgres import PostgresStore, open_postgres
 from tests.build import fabric_spec
 from tests.postgres import Cluster
 from tests.serving import RUNNING, create, serving, url
@@ -60,7 +68,7 @@ def leading(database: str) -> Iterator[PostgresStore]:
     events: list[Event] = [FabricLoaded(0, fabric_spec())]
     events += [HostSignalled(n, f"h{n}", "link-flap") for n in range(1, 10)]
     opened.append(0, events, 1, ["ada", *[""] * 9])
-    opened.save_snapshot(6, snapshot.encode(replay(events[:6]), 5))
+    opened.save_snapshot(6, snapshots.encode(replay(events[:6]), 5))
     opened.compact(6)
     yield opened
     opened.close()

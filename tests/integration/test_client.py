@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.client import Client, ServiceError
+from scheduler.client.client import Client, ServiceError
 from scheduler.core import State
-from scheduler.core.commands import SubmitJob
-from scheduler.entry import Stopped
-from scheduler.service import SchedulerServicer
+from scheduler.core.model.commands import SubmitJob
+from scheduler.engine.proposal import Stopped
+from scheduler.service.servicer import SchedulerServicer
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import grpc
 
-from scheduler.core.events import Defragmented
+from scheduler.core.model.events import Defragmented
 from scheduler.v1 import service_pb2
 from tests.serving import COMPLETED, RUNNING, Served, create, logged, refused, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.store import StoreError
+from scheduler.eventlog.store import StoreError
 from scheduler.v1 import job_pb2, service_pb2
 from tests.serving import COMPLETED, QUEUED, RUNNING, create, refused, serving
 
@@ -136,7 +136,7 @@ async def test_a_disk_that_refuses_ends_the_server_and_loses_no_answer(
 
 async def _submit_to(folder: Path, monkeypatch: pytest.MonkeyPatch, append: object) -> None:
     async with serving(folder) as served:
-        monkeypatch.setattr("scheduler.store.sqlite.SqliteStore.append", append)
+        monkeypatch.setattr("scheduler.eventlog.store.sqlite.SqliteStore.append", append)
         error = await refused(served.stub.CreateJob(create("a")))
         assert error.code is Code.UNAVAILABLE
         await served.task

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from placement.errors import BadInput
 from scheduler.cli import program
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from tests.serving import create, serving
 
 JOB = "name: {name}\nparallelism: {{dp: {dp}}}\ntraffic: {{dp: 1}}\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.client import Client, ServiceError
-from scheduler.failover import addresses
+from scheduler.client.client import Client, ServiceError
+from scheduler.client.failover import addresses
 from tests.build import spec
 from tests.integration.test_replicas import replicas, stopped, until_led
 from tests.ports import free_port
@@ -88,7 +88,7 @@ async def test_dead_addresses_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_nobody_at_all_is_said_with_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.failover.SILENCE_S", 0.3)
+    monkeypatch.setattr("scheduler.client.failover.SILENCE_S", 0.3)
     dead = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     with Client(dead) as client, pytest.raises(ServiceError, match=f"no server answers at {dead}"):
         client.list_jobs()

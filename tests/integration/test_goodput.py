@@ -6,8 +6,8 @@ from pathlib import Path
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler.cli.goodputtext import goodput_text
-from scheduler.observe.exposition import Exposure
+from scheduler.cli.render.goodput import goodput_text
+from scheduler.server.metrics.exposition import Exposure
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_metrics import scraped
 from tests.serving import COMPLETED, RUNNING, Served, create, serving

@@ -16,8 +16,8 @@ from grpc_status import rpc_status
 
 from scheduler.access.door import Access
 from scheduler.access.keys import CallLimits
-from scheduler.core.tenancy.tenants import Tenant, Tenants
-from scheduler.store.sqlite import look_at
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.eventlog.store.sqlite import look_at
 from scheduler.v1 import service_pb2
 from tests.secured import House, replace
 from tests.serving import RUNNING, create, refused, serving, url

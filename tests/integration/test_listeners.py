@@ -12,7 +12,7 @@ from threading import Barrier
 import grpc
 import pytest
 
-from scheduler.listeners import COUNT, Listeners
+from scheduler.service.listeners import COUNT, Listeners
 from tests.ports import free_port
 
 CALLERS = 32

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.access.door import Access
 from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
-from scheduler.observe.exposition import Exposure
-from scheduler.server import CannotListen
+from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.serve import CannotListen
 from scheduler.v1 import service_pb2
 from tests.build import exactly
 from tests.serving import RUNNING, Served, create, refused, serving

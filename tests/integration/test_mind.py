@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.codec import encode
 from scheduler.core import Limits, Plan, State, decide, replay
-from scheduler.core.events import Event, JobSubmitted
-from scheduler.mind import Mind, _rows
+from scheduler.core.model.events import Event, JobSubmitted
+from scheduler.engine.planning.executor import Mind, _rows
+from scheduler.eventlog.codec import encode
 from tests.build import fabric, loaded, spec
 from tests.serving import RUNNING, create, serving
 

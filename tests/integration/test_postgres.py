@@ -10,8 +10,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from scheduler.core.events import Event, FabricLoaded, HostSignalled
-from scheduler.store import (
+from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
+from scheduler.eventlog.store import (
     Compacted,
     Deposed,
     NotWritten,
@@ -22,8 +22,8 @@ from scheduler.store import (
     look_at,
     open_store,
 )
-from scheduler.store.postgres import PostgresStore, open_postgres
-from scheduler.store.verify import verify
+from scheduler.eventlog.store.postgres import PostgresStore, open_postgres
+from scheduler.eventlog.store.verify import verify
 from tests.build import fabric_spec
 from tests.ports import free_port
 from tests.postgres import Cluster

@@ -11,18 +11,18 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from grpc_status import rpc_status
 
-from scheduler import refusal
 from scheduler.core import Code, Conflict
-from scheduler.entry import Stopped
-from scheduler.feed import FellBehind
-from scheduler.refusal import RULES, word
-from scheduler.store import StoreError
+from scheduler.engine.feed import FellBehind
+from scheduler.engine.proposal import Stopped
+from scheduler.eventlog.store import StoreError
+from scheduler.service import errors
+from scheduler.service.errors import RULES, word
 from scheduler.v1 import error_pb2, service_pb2
 from tests.serving import RUNNING, Served, create, serving
 
 Patch = pytest.MonkeyPatch
 Producer = Callable[[Served, Patch], Awaitable[object]]
-SOURCES = Path(refusal.__file__).parent
+SOURCES = Path(errors.__file__).parent
 
 
 def raising(error: Exception) -> Callable[..., Awaitable[None]]:
@@ -60,7 +60,7 @@ async def conflict(served: Served, patch: Patch) -> object:
         await served.stub.CreateJob(create(name))
         await served.until(name, RUNNING)
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    patch.setattr("scheduler.core.tidy.asked.commit", lambda *_: Conflict(("something moved",)))
+    patch.setattr("scheduler.core.defrag.request.commit", lambda *_: Conflict(("something moved",)))
     return await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4, apply=True))
 
 
@@ -69,30 +69,30 @@ async def watch_behind(served: Served, patch: Patch) -> object:
         raise FellBehind
         yield
 
-    patch.setattr("scheduler.writer.Writer.watch", behind)
+    patch.setattr("scheduler.engine.writer.Writer.watch", behind)
     return await served.stub.WatchJobs(service_pb2.WatchJobsRequest()).read()
 
 
 async def compacted(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.store.sqlite.SqliteStore.first_version", lambda _: 9)
+    patch.setattr("scheduler.eventlog.store.sqlite.SqliteStore.first_version", lambda _: 9)
     return await served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0)).read()
 
 
 async def starting(served: Served, patch: Patch) -> object:
     patch.setattr(
-        "scheduler.service.SchedulerServicer._writer",
-        property(lambda _: (_ for _ in ()).throw(refusal.starting("replaying"))),
+        "scheduler.service.servicer.SchedulerServicer._writer",
+        property(lambda _: (_ for _ in ()).throw(errors.starting("replaying"))),
     )
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
 
 
 async def stopping(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.writer.Writer.submit", raising(Stopped()))
+    patch.setattr("scheduler.engine.writer.Writer.submit", raising(Stopped()))
     return await served.stub.CreateJob(create("a"))
 
 
 async def store_failed(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.writer.Writer.submit", raising(StoreError("disk full")))
+    patch.setattr("scheduler.engine.writer.Writer.submit", raising(StoreError("disk full")))
     return await served.stub.CreateJob(create("a"))
 
 
@@ -102,7 +102,7 @@ async def etag_mismatch(served: Served, _: Patch) -> object:
 
 
 async def internal(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.writer.Writer.submit", raising(ZeroDivisionError()))
+    patch.setattr("scheduler.engine.writer.Writer.submit", raising(ZeroDivisionError()))
     return await served.stub.CreateJob(create("a"))
 
 
@@ -110,19 +110,19 @@ def refusing(answer: Callable[[str], Exception]) -> Producer:
     """Refused by the guard in front of the service."""
 
     async def produce(served: Served, patch: Patch) -> object:
-        patch.setattr("scheduler.writer.Writer.submit", raising(answer("no")))
+        patch.setattr("scheduler.engine.writer.Writer.submit", raising(answer("no")))
         return await served.stub.CreateJob(create("a"))
 
     return produce
 
 
 async def not_leader(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.writer.Writer.is_leading", False)
+    patch.setattr("scheduler.engine.writer.Writer.is_leading", False)
     return await served.stub.CreateJob(create("a"))
 
 
 async def not_caught_up(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.writer.Writer.reach", raising(TimeoutError()))
+    patch.setattr("scheduler.engine.writer.Writer.reach", raising(TimeoutError()))
     asks = (("muster-min-version", "1000000"),)
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"), metadata=asks)
 
@@ -135,9 +135,9 @@ PRODUCERS: dict[str, Producer] = {
         *(not_leader, not_caught_up),
     )
 } | {
-    "UNAUTHENTICATED": refusing(refusal.unauthenticated),
-    "PERMISSION_DENIED": refusing(refusal.denied),
-    "EXHAUSTED": refusing(refusal.exhausted),
+    "UNAUTHENTICATED": refusing(errors.unauthenticated),
+    "PERMISSION_DENIED": refusing(errors.denied),
+    "EXHAUSTED": refusing(errors.exhausted),
 }
 
 
@@ -166,7 +166,7 @@ def test_every_reason_of_the_list_is_produced_above_and_has_a_rule() -> None:
 
 
 def test_every_code_of_the_core_has_a_reason() -> None:
-    assert set(refusal._REASONS) == set(Code)
+    assert set(errors._REASONS) == set(Code)
 
 
 def test_nothing_but_the_list_ends_a_call() -> None:

@@ -15,7 +15,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from scheduler.store import StoreError
+from scheduler.eventlog.store import StoreError
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.postgres import Cluster

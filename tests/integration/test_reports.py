@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.events import GangSwapped
+from scheduler.core.model.events import GangSwapped
 from scheduler.v1 import error_pb2, host_pb2, service_pb2
 from tests.e2e.processes import MUSTER
 from tests.serving import RUNNING, create, logged, refused, serving

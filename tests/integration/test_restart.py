@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.codec import encode
 from scheduler.core import replay
-from scheduler.core.events import HostMoved, JobEnded
-from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.recovery import recover
-from scheduler.store import StoreError, VersionMismatch, open_store
+from scheduler.core.model.events import HostMoved, JobEnded
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.eventlog.codec import encode
+from scheduler.eventlog.recovery import recover
+from scheduler.eventlog.store import StoreError, VersionMismatch, open_store
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.serving import COMPLETED, QUEUED, RUNNING, START_NS, create, logged, serving, url

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from scheduler.access.door import CannotListen
-from scheduler.observe.exposition import Exposure
+from scheduler.server.metrics.exposition import Exposure
 from tests.secured import House
 from tests.serving import Served, serving
 

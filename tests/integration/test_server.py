@@ -11,10 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from scheduler.recovery import Recovered, recover
-from scheduler.server import SERVICE, CannotListen, Settings, serve
-from scheduler.signals import Signals
-from scheduler.store import Store
+from scheduler.eventlog.recovery import Recovered, recover
+from scheduler.eventlog.store import Store
+from scheduler.server.serve import SERVICE, CannotListen, Settings, serve
+from scheduler.server.signals import Signals
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import fabric_spec
 from tests.serving import Served, create, refused, serving, slow_disk, url
@@ -47,7 +47,7 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
         assert go.wait(5)
         return recover(store, fabric_spec(), now_ns)
 
-    monkeypatch.setattr("scheduler.server.recover", slowly)
+    monkeypatch.setattr("scheduler.server.serve.recover", slowly)
     signals, ready = Signals(), asyncio.Event()
     address = f"127.0.0.1:{unused_tcp_port}"
     running = asyncio.create_task(

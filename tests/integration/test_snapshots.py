@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from scheduler.core import replay
-from scheduler.keeper import Retention
-from scheduler.recovery import recover
-from scheduler.snapshot import is_older
-from scheduler.store import StoreError, open_store
-from scheduler.store.verify import verify
+from scheduler.engine.snapshotter import Retention
+from scheduler.eventlog.recovery import recover
+from scheduler.eventlog.snapshots import is_older
+from scheduler.eventlog.store import StoreError, open_store
+from scheduler.eventlog.store.verify import verify
 from scheduler.v1 import service_pb2
 from tests.older import older
 from tests.serving import RUNNING, Served, create, logged, refused, serving, url
@@ -151,7 +151,7 @@ async def test_commands_are_answered_while_a_snapshot_is_taken(
 
     async with serving(tmp_path, retention=OFTEN) as served:
         with monkeypatch.context() as patched:
-            patched.setattr("scheduler.keeper.snapshot.encode", slowly)
+            patched.setattr("scheduler.engine.snapshotter.snapshot.encode", slowly)
             await _live(served, 10)
             assert begun.is_set()
             go.set()

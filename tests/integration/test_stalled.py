@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from scheduler.observe.exposition import Exposure
+from scheduler.server.metrics.exposition import Exposure
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.serving import Served, create, error_of, serving
 

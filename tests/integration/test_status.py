@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.cli.statustext import status_text
+from scheduler.cli.render.status import status_text
 from scheduler.v1 import service_pb2, status_pb2
 from tests.build import exactly
 from tests.serving import RUNNING, Served, create, refused, serving

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.client import Client, ServiceError
+from scheduler.client.client import Client, ServiceError
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import spec
 from tests.serving import create, serving
@@ -101,7 +101,7 @@ async def test_a_server_that_waits_for_calls_as_it_stops_says_how_many(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("scheduler.writer.Writer.submit", never)
+    monkeypatch.setattr("scheduler.engine.writer.Writer.submit", never)
     with caplog.at_level(logging.WARNING):
         async with serving(tmp_path, drain_s=0.4) as served:
             call = served.stub.CreateJob(create("a"))

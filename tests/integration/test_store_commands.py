@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
-from scheduler.keeper import Retention
+from scheduler.engine.snapshotter import Retention
 from scheduler.v1 import service_pb2
 from tests.serving import RUNNING, create, logged, serving, url
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.client import Client
-from scheduler.core.tenancy.tenants import Cell, PriorityClass, Tenant, Tenants
-from scheduler.specproto import spec_to_proto
-from scheduler.store import StoreError
+from scheduler.client.client import Client
+from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.eventlog.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2
+from scheduler.wire.specs import spec_to_proto
 from tests.build import spec
 from tests.serving import RUNNING, Served, refused, serving
 

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from scheduler.client import Client
-from scheduler.observe.tracing import Spans
+from scheduler.client.client import Client
+from scheduler.server.tracing import Spans
 from scheduler.v1 import service_pb2
 from tests.build import spec
 from tests.e2e.processes import ServerProcess

@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from scheduler.core import State, replay
-from scheduler.core.events import JobSubmitted
-from scheduler.feed import Feed, FellBehind
-from scheduler.hostchanges import HostsChange
-from scheduler.store import StoreError, look_at, open_store
-from scheduler.store.sqlite import SqliteStore
+from scheduler.core.model.events import JobSubmitted
+from scheduler.engine.feed import Feed, FellBehind
+from scheduler.eventlog.host_changes import HostsChange
+from scheduler.eventlog.store import StoreError, look_at, open_store
+from scheduler.eventlog.store.sqlite import SqliteStore
 from tests.build import spec
 from tests.serving import (
     QUEUED,
@@ -44,7 +44,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[SqliteStore]:
         opened.append(store)
         return store
 
-    monkeypatch.setattr("scheduler.server.open_store", keep)
+    monkeypatch.setattr("scheduler.server.serve.open_store", keep)
     return opened
 
 

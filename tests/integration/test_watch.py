@@ -10,7 +10,7 @@ from random import Random
 import grpc
 import pytest
 
-from scheduler import watchcalls
+from scheduler.service.rpc import watch
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
 from tests.serving import (
     CANCELLED,
@@ -272,7 +272,7 @@ async def test_a_watch_of_a_domain_leaves_out_the_others(tmp_path: Path) -> None
 async def test_a_window_is_told_of_in_as_many_messages_as_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchcalls, "MOST_HOSTS", 3)
+    monkeypatch.setattr(watch, "MOST_HOSTS", 3)
     window = window_pb2.Window(name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, hosts=["z0"])
     window.start_time.FromNanoseconds(START_NS)
     window.end_time.FromNanoseconds(START_NS + 3_600 * 10**9)

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.job import SECOND_NS
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
 from tests.serving import QUEUED, RUNNING, START_NS, Served, create, refused, serving
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from scheduler.core import Limits, Plan, State, decide
-from scheduler.core.commands import CancelJob, SubmitJob
-from scheduler.core.events import GangSwapped, JobStarted
-from scheduler.core.finding import Find
-from scheduler.core.plan import Start
+from scheduler.core.capacity.placer import Find
+from scheduler.core.model.commands import CancelJob, SubmitJob
+from scheduler.core.model.events import GangSwapped, JobStarted
+from scheduler.core.model.plan import Start
 from scheduler.v1 import service_pb2
 from tests.build import fabric, on, spec
 from tests.serving import QUEUED, RUNNING, create, logged, serving, slow_disk
@@ -35,7 +35,7 @@ class _Held:
         self.begun = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.count = 0
-        monkeypatch.setattr("scheduler.writer.decide", self)
+        monkeypatch.setattr("scheduler.engine.writer.decide", self)
 
     def __call__(self, state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
         self.count += 1
@@ -132,7 +132,7 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
         calls.append(state.version)
         return Plan(state.version, (Start("nobody", on(fabric(), spec("x").request, 0)),))
 
-    monkeypatch.setattr("scheduler.writer.decide", bad)
+    monkeypatch.setattr("scheduler.engine.writer.decide", bad)
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))
         await asyncio.sleep(0.1)
@@ -148,7 +148,7 @@ async def test_a_bug_in_a_decision_leaves_the_service_up(
             raise ZeroDivisionError
         return decide(state, now_ns, limits, find)
 
-    monkeypatch.setattr("scheduler.writer.decide", broken)
+    monkeypatch.setattr("scheduler.engine.writer.decide", broken)
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("poison"))
         await served.stub.CreateJob(create("a"))

@@ -20,13 +20,13 @@ from scheduler.core import (
     commit,
     replay,
 )
-from scheduler.core.events import Event, GangResized, GangSwapped, JobStarted, SparesChanged
-from scheduler.core.failures.storm import avoided
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Reserve, Resize, Start, Swap
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStarted, SparesChanged
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Reserve, Resize, Start, Swap
 from scheduler.core.queue.order import Line
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import fabric
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)

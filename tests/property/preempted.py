@@ -11,13 +11,13 @@ from typing import TypeGuard
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core import Job, JobState, State, replay
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, GangResized, GangSwapped, JobPreempted
-from scheduler.core.failures.storm import avoided
-from scheduler.core.job import SECOND_NS
-from scheduler.core.preemption.victims import fits
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass
+from scheduler.core.capacity.victims import fits
+from scheduler.core.model.events import Event, GangResized, GangSwapped, JobPreempted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, PriorityClass
+from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.property import laws
 from tests.property import test_quotas as quotas
 

@@ -15,13 +15,13 @@ import pytest
 
 from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.job import SECOND_NS
-from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.plan import Plan, Start
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Plan, Start
+from scheduler.core.policies.affinity import ANYBODY, Neighbours
+from scheduler.core.policies.tenants import Cell, Tenant, Tenants
 from scheduler.core.queue.order import Line
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import committed, end, fabric, loaded, run, submit
 from tests.property import test_quotas as quotas
 

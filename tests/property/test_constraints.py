@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from placement.fabric.constraints import Constraints
 from placement.fabric.tree import from_spec
 from placement.workload.request import AUTO
-from scheduler.codec import decode, encode
 from scheduler.core import (
     Conflict,
     Job,
@@ -29,10 +28,11 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command
-from scheduler.core.events import Event, FabricLoaded
-from scheduler.core.job import SECOND_NS
-from scheduler.core.neighbours import Neighbours
+from scheduler.core.model.commands import Command
+from scheduler.core.model.events import Event, FabricLoaded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.eventlog.codec import decode, encode
 from tests.build import cancel, drain, end, exactly, fabric_spec, fail, repair, submit, uncordon
 
 SPEC = {

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Limits, Rejected, State, admit, replay
-from scheduler.core.commands import Command
-from scheduler.core.costs import Costs
-from scheduler.core.reasons.whatif import settled
+from scheduler.core.defrag.proposal import Proposal, propose
+from scheduler.core.explain.whatif import settled
+from scheduler.core.model.commands import Command
+from scheduler.core.policies.costs import Costs
 from scheduler.core.tenancy.quota import domain_masks
-from scheduler.core.tidy.defrag import Proposal, propose
 from tests.build import committed, cordon, end, exactly, fabric, fail, loaded, submit
 
 EMPTY = loaded(fabric(3, 2, 3))

@@ -15,7 +15,6 @@ import pytest
 
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.workload.request import AUTO
-from scheduler import snapshot
 from scheduler.core import (
     Conflict,
     Job,
@@ -29,8 +28,8 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core import explain as explained
-from scheduler.core.commands import Command, UpdateJob
-from scheduler.core.events import (
+from scheduler.core.model.commands import Command, UpdateJob
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangResized,
@@ -40,13 +39,14 @@ from scheduler.core.events import (
     SparesChanged,
     TenantsLoaded,
 )
-from scheduler.core.job import SECOND_NS
-from scheduler.core.neighbours import ANYBODY, Neighbours
-from scheduler.core.plan import Refill, Start, Swap, Tidy
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Refill, Start, Swap, Tidy
+from scheduler.core.policies.affinity import ANYBODY, Neighbours
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import Defragmentation, Tenants
 from scheduler.core.queue.order import Line
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import Defragmentation, Tenants
+from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.property import laws
 from tests.property import test_constraints as constraints
@@ -180,8 +180,8 @@ class World(preemption.Machine):
     def check_replay(self) -> None:
         assert replay(self.log) == self.state
         middle = len(self.log) // 2
-        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
     def calm_down(self) -> None:
         """Without anything from outside it comes to rest, whatever there is to look at again."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler import fabricfiles
-from scheduler.importers.tools import Tool
+from scheduler.files import fabrics
+from scheduler.files.importers.tools import Tool
 from simulator.traces.load import FORMATS
 from tests.fuzz import calls, samples
 from tests.fuzz.lives import Life
@@ -62,7 +62,7 @@ def test_a_life_of_windows_is_mostly_taken() -> None:
 def test_every_reader_is_a_target() -> None:
     names = {target.name for target in TARGETS}
     assert {f"trace {name}" for name in FORMATS} <= names
-    assert {f"topology {form}" for form in fabricfiles.FORMATS} <= names
+    assert {f"topology {form}" for form in fabrics.FORMATS} <= names
     assert {f"import {tool}" for tool in Tool} <= names
     assert set(samples.traces()) == set(FORMATS)
 

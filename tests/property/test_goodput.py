@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core import State, Tenants, apply
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event
-from scheduler.core.goodput import NOTHING, PARTS, shown
-from scheduler.core.job import Job
-from scheduler.core.lifecycle import JobState
-from scheduler.core.spending import spent
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass
+from scheduler.core.fold.goodput import spent
+from scheduler.core.model.events import Event
+from scheduler.core.model.goodput import NOTHING, PARTS, shown
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.run import run_script
 from tests.build import cancel, drain, end, exactly, fail, repair, submit
 from tests.replays import machine

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from placement.fabric import hostset
-from scheduler import snapshot
 from scheduler.core import (
     Conflict,
     JobState,
@@ -22,8 +21,8 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core.commands import Command, LoadHealth, LoadTenants, ReportHost
-from scheduler.core.events import (
+from scheduler.core.model.commands import Command, LoadHealth, LoadTenants, ReportHost
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangResized,
@@ -32,11 +31,12 @@ from scheduler.core.events import (
     JobStarted,
     SparesChanged,
 )
-from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
-from scheduler.core.health.signals import SIGNALS, XID
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, HostMove
-from scheduler.core.tenancy.tenants import OPEN, PriorityClass
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, HostMove
+from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.health_signals import SIGNALS, XID
+from scheduler.core.policies.tenants import OPEN, PriorityClass
+from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fabric, submit, uncordon
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)
@@ -160,8 +160,8 @@ class Machine(RuleBasedStateMachine):
             return
         assert replay(self.log) == self.state
         middle = len(self.log) // 2
-        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
 
 def check(state: State, event: Event) -> None:

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from scheduler.core import Policy, State, apply
-from scheduler.core.events import Event
-from scheduler.core.job import SECOND_NS
-from scheduler.core.state import Host
-from scheduler.hostchanges import hosts_changed
+from scheduler.core.model.events import Event
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.state import Host
+from scheduler.eventlog.host_changes import hosts_changed
 from tests.property.test_machine import any_command
 from tests.property.test_windows import Booked, any_window
 

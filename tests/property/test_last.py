@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.core import Limits, Policy, State, decide, replay
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Start
 from tests.build import committed, end, fabric, loaded, run, submit
 
 EMPTY = loaded(fabric(2, 2, 4))

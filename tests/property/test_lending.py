@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from placement.fabric import hostset
 from placement.workload.request import AUTO
-from scheduler import snapshot
 from scheduler.core import (
     Conflict,
     JobState,
@@ -24,8 +23,8 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.events import (
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangResized,
@@ -36,10 +35,11 @@ from scheduler.core.events import (
     JobRequeued,
     SparesChanged,
 )
-from scheduler.core.job import SECOND_NS, Job
-from scheduler.core.lifecycle import RUNS, HostMove
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenancy.tenants import OPEN, PriorityClass
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import RUNS, HostMove
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN, PriorityClass
+from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fabric, fail, repair, submit, uncordon
 
 FABRIC = fabric(zones=2, racks=2, hosts=3)
@@ -165,8 +165,8 @@ class Machine(RuleBasedStateMachine):
             return
         assert replay(self.log) == self.state
         middle = len(self.log) // 2
-        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
 
 def gangs_of(state: State) -> list[Job]:

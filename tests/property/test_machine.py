@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 )
 
 from placement.workload.request import AUTO, SpareRule
-from scheduler import snapshot
 from scheduler.core import (
     Conflict,
     JobState,
@@ -38,24 +37,15 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, FabricLoaded
-from scheduler.core.failures.storm import looks_again_ns
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start, Swap
-from scheduler.core.tenancy.tenants import OPEN, Preemption
-from tests.build import (
-    cancel,
-    cordon,
-    drain,
-    end,
-    exactly,
-    fail,
-    repair,
-    submit,
-    uncordon,
-)
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.events import Event, FabricLoaded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Start, Swap
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import OPEN, Preemption
+from scheduler.core.rules.crash_loop import looks_again_ns
+from scheduler.eventlog import snapshots
+from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.property.laws import FABRIC, check_event, check_growth, check_order, check_state
 
 HOSTS = st.sampled_from(FABRIC.hosts)
@@ -155,8 +145,8 @@ class Cluster:
         assert again == self.state
         assert decide(again, self.now_ns, self.limits) == self.plan()
         middle = len(self.log) // 2
-        body = snapshot.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshot.decode(body)[0]) == self.state
+        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
     def check_reasons(self) -> None:
         for name in self.state.queue:

@@ -30,8 +30,8 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.events import (
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangSwapped,
@@ -40,9 +40,9 @@ from scheduler.core.events import (
     SparesChanged,
     TenantsLoaded,
 )
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Refill, Start, Swap
-from scheduler.core.tenancy.tenants import OPEN, Tenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Refill, Start, Swap
+from scheduler.core.policies.tenants import OPEN, Tenants
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import laws
 from tests.property import test_quotas as quotas

@@ -28,8 +28,8 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core.commands import Command
-from scheduler.core.events import (
+from scheduler.core.model.commands import Command
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangSwapped,
@@ -37,11 +37,11 @@ from scheduler.core.events import (
     SparesChanged,
     TenantsLoaded,
 )
-from scheduler.core.failures.storm import avoided
-from scheduler.core.job import SECOND_NS
-from scheduler.core.neighbours import Neighbours
-from scheduler.core.policy import time_limit_ns
-from scheduler.core.tenancy.tenants import OPEN
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.tenants import OPEN
+from scheduler.core.rules.crash_loop import avoided
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import test_constraints as constraints
 from tests.property.preempted import CLASSES, TERMS, MadeRoom, is_recall, makes_room

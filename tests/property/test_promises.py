@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Limits, Policy, decide, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Plan, Start
-from scheduler.core.tenancy.tenants import Tenant, Tenants
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Plan, Start
+from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import admitted, committed, end, fabric, loaded, run, submit
 
 EMPTY = loaded(fabric(1, 2, 4))

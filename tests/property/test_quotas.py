@@ -32,11 +32,11 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.events import Event, FabricLoaded, JobStarted, TenantsLoaded
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start, Swap
-from scheduler.core.tenancy.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.events import Event, FabricLoaded, JobStarted, TenantsLoaded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Start, Swap
+from scheduler.core.policies.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
 
 GPUS = 8

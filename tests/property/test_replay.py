@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core import Policy
-from scheduler.core.costs import Costs
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     GangResized,
     GangSwapped,
     HostMoved,
@@ -23,7 +22,8 @@ from scheduler.core.events import (
     JobRequeued,
     JobStarted,
 )
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.costs import Costs
 from simulator.failures import Outage, merged
 from simulator.traces.record import SECOND_NS, TraceJob
 from tests.replays import World, machine, replayed

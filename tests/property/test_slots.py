@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.reasons.slots import Asker, slots
-from scheduler.core.reasons.whatif import settled
-from scheduler.core.tenancy.tenants import DEFAULT, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.explain.whatif import settled
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.policies.tenants import DEFAULT, Cell, PriorityClass, Tenant, Tenants
 from tests.build import cordon, end, fabric, loaded, run, submit
 
 CLASSES = (PriorityClass("spot", -1, is_preemptible=True), PriorityClass("low", -1))

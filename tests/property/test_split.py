@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import snapshot
 from scheduler.core import Limits, Policy
-from scheduler.core.costs import Costs
+from scheduler.core.policies.costs import Costs
+from scheduler.eventlog import snapshots
 from simulator.failures import Outage
 from simulator.folds import Folds
 from simulator.log import Log
@@ -56,7 +56,7 @@ def run(
     folds = Folds(telling)
     replay = Replay(setting, iter(jobs), folds.feed, iter(failing))
     if before:
-        kept, (state, _) = json.loads(before.kept), snapshot.decode(before.state)
+        kept, (state, _) = json.loads(before.kept), snapshots.decode(before.state)
         replay.go_on(kept, state)
         folds.go_on(kept, state, before.log.encode())
         text.write(before.log)
@@ -72,7 +72,7 @@ def run(
     with suppress(Cut):
         replay.run(step)
     everything: dict[str, Any] = {**replay.kept(), **folds.kept(), "digest": telling.digest()}
-    state_bytes = snapshot.encode(replay.state, replay.now_ns)
+    state_bytes = snapshots.encode(replay.state, replay.now_ns)
     return Stand(json.dumps(everything), state_bytes, text.getvalue(), replay.is_over)
 
 

@@ -16,7 +16,7 @@ import grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.tenancy.tenants import Tenant, Tenants
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, service_pb2, window_pb2
 from tests.secured import House
 from tests.serving import START_NS, create, error_of, serving

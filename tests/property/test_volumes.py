@@ -22,12 +22,12 @@ from placement.workload.training import (
     Sync,
     Training,
 )
-from scheduler.codec import decode, encode
 from scheduler.core import JobSpec
-from scheduler.core.events import JobSubmitted
-from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.specproto import spec_from_proto, spec_to_proto
+from scheduler.core.model.events import JobSubmitted
+from scheduler.eventlog.codec import decode, encode
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
 POWERS = st.sampled_from([1, 2, 4])
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Policy, Rejected, State, admit, decide, names, replay
-from scheduler.core.commands import Command, LoadTenants, UpdateJob
-from scheduler.core.job import SECOND_NS, Job
-from scheduler.core.names import Names
-from scheduler.core.queue.desk import Desk
-from scheduler.core.queue.waiting import Waiting, outermost
-from scheduler.core.tenancy.tenants import OPEN, PriorityClass, Tenant, Tenants
+from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
+from scheduler.core.collections import name_list
+from scheduler.core.collections.name_list import Names
+from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
+from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.equivalence import Waiting, outermost
 from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
 
 EMPTY = loaded(fabric(2, 2, 4))
@@ -91,7 +92,7 @@ def test_the_same_plan_as_one_by_one(
     tenants: Tenants,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(names, "MOST", 4)
+        patched.setattr(name_list, "MOST", 4)
         state, limits = run(EMPTY, LoadTenants(tenants)), Limits(policy=policy)
         for at, (jobs, ending, updates, host) in enumerate(rounds):
             now_s = 10 * at
@@ -138,7 +139,7 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     plan = decide(state, 0, Limits())
 
     assert not plan.actions
-    assert len(asked) < names.MOST + 20
+    assert len(asked) < name_list.MOST + 20
     assert asked[-1] == tuple(state.queue)[-1]
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from placement.errors import BadInput
 from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
-from scheduler.core.commands import Command
-from scheduler.core.reasons.whatif import settled, what_if
+from scheduler.core.explain.whatif import settled, what_if
+from scheduler.core.model.commands import Command
 from tests.build import cancel, cordon, drain, end, fabric, fail, loaded, submit, uncordon
 
 EMPTY = loaded(fabric(2, 2, 2))

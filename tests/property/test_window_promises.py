@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Limits, Policy, State, admit, decide, replay
-from scheduler.core.commands import Command
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import WindowState
-from scheduler.core.plan import Action, Reservation, Start
-from scheduler.core.rejected import Rejected
-from scheduler.core.windows.calendar import next_edge_ns
-from scheduler.core.windows.hosts import strangers
-from scheduler.core.windows.window import WindowKind
+from scheduler.core.capacity.window_hosts import strangers
+from scheduler.core.model.commands import Command
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.model.plan import Action, Reservation, Start
+from scheduler.core.model.rejected import Rejected
+from scheduler.core.model.window import WindowKind
+from scheduler.core.rules.calendar import next_edge_ns
 from tests.build import admitted, committed, end, fabric, loaded, submit
 from tests.windows import set_window
 

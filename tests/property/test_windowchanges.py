@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import State, apply
-from scheduler.core.lifecycle import WindowState
-from scheduler.windowchanges import WindowChangeKind, window_changed
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.eventlog.window_changes import WindowChangeKind, window_changed
 from tests.property.test_hostchanges import a_log
 
 GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}

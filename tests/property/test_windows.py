@@ -12,17 +12,17 @@ from hypothesis.stateful import initialize, rule
 
 from placement.fabric import hostset
 from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
-from scheduler.core.commands import Command
-from scheduler.core.events import Event, GangSwapped, JobStarted, WindowSet
-from scheduler.core.job import SECOND_NS, Job
-from scheduler.core.lifecycle import WindowState
-from scheduler.core.plan import Start, Swap
-from scheduler.core.policy import time_limit_ns
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.commands import Command
+from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSet
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.model.plan import Start, Swap
+from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.window import Leave
 from scheduler.core.queue.order import Line
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.windows.calendar import Calendar, next_edge_ns
-from scheduler.core.windows.window import Leave
+from scheduler.core.rules.calendar import Calendar, next_edge_ns
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.property.laws import FABRIC, check_state, started_alone
 from tests.property.test_machine import Cluster, Machine, any_command
 from tests.windows import remove_window, set_window

@@ -11,11 +11,11 @@ from typer.testing import CliRunner, Result
 
 from placement.workload.flops import parameter_count
 from scheduler.cli.program import app
-from scheduler.core.checkpoint.intervals import Faults, efficiency
-from scheduler.core.checkpoint.terms import Checkpoint
-from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.problems import InputError
-from scheduler.specproto import spec_from_proto, spec_to_proto
+from scheduler.core.policies.checkpoint import Checkpoint
+from scheduler.core.rules.checkpoint_interval import Faults, efficiency
+from scheduler.files.errors import InputError
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
 JOB = """\
 name: job

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
-from scheduler.cli.steps import at_random, by_name
-from scheduler.problems import InputError
+from scheduler.cli.render.steps import at_random, by_name
+from scheduler.files.errors import InputError
 from tests.build import fabric
 
 FABRIC = """\

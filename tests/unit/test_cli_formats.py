@@ -13,7 +13,7 @@ from placement.fabric.hostlist import expand
 from placement.fabric.tree import preset
 from scheduler.cli import formats
 from scheduler.cli.formats import Gang, compress
-from scheduler.cli.text import bytes_text, columns, counted, seconds_text
+from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
 GANG = Gang("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)

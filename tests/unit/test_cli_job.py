@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scheduler import cli
-from scheduler.specs import load_job
+from scheduler.files.inputs import load_job
 
 ARGUMENTS = """--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024
 --vocab-size $VOCAB --micro-batch-size 1 --global-batch-size 16 --bf16

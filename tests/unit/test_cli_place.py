@@ -10,7 +10,7 @@ import pytest
 
 from placement.fabric import hostlist
 from placement.objective.cut import cut
-from scheduler.specs import job_from_mapping, load_fabric
+from scheduler.files.inputs import job_from_mapping, load_fabric
 from tests.commands import JOB, MINI, Muster, Result
 
 

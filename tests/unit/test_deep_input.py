@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from placement.errors import BadInput
-from scheduler import snapshot
-from scheduler.core.reasons.suppose import supposed
-from scheduler.importers.load import Given, import_job
-from scheduler.importers.tools import Tool
-from scheduler.oldplacement import load_placement
-from scheduler.problems import InputError
-from scheduler.serverfile import load_server_file
-from scheduler.store import StoreError, open_store
+from scheduler.core.explain.conditions import supposed
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.store import StoreError, open_store
+from scheduler.files.errors import InputError
+from scheduler.files.importers.load import Given, import_job
+from scheduler.files.importers.tools import Tool
+from scheduler.files.old_placement import load_placement
+from scheduler.server.config import load_server_file
 from simulator.traces.load import FORMATS, Trace
 from simulator.traces.record import BadRecord
 from tests.build import fabric, loaded, started, submit
@@ -78,6 +78,6 @@ def test_a_condition_with_endless_spares_is_refused() -> None:
 
 
 def test_a_snapshot_nested_too_deep_is_refused() -> None:
-    first = zlib.decompress(snapshot.encode(loaded(), 0)).partition(b"\n")[0]
-    with pytest.raises(snapshot.BadSnapshot):
-        snapshot.decode(zlib.compress(first + b"\nfabric\t\t" + DEEP.encode() + b"\n"))
+    first = zlib.decompress(snapshots.encode(loaded(), 0)).partition(b"\n")[0]
+    with pytest.raises(snapshots.BadSnapshot):
+        snapshots.decode(zlib.compress(first + b"\nfabric\t\t" + DEEP.encode() + b"\n"))

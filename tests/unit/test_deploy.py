@@ -11,10 +11,10 @@ import pytest
 import typer
 
 from scheduler.access.authfile import load_auth
-from scheduler.access.caller import Role
 from scheduler.cli.program import app
-from scheduler.serverfile import ServerKeys, keys, load_server_file
-from scheduler.strictyaml import load, parse
+from scheduler.files.yaml12 import load, parse
+from scheduler.identity import Role
+from scheduler.server.config import ServerKeys, keys, load_server_file
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -9,12 +9,7 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.tree import preset
 from placement.workload.parallelism import AXES
-from scheduler.specs import (
-    InputError,
-    load_busy,
-    load_fabric,
-    load_job,
-)
+from scheduler.files.inputs import InputError, load_busy, load_fabric, load_job
 from tests.build import LLAMA3_ROWS, fabric
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

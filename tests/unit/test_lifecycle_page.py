@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from scheduler.core.lifecycle import HOST_MOVES, JOB_MOVES, HostMove, HostState, JobMove, JobState
+from scheduler.core.model.lifecycle import (
+    HOST_MOVES,
+    JOB_MOVES,
+    HostMove,
+    HostState,
+    JobMove,
+    JobState,
+)
 from scripts import lifecycle
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.oldplacement import GONE, load_hint, load_placement
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.old_placement import GONE, load_hint, load_placement
 from tests.build import fabric, request
 
 FABRIC = fabric()

@@ -8,8 +8,8 @@ import pytest
 
 from scheduler.cli.server import _settings
 from scheduler.core import Limits, Policy
-from scheduler.problems import InputError
-from scheduler.serverfile import ServerKeys, load_server_file
+from scheduler.files.errors import InputError
+from scheduler.server.config import ServerKeys, load_server_file
 
 
 def write(folder: Path, text: str) -> str:

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.request import AUTO, Batch, Collective, SpareRule
 from placement.workload.traffic import axis_traffic
-from scheduler.specs import (
-    InputError,
-    job_from_mapping,
-    job_to_mapping,
-    load_job,
-)
+from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping, load_job
 from tests.build import LLAMA3
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

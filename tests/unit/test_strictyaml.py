@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.problems import InputError
-from scheduler.strictyaml import load, parse, read_text
+from scheduler.files.errors import InputError
+from scheduler.files.yaml12 import load, parse, read_text
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.costs import Costs
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenancy.tenants import (
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import (
     Aging,
     Cell,
     Defragmentation,
@@ -18,8 +18,8 @@ from scheduler.core.tenancy.tenants import (
     Tenant,
     Tenants,
 )
-from scheduler.problems import InputError
-from scheduler.tenantsfile import load_tenants
+from scheduler.files.errors import InputError
+from scheduler.files.tenants import load_tenants
 from tests.build import fabric
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants.yaml"

@@ -9,7 +9,7 @@ import pytest
 
 from placement.workload.memory import memory
 from placement.workload.training import Batch, ModelShape, Training
-from scheduler.specs import load_job
+from scheduler.files.inputs import load_job
 from tests.build import DEEPSEEK_V3
 
 ROOT = Path(__file__).resolve().parents[2]

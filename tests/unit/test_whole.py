@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import MOST_CHARACTERS, InputError, Problem
-from scheduler.whole import write, written
+from scheduler.files.atomic_file import write, written
+from scheduler.files.errors import MOST_CHARACTERS, InputError, Problem
 
 
 def test_what_was_there_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import PRESETS, from_spec
 from scheduler.core import Limits, Tenants
-from scheduler.core.job import SECOND_NS
-from scheduler.core.tenancy.tenants import DEFAULT, Tenant
-from scheduler.core.windows.window import Leave, WindowKind
-from scheduler.problems import InputError
-from scheduler.windowsfile import WindowsFile, load_windows
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.window import Leave, WindowKind
+from scheduler.core.policies.tenants import DEFAULT, Tenant
+from scheduler.files.errors import InputError
+from scheduler.files.windows import WindowsFile, load_windows
 from tests.build import fabric, spec
 
 HOUR_NS = 3_600 * SECOND_NS

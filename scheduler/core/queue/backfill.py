@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from placement.fabric.hostset import HostSet
-from scheduler.core.company import Company
-from scheduler.core.job import Job
-from scheduler.core.plan import Foreseen, Reservation
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.tenancy.admission import Allowance, Quotas
-from scheduler.core.tenancy.cells import highest
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Foreseen, Reservation
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
+from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
 
 class Rule(Protocol):

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core.job import Job
-from scheduler.core.plan import Reservation, Reserve
-from scheduler.core.policy import Limits, time_limit_ns
-from scheduler.core.queue.grounds import Grounds
-from scheduler.core.queue.profile import Profile
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.state import State
-from scheduler.core.tenancy.admission import Allowance
-from scheduler.core.windows.window import Shares
+from scheduler.core.capacity.host_classes import Grounds
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.capacity.profile import Profile
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation, Reserve
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.model.window import Shares
+from scheduler.core.tenancy.quota_check import Allowance
 
 
 @dataclass(frozen=True, slots=True)

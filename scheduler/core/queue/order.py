@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 
-from scheduler.core.job import SECOND_NS, Job
-from scheduler.core.names import Names, Part
-from scheduler.core.policy import Limits, Policy
-from scheduler.core.state import State
+from scheduler.core.collections.name_list import Names, Part
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.state import State
+from scheduler.core.policies.tenants import Aging
+from scheduler.core.tenancy.fair_share import Key, Shares
 from scheduler.core.tenancy.quota import Book
-from scheduler.core.tenancy.shares import Key, Shares
-from scheduler.core.tenancy.tenants import Aging
 
 Waits = Callable[[Part], bool]
 

@@ -1,8 +1,7 @@
-"""Hosts that stand by for failures: how many, whose, and who may use them.
+"""Spares: hosts that stand by for failures, how many a zone holds and what they buy.
 
-policy    what the operator says: rates, how often a zone may run short
-faults    what the log says: failures and repairs, and the rates that follow
-pools     the spares of each zone, which its gangs share
-refill    spares that were used are held again, those that are too many let go
-outlook   what each zone survives, and what one more would buy
+Inside: which spares are replenished and which are let go, and the outlook of each zone.
+The rule is policies.spares, the fold over failures model.failure_rates, the pools and
+loans are capacity.spare_pools and capacity.spare_loans.
+Enters: a state. Leaves: changes of spares in a plan; ZoneOutlook.
 """

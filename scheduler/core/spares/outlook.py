@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from placement import Sizing
 from placement.fabric.hostset import HostSet
-from scheduler.core.failures.prospect import cost_s
-from scheduler.core.lifecycle import HostState, JobState
-from scheduler.core.policy import Limits
-from scheduler.core.spares.lending import debts
-from scheduler.core.spares.pools import Pools, rack_hosts
-from scheduler.core.state import State
+from scheduler.core.capacity.spare_loans import debts
+from scheduler.core.capacity.spare_pools import Pools, rack_hosts
+from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.state import State
+from scheduler.core.restart.prospect import cost_s
 
 DAYS_A_YEAR = 365.25
 

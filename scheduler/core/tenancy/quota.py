@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
+from scheduler.core.policies.tenants import Cell, Tenant, Tenants
 
 UNLIMITED = 1 << 40
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from scheduler.core.job import SECOND_NS
-from scheduler.core.state import State
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.ledger import half_life_ns
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.state import State
+from scheduler.core.policies.tenants import Tenant
+from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import nodes
-from scheduler.core.tenancy.tenants import Tenant
+from scheduler.core.tenancy.quota_check import Quotas
 
 
 @dataclass(frozen=True, slots=True)

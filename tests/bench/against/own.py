@@ -13,8 +13,8 @@ from typing import Any
 
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Limits, Policy, State
-from scheduler.core.events import Event, JobStarted
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.events import Event, JobStarted
+from scheduler.core.model.job import SECOND_NS
 from simulator.log import Log
 from simulator.metrics import Metrics
 from simulator.run import Replay, Setting

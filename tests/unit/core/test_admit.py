@@ -8,10 +8,10 @@ import pytest
 
 from placement.workload.request import Collective
 from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, replay
-from scheduler.core.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
-from scheduler.core.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
-from scheduler.core.health.signals import SIGNALS, Effect
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
+from scheduler.core.model.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health_signals import SIGNALS, Effect
 from tests.build import (
     admitted,
     cancel,

@@ -9,7 +9,7 @@ import pytest
 from placement.fabric import hostset
 from placement.workload.request import TierCut
 from scheduler.core import HostState, JobState, State, apply, replay
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangSwapped,
@@ -21,8 +21,8 @@ from scheduler.core.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.state import RETAINED
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.state import RETAINED
 from tests.build import exactly, fabric, fabric_spec, job, loaded, spec
 
 EMPTY = loaded(fabric(2, 2, 2))

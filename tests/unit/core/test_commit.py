@@ -9,9 +9,9 @@ import pytest
 from placement.objective.cut import cut
 from placement.workload.request import Placement
 from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, replay
-from scheduler.core.commands import Command
-from scheduler.core.events import GangSwapped, HostSwap, JobRequeued, JobStarted
-from scheduler.core.plan import Action, Move, Requeue, Start, Swap
+from scheduler.core.model.commands import Command
+from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.model.plan import Action, Move, Requeue, Start, Swap
 from tests.build import (
     MINUTE_NS,
     cancel,

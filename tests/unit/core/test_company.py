@@ -10,9 +10,9 @@ from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.workload.request import Insufficient, Placement
 from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, dry_run, explain
-from scheduler.core.neighbours import Neighbours
-from scheduler.core.plan import Move, Start, Swap
-from scheduler.core.reasons.reason import Cause
+from scheduler.core.explain.reason import Cause
+from scheduler.core.model.plan import Move, Start, Swap
+from scheduler.core.policies.affinity import Neighbours
 from tests.build import HOUR_NS, end, fabric, fail, loaded, on, refused, run, schedule, spec, submit
 
 ALONE = Neighbours(exclusive="rack")

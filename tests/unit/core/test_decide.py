@@ -8,11 +8,11 @@ from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.workload.request import SpareRule
 from scheduler.core import JobState, Limits, Policy, State, decide
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Plan, Start
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Plan, Start
 from scheduler.core.queue.order import Line
-from scheduler.core.queue.reserve import Outlook
-from scheduler.core.tenancy.admission import Quotas
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     HOUR_NS,
     cancel,

@@ -9,12 +9,12 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.costs import Costs
-from scheduler.core.job import SECOND_NS
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import DEFAULT, Cell, Tenant
-from scheduler.core.tidy.defrag import Candidate, Proposal, candidates, cover, propose
+from scheduler.core.defrag.proposal import Candidate, Proposal, candidates, cover, propose
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     committed,
     end,

@@ -8,11 +8,11 @@ import pytest
 
 from placement.fabric import hostset
 from scheduler.core import Limits
-from scheduler.core.commands import LoadTenants
-from scheduler.core.preemption.easing import Forms, Gone, Slack
-from scheduler.core.preemption.victims import candidates
-from scheduler.core.tenancy.tenants import OPEN, PriorityClass
-from scheduler.core.windows.calendar import Calendar
+from scheduler.core.capacity.shrink_options import Forms, Gone, Slack
+from scheduler.core.capacity.victims import candidates
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.policies.tenants import OPEN, PriorityClass
+from scheduler.core.rules.calendar import Calendar
 from tests.build import fabric, loaded, run, settled, submit
 
 

@@ -13,16 +13,16 @@ from placement.objective.check import violations
 from placement.workload.request import AUTO, Placement
 from placement.workload.training import Batch
 from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.commit import Conflict, commit
-from scheduler.core.elastic.shrink import Smaller, to_free
-from scheduler.core.events import GangResized
-from scheduler.core.finding import placing
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Plan, Resize, Start
-from scheduler.core.policy import time_limit_ns
-from scheduler.core.reasons.explain import dry_run, explain
-from scheduler.core.tenancy.tenants import Tenant
+from scheduler.core.capacity.placer import placing
+from scheduler.core.capacity.shrink import Smaller, to_free
+from scheduler.core.commit.commit import Conflict, commit
+from scheduler.core.explain.explain import dry_run, explain
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import GangResized
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Plan, Resize, Start
+from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.policies.tenants import Tenant
 from tests.build import (
     HOUR_NS,
     committed,

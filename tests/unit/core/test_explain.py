@@ -6,11 +6,11 @@ import pytest
 
 from placement.workload.request import Infeasible, Insufficient, Placement
 from scheduler.core import Limits, Policy, Reason, State, Tenants, decide, dry_run, explain
-from scheduler.core.commands import Command, LoadTenants
-from scheduler.core.plan import Start
-from scheduler.core.reasons.explain import Reasons
-from scheduler.core.reasons.reason import Basis, Cause, Obstacle, ObstacleKind, Room
-from scheduler.core.tenancy.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.explain.explain import Reasons
+from scheduler.core.explain.reason import Basis, Cause, Obstacle, ObstacleKind, Room
+from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.plan import Start
+from scheduler.core.policies.tenants import DEFAULT, Cell, Tenant
 from tests.build import (
     HOUR_NS,
     MINUTE_NS,

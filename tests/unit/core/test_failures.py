@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from placement.fabric import hostset
 from scheduler.core import HostState, JobState, Limits, State, decide
-from scheduler.core.commands import LoadTenants
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Move, Refill, Requeue, Swap
-from scheduler.core.tenancy.tenants import Tenant, Tenants
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Move, Refill, Requeue, Swap
+from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import (
     cordon,
     drain,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler.core import JobState, State, Tenants, replay
-from scheduler.core.costs import Costs
-from scheduler.core.goodput import Goodput, Parts, shown
-from scheduler.core.spending import spent
-from scheduler.core.tenancy.tenants import Preemption
+from scheduler.core.fold.goodput import spent
+from scheduler.core.model.goodput import Goodput, Parts, shown
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption
 from simulator.run import run_script
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.replays import machine

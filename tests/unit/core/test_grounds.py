@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from placement.fabric import hostset
 from scheduler.core import Limits, Policy, State
-from scheduler.core.finding import placing
-from scheduler.core.job import SECOND_NS
-from scheduler.core.queue.desk import Desk
-from scheduler.core.queue.grounds import Grounds
-from scheduler.core.windows.calendar import Calendar
+from scheduler.core.capacity.host_classes import Grounds
+from scheduler.core.capacity.placer import placing
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.queue.cycle import Desk
+from scheduler.core.rules.calendar import Calendar
 from tests.build import fabric, job, loaded, run, settled, submit
 from tests.windows import set_window
 

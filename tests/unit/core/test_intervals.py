@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from scheduler.core.checkpoint.intervals import (
+from scheduler.core.rules.checkpoint_interval import (
     Faults,
     advise,
     daly_higher,

@@ -11,17 +11,17 @@ from placement.fabric.constraints import Constraints, broken
 from placement.spares.sizing import Sizing, standby_pool
 from placement.workload.request import AUTO
 from scheduler.core import HostState, JobState, Limits, State, decide, explain
-from scheduler.core.commands import LoadTenants, MoveHost
-from scheduler.core.failures.prospect import prospect
-from scheduler.core.failures.rungs import Rung, taken
-from scheduler.core.failures.storm import avoided, retry_ns
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import GiveUp, Refill, Swap
-from scheduler.core.spares import faults
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model import failure_rates
+from scheduler.core.model.commands import LoadTenants, MoveHost
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import GiveUp, Refill, Swap
+from scheduler.core.model.restart_option import Rung, taken
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Restarts
+from scheduler.core.restart.prospect import prospect
+from scheduler.core.rules.crash_loop import avoided, retry_ns
 from scheduler.core.spares.outlook import spares_outlook
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.spares.pools import Pools
-from scheduler.core.tenancy.tenants import OPEN, Preemption, PriorityClass, Restarts
 from tests.build import (
     cordon,
     drain,
@@ -70,8 +70,8 @@ def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
 def test_what_is_seen_moves_the_rates() -> None:
     """Gamma posterior: (10 + 30) failures in (10,000 + 5,000) host-days."""
     policy = SparePolicy(0.001, prior_host_days=10_000, prior_repairs=20)
-    seen = faults.Faults(failures=30, repairs=30, out_ns=0, at_ns=0, since_ns=0)
-    found = faults.sizing(policy, seen, 50, 100 * DAY_NS)
+    seen = failure_rates.Faults(failures=30, repairs=30, out_ns=0, at_ns=0, since_ns=0)
+    found = failure_rates.sizing(policy, seen, 50, 100 * DAY_NS)
     assert found.failures_per_host_day == pytest.approx(40 / 15_000)
     assert found.repair_days == pytest.approx(20 / 50)
 
@@ -101,9 +101,11 @@ def test_the_spread_of_hosts_out_is_seen_zone_by_zone() -> None:
 def test_what_fails_together_counts_by_how_long_it_was_seen() -> None:
     """20 zone-repairs are the prior's, 20 were seen: half of the excess 5 - 1."""
     day = 86_400 * SECOND_NS
-    seen = faults.Faults(failures=8, repairs=8, out_ns=8 * day, by_zone=(0, 0), square_ns=48 * day)
+    seen = failure_rates.Faults(
+        failures=8, repairs=8, out_ns=8 * day, by_zone=(0, 0), square_ns=48 * day
+    )
     assert seen.dispersion(10 * day) == pytest.approx((48 - 8 * 8 / 20) / 8)
-    found = faults.sizing(SparePolicy(0.01, prior_repairs=20), seen, 200, 10 * day)
+    found = failure_rates.sizing(SparePolicy(0.01, prior_repairs=20), seen, 200, 10 * day)
     mean = 100 * found.failures_per_host_day * found.repair_days
     assert found.clumping * mean == pytest.approx((seen.dispersion(10 * day) - 1) / 2)
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core import Limits, State, decide, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.company import Company
-from scheduler.core.costs import Costs
-from scheduler.core.events import GangResized
-from scheduler.core.job import SECOND_NS
-from scheduler.core.neighbours import Neighbours
-from scheduler.core.spares.lending import lenders
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.capacity.spare_loans import lenders
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import GangResized
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.rules.affinity_index import Company
 from tests.build import (
     HOUR_NS,
     committed,

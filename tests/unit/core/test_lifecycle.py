@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from scheduler.core.lifecycle import (
+from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
     LIVE,

@@ -8,10 +8,10 @@ import pytest
 
 from placement.fabric import hostset
 from scheduler.core import Conflict, HostState, JobState, Limits, State, commit, decide
-from scheduler.core.events import WindowClosed
-from scheduler.core.lifecycle import WindowState
-from scheduler.core.plan import Plan, Start
-from scheduler.core.windows.calendar import turns
+from scheduler.core.model.events import WindowClosed
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.model.plan import Plan, Start
+from scheduler.core.rules.calendar import turns
 from tests.build import (
     HOUR_NS,
     cordon,

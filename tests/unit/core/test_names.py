@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from scheduler.core import names as module
-from scheduler.core.names import Names
+from scheduler.core.collections import name_list as module
+from scheduler.core.collections.name_list import Names
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.core import Limits, State, decide
-from scheduler.core.commands import LoadTenants
-from scheduler.core.plan import Start
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.plan import Start
+from scheduler.core.policies.tenants import Aging, Tenant, Tenants
 from scheduler.core.queue.order import Line
-from scheduler.core.tenancy.admission import Quotas
-from scheduler.core.tenancy.tenants import Aging, Tenant, Tenants
+from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import HOUR_NS, end, fabric, loaded, run, schedule, submit
 
 HOUR = 3_600

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.overlay import Overlay
+from scheduler.core.collections.persistent_map import Overlay
 
 KEYS = st.integers(0, 90)
 

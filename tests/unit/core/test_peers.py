@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.core import State, Tenants, replay
-from scheduler.core.admit import admit
-from scheduler.core.checkpoint.terms import Checkpoint
-from scheduler.core.commands import SubmitJob
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, GangSwapped, JobStarted
-from scheduler.core.rejected import Rejected
-from scheduler.core.tenancy.tenants import Preemption
+from scheduler.core.admission.admit import admit
+from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.events import Event, GangSwapped, JobStarted
+from scheduler.core.model.rejected import Rejected
+from scheduler.core.policies.checkpoint import Checkpoint
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption
 from simulator.run import run_script
 from tests.build import drain, exactly, fabric, fail, loaded, submit
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core import Conflict, Limits, Plan, Policy, State, commit, decide, explain, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.costs import Costs
-from scheduler.core.events import JobPreempted
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start, Swap
-from scheduler.core.preemption.victims import cost_ns
-from scheduler.core.tenancy.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.capacity.victims import cost_ns
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import JobPreempted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Start, Swap
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
 from tests.build import (
     HOUR_NS,
     committed,

@@ -6,10 +6,10 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from scheduler.core.tenancy import cells
-from scheduler.core.tenancy.cells import highest, kept_hosts
+from scheduler.core.policies.tenants import Cell, Tenant, Tenants
+from scheduler.core.tenancy import guarantees
+from scheduler.core.tenancy.guarantees import highest, kept_hosts
 from scheduler.core.tenancy.quota import UNLIMITED, Book, nodes
-from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
 from tests.build import fabric, flat
 
 EIGHT = fabric(2, 2, 2)  # 8 hosts of 8 GPUs
@@ -112,7 +112,7 @@ def test_what_cannot_be_guaranteed_is_refused(
     tenants: tuple[Tenant, ...], field: str, message: str
 ) -> None:
     with pytest.raises(BadInput, match=message) as refused:
-        cells.check(Tenants(tenants), EIGHT)
+        guarantees.check(Tenants(tenants), EIGHT)
     assert refused.value.field == field
 
 

@@ -10,11 +10,11 @@ from placement.fabric import hostset
 from placement.objective.cut import cut
 from placement.workload.request import AUTO
 from scheduler.core import State
-from scheduler.core.commands import LoadTenants
-from scheduler.core.failures.relief import relieved, thin
-from scheduler.core.spares.policy import SparePolicy
-from scheduler.core.spares.pools import Pools
-from scheduler.core.tenancy.tenants import OPEN
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN
+from scheduler.core.restart.relief import relieved, thin
 from tests.build import fabric, fail, hosts_of, loaded, run, schedule, submit
 
 SELDOM = SparePolicy(1e-6, prior_host_days=0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scheduler.core import State
-from scheduler.core.remade import Found, remade
+from scheduler.core.collections.evolve import Found, remade
 from tests.build import loaded, run, submit
 
 STATE = run(loaded(), submit("a"))

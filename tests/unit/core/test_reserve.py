@@ -10,12 +10,12 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core import Limits, Policy, State, decide
-from scheduler.core.commands import LoadTenants
-from scheduler.core.job import Job
-from scheduler.core.plan import Reservation, Reserve, Start
-from scheduler.core.queue.profile import Profile
-from scheduler.core.queue.reserve import Outlook, nearest
-from scheduler.core.tenancy.tenants import Cell, Tenant, Tenants
+from scheduler.core.capacity.outlook import Outlook, nearest
+from scheduler.core.capacity.profile import Profile
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation, Reserve, Start
+from scheduler.core.policies.tenants import Cell, Tenant, Tenants
 from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
 
 HOUR = 3_600

@@ -9,14 +9,14 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, Limits, Plan, State, Tenants, commit, decide, explain
-from scheduler.core.commands import LoadTenants
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, GangResized, JobPreempted, JobStarted
-from scheduler.core.failures.rungs import Rung, taken
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Start
-from scheduler.core.reasons.reason import Shrink
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass, Tenant
+from scheduler.core.explain.reason import Shrink
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import Event, GangResized, JobPreempted, JobStarted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Start
+from scheduler.core.model.restart_option import Rung, taken
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant
 from tests.build import (
     HOUR_NS,
     MINUTE_NS,

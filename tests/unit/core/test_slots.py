@@ -6,9 +6,9 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler.core import Limits, Policy, State, Tenants
-from scheduler.core.commands import LoadTenants
-from scheduler.core.reasons.slots import Asker, Slots, slots
-from scheduler.core.tenancy.tenants import DEFAULT, Cell, PriorityClass, Tenant
+from scheduler.core.explain.slots import Asker, Slots, slots
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.policies.tenants import DEFAULT, Cell, PriorityClass, Tenant
 from tests.build import cordon, fabric, flat, loaded, run, started, submit
 
 HOUR = 3_600

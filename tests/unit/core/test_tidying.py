@@ -8,22 +8,12 @@ import pytest
 
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, Limits, Plan, State, commit, decide, replay
-from scheduler.core.commands import LoadTenants
-from scheduler.core.events import Defragmented, GangSwapped
-from scheduler.core.job import SECOND_NS
-from scheduler.core.plan import Tidy
-from scheduler.core.tenancy.tenants import OPEN, Defragmentation
-from tests.build import (
-    HOUR_NS,
-    committed,
-    end,
-    fabric,
-    loaded,
-    run,
-    running,
-    schedule,
-    submit,
-)
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import Defragmented, GangSwapped
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Tidy
+from scheduler.core.policies.tenants import OPEN, Defragmentation
+from tests.build import HOUR_NS, committed, end, fabric, loaded, run, running, schedule, submit
 
 EVERY_S = 7_200
 POLICY = Defragmentation(EVERY_S, hosts=4)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core import Code, State, replay
-from scheduler.core.commands import (
+from scheduler.core.admission.etag import host_etag, job_etag
+from scheduler.core.model.commands import (
     CancelJob,
     Command,
     EndJob,
@@ -16,11 +17,10 @@ from scheduler.core.commands import (
     ReportHost,
     UpdateJob,
 )
-from scheduler.core.etag import host_etag, job_etag
-from scheduler.core.events import JobsReserved, JobUpdated
-from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.requests import REMEMBERED, Done, remembered
-from scheduler.core.tenancy.tenants import PriorityClass, Tenant, Tenants
+from scheduler.core.model.completed_request import REMEMBERED, Done, remembered
+from scheduler.core.model.events import JobsReserved, JobUpdated
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from tests.build import (
     admitted,
     cancel,

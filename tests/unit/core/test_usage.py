@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scheduler.core.tenancy.usage import Account, kept_share, standing
+from scheduler.core.model.tenant_usage import Account, kept_share, standing
 
 H = 3_600_000_000_000
 

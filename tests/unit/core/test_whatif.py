@@ -6,8 +6,8 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler.core import JobState, Limits, State
-from scheduler.core.reasons.reason import Cause
-from scheduler.core.reasons.whatif import WhatIf, settled, what_if
+from scheduler.core.explain.reason import Cause
+from scheduler.core.explain.whatif import WhatIf, settled, what_if
 from tests.build import (
     HOUR_NS,
     cancel,

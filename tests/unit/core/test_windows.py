@@ -7,29 +7,15 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import (
-    Code,
-    Limits,
-    Policy,
-    State,
-    commit,
-    decide,
-    dry_run,
-    explain,
-    replay,
-)
-from scheduler.core.commands import LoadTenants
-from scheduler.core.events import (
-    JobStarted,
-    WindowClosed,
-    WindowOpened,
-)
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import WindowState
-from scheduler.core.reasons.reason import Cause, ObstacleKind
-from scheduler.core.reasons.slots import Asker, slots
-from scheduler.core.tenancy.tenants import DEFAULT, Tenant, Tenants
-from scheduler.core.windows.calendar import Calendar, next_edge_ns
+from scheduler.core import Code, Limits, Policy, State, commit, decide, dry_run, explain, replay
+from scheduler.core.explain.reason import Cause, ObstacleKind
+from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.rules.calendar import Calendar, next_edge_ns
 from tests.build import (
     HOUR_NS,
     fabric,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.tree import Fabric
-from scheduler.fabricfiles import Choices, read_fabric
-from scheduler.fabricfiles.build import Built
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.fabrics import Choices, read_fabric
+from scheduler.files.fabrics.build import Built
 
 Read = Callable[..., Built]
 Refused = Callable[..., str]

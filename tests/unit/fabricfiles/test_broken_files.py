@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.tree import Fabric
-from scheduler.fabricfiles import FORMATS, read_fabric, write_fabric, write_overlay
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.fabrics import FORMATS, read_fabric, write_fabric, write_overlay
 from tests.build import fabric, two_tiers
 
 FABRICS = (fabric(zones=2, racks=2, hosts=2), two_tiers([2, 1], [3]))

@@ -14,8 +14,8 @@ import pytest
 
 from placement.fabric.tree import from_spec, preset
 from scheduler import cli
-from scheduler.fabricfiles.summary import summary
-from scheduler.specs import load_fabric
+from scheduler.files.fabrics.summary import summary
+from scheduler.files.inputs import load_fabric
 from tests.build import fabric, fabric_spec, two_tiers
 
 Muster = Callable[..., tuple[int, str, str]]

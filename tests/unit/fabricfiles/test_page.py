@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from scheduler.cli.program import app, load_commands
-from scheduler.fabricfiles import FORMATS, read_fabric
+from scheduler.files.fabrics import FORMATS, read_fabric
 from tests.unit.fabricfiles.conftest import tree
 
 PAGE = (Path(__file__).parents[3] / "docs/fabric-formats.md").read_text()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from placement.fabric.tree import Fabric, from_spec, preset
-from scheduler.fabricfiles import FORMATS, dump, read_fabric, write_fabric, write_overlay
-from scheduler.specs import load_fabric
-from scheduler.strictyaml import parse
+from scheduler.files.fabrics import FORMATS, dump, read_fabric, write_fabric, write_overlay
+from scheduler.files.inputs import load_fabric
+from scheduler.files.yaml12 import parse
 from tests.build import fabric, two_tiers
 
 ROOT = Path(__file__).parents[3]

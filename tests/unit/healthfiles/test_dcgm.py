@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.healthfiles.dcgm import SYSTEMS, load_dcgm
-from scheduler.healthfiles.found import Found
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.health.dcgm import SYSTEMS, load_dcgm
+from scheduler.files.health.found import Found
 
 
 def read(tmp_path: Path, value: Any) -> list[Found]:

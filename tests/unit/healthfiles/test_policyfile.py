@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.health.policy import AS_STATED, HealthPolicy, LemonAction
-from scheduler.core.health.signals import DAY_S, HOUR_S, Effect, Threshold
-from scheduler.core.health.xids import Blame
-from scheduler.healthfiles.policyfile import load_health
-from scheduler.problems import InputError
+from scheduler.core.policies.health import AS_STATED, HealthPolicy, LemonAction
+from scheduler.core.policies.health_signals import DAY_S, HOUR_S, Effect, Threshold
+from scheduler.core.policies.xids import Blame
+from scheduler.files.errors import InputError
+from scheduler.files.health.policyfile import load_health
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "health.yaml"
 

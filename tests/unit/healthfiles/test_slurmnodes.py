@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.healthfiles.found import Standing
-from scheduler.healthfiles.slurmnodes import load_slurm
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.health.found import Standing
+from scheduler.files.health.slurmnodes import load_slurm
 
 UP, DOWN, DRAIN, FAILING = Standing.UP, Standing.DOWN, Standing.DRAIN, Standing.FAILING
 SILENT = Standing.SILENT

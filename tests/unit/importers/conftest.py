@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.importers.draft import Draft
-from scheduler.importers.load import Given, import_job
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
+from scheduler.files.importers.draft import Draft
+from scheduler.files.importers.load import Given, import_job
 
 Importing = Callable[..., Draft]
 Refusing = Callable[..., list[str]]

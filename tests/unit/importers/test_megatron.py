@@ -16,7 +16,7 @@ from placement.workload.training import (
     Sync,
     Training,
 )
-from scheduler.strictyaml import parse
+from scheduler.files.yaml12 import parse
 from tests.build import DEEPSEEK_V3, GPT3
 from tests.unit.importers.conftest import Importing, Refusing
 

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from scheduler.core import HostState, JobState, State
-from scheduler.core.commands import LoadTenants
-from scheduler.core.tenancy.tenants import Tenant, Tenants
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.observe import census
 from scheduler.observe.census import EVERYTHING, Use
 from scheduler.observe.proof import Proof
-from tests.build import (
-    cordon,
-    exactly,
-    fabric,
-    fail,
-    flat,
-    loaded,
-    run,
-    schedule,
-    started,
-    submit,
-)
+from tests.build import cordon, exactly, fabric, fail, flat, loaded, run, schedule, started, submit
 from tests.windows import set_window
 
 

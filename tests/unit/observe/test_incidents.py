@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler.core import JobState
-from scheduler.core.events import FabricLoaded, GangSwapped, HostMoved, HostSwap, JobEnded
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.events import FabricLoaded, GangSwapped, HostMoved, HostSwap, JobEnded
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.eventlog.store import open_store
 from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
-from scheduler.store import open_store
 from tests.build import fabric_spec
 from tests.serving import url
 

@@ -9,16 +9,16 @@ import pytest
 
 from placement.workload.request import TierCut
 from scheduler.core import JobState, State, replay
-from scheduler.core.commands import Command, ReportHost
 from scheduler.core.decide import decide
-from scheduler.core.events import Event, FabricLoaded, GangResized, JobPreempted
-from scheduler.core.job import SECOND_NS
-from scheduler.core.policy import Limits
+from scheduler.core.model.commands import Command, ReportHost
+from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.policy import Limits
+from scheduler.eventlog.store import open_store
+from scheduler.observe.counters import Histogram
 from scheduler.observe.instruments import Instruments
-from scheduler.observe.numbers import Histogram
 from scheduler.observe.proof import Proof, gap, proof
 from scheduler.observe.tally import Tally, size_class, tally
-from scheduler.store import open_store
 from simulator.run import run_script
 from tests.build import (
     HOUR_NS,

@@ -13,16 +13,7 @@ from placement.workload.flops import expert_parameters
 from placement.workload.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
 from placement.workload.request import Infeasible, Placement
 from placement.workload.training import Batch
-from tests.build import (
-    DEEPSEEK_V3,
-    GPT3,
-    LLAMA3,
-    everything,
-    fabric,
-    llama3,
-    request,
-    training,
-)
+from tests.build import DEEPSEEK_V3, GPT3, LLAMA3, everything, fabric, llama3, request, training
 
 SBH = 2_048 * 12_288
 THIN = replace(GPT3, vocab=1)

@@ -13,16 +13,7 @@ from placement.workload.flops import dense_parameters, expert_parameters, parame
 from placement.workload.request import Collective, Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.workload.training import Batch
-from tests.build import (
-    DEEPSEEK_V3,
-    LLAMA3,
-    LLAMA3_LONG,
-    MIXTRAL,
-    flat,
-    llama3,
-    request,
-    training,
-)
+from tests.build import DEEPSEEK_V3, LLAMA3, LLAMA3_LONG, MIXTRAL, flat, llama3, request, training
 
 
 def traffic(req: Request) -> dict[str, AxisTraffic]:

@@ -20,11 +20,11 @@ from placement.network.wiring import links
 from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Placement, Request, SpareRule
-from scheduler import plot
-from scheduler.plot import By, colours
-from scheduler.plot.figure import fitting, group_words
-from scheduler.plot.geometry import PAD, plan
-from scheduler.plot.load import load
+from scheduler.cli import plot
+from scheduler.cli.plot import By, colours
+from scheduler.cli.plot.figure import fitting, group_words
+from scheduler.cli.plot.geometry import PAD, plan
+from scheduler.cli.plot.load import load
 from tests.build import fabric, flat, gang, two_tiers
 
 BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler import advice
-from scheduler.advice import (
+from scheduler.cli.render.reason import explain_text, proposal_text, slots_text
+from scheduler.core import Limits, explain
+from scheduler.core.defrag.proposal import propose
+from scheduler.core.explain.explain import Reasons
+from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.explain.whatif import what_if
+from scheduler.core.policies.costs import Costs
+from scheduler.v1 import advice_pb2
+from scheduler.wire import reasons
+from scheduler.wire.reasons import (
     FRESH_NS,
     ReasonCache,
     explained,
@@ -13,14 +21,6 @@ from scheduler.advice import (
     slots_to_proto,
     what_if_to_proto,
 )
-from scheduler.cli.advicetext import explain_text, proposal_text, slots_text
-from scheduler.core import Limits, explain
-from scheduler.core.costs import Costs
-from scheduler.core.reasons.explain import Reasons
-from scheduler.core.reasons.slots import Asker, slots
-from scheduler.core.reasons.whatif import what_if
-from scheduler.core.tidy.defrag import propose
-from scheduler.v1 import advice_pb2
 from tests.build import end, fabric, job, loaded, run, started, submit
 
 HOUR = 3_600
@@ -37,7 +37,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         begun.append(state.version)
         return Reasons(state, now_ns, limits)
 
-    monkeypatch.setattr(advice, "Reasons", counted)
+    monkeypatch.setattr(reasons, "Reasons", counted)
     return begun
 
 

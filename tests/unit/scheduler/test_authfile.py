@@ -12,10 +12,10 @@ import pytest
 from scheduler.access import tokens
 from scheduler.access.authedit import add_token, revoke
 from scheduler.access.authfile import load_auth
-from scheduler.access.caller import Caller, Role
-from scheduler.core.tenancy.tenants import Tenant, Tenants
-from scheduler.credentials import Credentials
-from scheduler.problems import InputError
+from scheduler.client.credentials import Credentials
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.files.errors import InputError
+from scheduler.identity import Caller, Role
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NOW_NS = int(NOW.timestamp()) * 10**9

@@ -10,9 +10,8 @@ from typing import get_args
 import pytest
 
 from placement.workload.request import Batch, Collective, SpareRule, TierCut
-from scheduler.codec import UndecodableEvent, decode, encode
 from scheduler.core import JobSpec, JobState
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     Defragmented,
     Event,
     FabricLoaded,
@@ -37,10 +36,11 @@ from scheduler.core.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.failures.rungs import Rung, Step
-from scheduler.core.health.policy import HealthPolicy
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.restart_option import Rung, Step
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.eventlog.codec import UndecodableEvent, decode, encode
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec
 from tests.windows import window
 

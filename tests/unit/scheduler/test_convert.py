@@ -20,13 +20,13 @@ from placement.workload.request import (
     SpareRule,
     Undecided,
 )
-from scheduler.convert import answer_to_proto
 from scheduler.core import JobSpec
-from scheduler.core.neighbours import Neighbours
-from scheduler.jobfile import parse_spares
-from scheduler.problems import InputError
-from scheduler.specproto import spec_from_proto, spec_to_proto
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.files.errors import InputError
+from scheduler.files.job import parse_spares
 from scheduler.v1 import job_pb2, placement_pb2
+from scheduler.wire.jobs import answer_to_proto
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import LLAMA3, fabric, gang, on, request, spec
 
 SPARES = st.one_of(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from scheduler.core import Limits, Plan, State
-from scheduler.core.job import SECOND_NS
-from scheduler.deciding import Deciding
-from scheduler.entry import Answer
-from scheduler.mind import Mind
+from scheduler.core.model.job import SECOND_NS
+from scheduler.engine.planning.executor import Mind
+from scheduler.engine.planning.loop import Deciding
+from scheduler.engine.proposal import Answer
 from scheduler.observe.instruments import Instruments
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.filters import (
+from scheduler.wire.filters import (
     DEEPEST,
     LONGEST,
     BadFilter,

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from placement.workload.training import Batch, Training
-from scheduler.codec import decode, encode
 from scheduler.core import JobSpec
-from scheduler.core.admit import Code
-from scheduler.core.commands import SubmitJob
-from scheduler.core.events import JobSubmitted
-from scheduler.jobfile import job_from_mapping, job_to_mapping
-from scheduler.problems import InputError
-from scheduler.specproto import spec_from_proto, spec_to_proto
+from scheduler.core.admission.admit import Code
+from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.events import JobSubmitted
+from scheduler.eventlog.codec import decode, encode
+from scheduler.files.errors import InputError
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import DEEPSEEK_V3, LLAMA3, loaded, refused, request, training
 
 EVERYTHING = training(

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.layers import Layered, Unknown, remade
+from scheduler.service.interceptors import Layered, Unknown, remade
 
 
 class _Server:

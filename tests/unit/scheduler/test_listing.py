@@ -8,16 +8,9 @@ import json
 import pytest
 
 from scheduler.core import HostState, JobState, State
-from scheduler.core.lifecycle import WindowState
-from scheduler.listing import BadOrder, BadToken, Query, hosts, jobs, windows
-from tests.build import (
-    cancel,
-    cordon,
-    loaded,
-    run,
-    started,
-    submit,
-)
+from scheduler.core.model.lifecycle import WindowState
+from scheduler.wire.listing import BadOrder, BadToken, Query, hosts, jobs, windows
+from tests.build import cancel, cordon, loaded, run, started, submit
 from tests.windows import remove_window, set_window
 
 FULL = started(loaded(), submit("big", 8))

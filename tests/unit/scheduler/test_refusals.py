@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS
-from scheduler.refusal import RULES, not_found, refusals, word
+from scheduler.service.errors import RULES, not_found, refusals, word
 
 
 class _Context:

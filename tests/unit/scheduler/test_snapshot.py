@@ -9,9 +9,8 @@ from dataclasses import fields, replace
 import pytest
 
 from placement.fabric.tree import PRESETS
-from scheduler import snapshot
 from scheduler.core import JobState, State, replay
-from scheduler.core.events import (
+from scheduler.core.model.events import (
     FabricLoaded,
     HostMoved,
     JobEnded,
@@ -22,10 +21,11 @@ from scheduler.core.events import (
     WindowOpened,
     WindowSet,
 )
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.tenants import Tenant, Tenants
-from scheduler.snapshot import BadSnapshot, decode, encode
-from scheduler.upgrades import FORMAT
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.migrations import FORMAT
+from scheduler.eventlog.snapshots import BadSnapshot, decode, encode
 from tests.build import fabric_spec, spec
 from tests.older import older
 from tests.windows import window
@@ -129,7 +129,7 @@ def test_every_field_of_the_state_is_written() -> None:
         line.split(b"\t")[0].decode() for line in zlib.decompress(encode(a_life(), 0)).split(b"\n")
     }
     assert names >= {field.name for field in fields(State)}
-    assert f"{snapshot.TITLE} {FORMAT}" in names
+    assert f"{snapshots.TITLE} {FORMAT}" in names
 
 
 def test_an_older_snapshot_is_upgraded() -> None:
@@ -141,10 +141,10 @@ def test_an_older_snapshot_is_upgraded() -> None:
 
 def test_a_snapshot_knows_of_which_fields_it_is() -> None:
     body = encode(a_life(), 0)
-    assert not snapshot.is_older(body)
-    assert snapshot.is_older(older(body))
-    assert snapshot.is_older(changed(b'fields\t\t"', b'fields\t\t"f'))
-    assert not snapshot.is_older(b"junk")
+    assert not snapshots.is_older(body)
+    assert snapshots.is_older(older(body))
+    assert snapshots.is_older(changed(b'fields\t\t"', b'fields\t\t"f'))
+    assert not snapshots.is_older(b"junk")
 
 
 NEEDED = {"fabric", "version", "jobs", "queue", "running", "held"}  # no state without these

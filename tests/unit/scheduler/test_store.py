@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scheduler import store as stores
-from scheduler.core.events import Event, HostSignalled
-from scheduler.store import Compacted, StoreError, VersionMismatch, folding, sqlite
-from scheduler.store.schema import SCHEMA
-from scheduler.store.sqlite import SqliteStore as Store
-from scheduler.store.sqlite import connect
-from scheduler.store.sqlite import open_sqlite as open_store
+from scheduler.core.model.events import Event, HostSignalled
+from scheduler.eventlog import store as stores
+from scheduler.eventlog.store import Compacted, StoreError, VersionMismatch, folding, sqlite
+from scheduler.eventlog.store.schema import SCHEMA
+from scheduler.eventlog.store.sqlite import SqliteStore as Store
+from scheduler.eventlog.store.sqlite import connect
+from scheduler.eventlog.store.sqlite import open_sqlite as open_store
 
 
 def note(n: int) -> Event:

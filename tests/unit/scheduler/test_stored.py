@@ -14,14 +14,14 @@ from typing import get_args
 
 import pytest
 
-from scheduler import codec, snapshot
 from scheduler.core import JobState
-from scheduler.core.events import Event
-from scheduler.core.lifecycle import HostState, WindowState
-from scheduler.store import open_store
-from scheduler.store.schema import SCHEMA
-from scheduler.store.verify import verify
-from scheduler.upgrades import FORMAT
+from scheduler.core.model.events import Event
+from scheduler.core.model.lifecycle import HostState, WindowState
+from scheduler.eventlog import codec, snapshots
+from scheduler.eventlog.migrations import FORMAT
+from scheduler.eventlog.store import open_store
+from scheduler.eventlog.store.schema import SCHEMA
+from scheduler.eventlog.store.verify import verify
 
 STORED = Path(__file__).parents[2] / "stored"
 ROWS = (STORED / "events.tsv").read_text(encoding="utf-8").splitlines()
@@ -42,8 +42,8 @@ def test_every_event_has_a_row() -> None:
 @pytest.mark.parametrize("number", range(1, FORMAT + 1))
 def test_a_snapshot_of_every_format_is_read(number: int) -> None:
     text = (STORED / f"snapshot-{number}.txt").read_bytes()
-    assert text.startswith(b"%s %d\n" % (snapshot.TITLE.encode(), number))
-    state, last_ns = snapshot.decode(zlib.compress(text))
+    assert text.startswith(b"%s %d\n" % (snapshots.TITLE.encode(), number))
+    state, last_ns = snapshots.decode(zlib.compress(text))
     assert (state.version, state.seen_ns, last_ns) == (11, 9, 9)
     assert {name: job.state for name, job in state.jobs.items()} == {
         "runs": JobState.INTERRUPTED,
@@ -55,7 +55,7 @@ def test_a_snapshot_of_every_format_is_read(number: int) -> None:
         ("w", WindowState.OPEN, 9),
         ("v", WindowState.PENDING, 9),
     ]
-    assert snapshot.decode(snapshot.encode(state, last_ns)) == (state, last_ns)
+    assert snapshots.decode(snapshots.encode(state, last_ns)) == (state, last_ns)
 
 
 @pytest.mark.parametrize("number", range(1, SCHEMA + 1))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.tree import from_spec
-from scheduler.core.events import FabricLoaded, HostMoved
-from scheduler.core.lifecycle import HostMove
-from scheduler.problems import InputError
+from scheduler.core.model.events import FabricLoaded, HostMoved
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.files.errors import InputError
 from simulator import terminal
 from simulator.accounts import EMPTY
 from simulator.beside import MESSAGE, Beside

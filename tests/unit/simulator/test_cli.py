@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.cli import TRACE_FORMATS, register
 
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"

@@ -9,7 +9,7 @@ import pytest
 
 from placement.workload.request import SpareRule
 from scheduler.core import State
-from scheduler.core.events import Event, JobStarted
+from scheduler.core.model.events import Event, JobStarted
 from simulator.conserved import Conserved, NotConserved
 from simulator.metrics import Metrics
 from simulator.run import Replay, Setting, Tally

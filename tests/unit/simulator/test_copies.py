@@ -7,9 +7,9 @@ import json
 import pytest
 
 from scheduler.core import Limits, State
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, JobEnded
-from scheduler.core.job import SECOND_NS
+from scheduler.core.model.events import Event, JobEnded
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.costs import Costs
 from simulator.run import Replay, Setting
 from simulator.traces import muster
 from simulator.traces.record import TraceJob

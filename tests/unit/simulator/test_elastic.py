@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from scheduler.core import Limits, State
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event, GangResized, JobEnded
+from scheduler.core.model.events import Event, GangResized, JobEnded
+from scheduler.core.policies.costs import Costs
 from simulator.metrics import Metrics
 from simulator.run import Replay, Setting
 from simulator.traces import muster

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler.core import Limits
-from scheduler.core.events import Event, HealthLoaded, HostMoved
-from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.events import Event, HealthLoaded, HostMoved
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
 from simulator.failures import Outage
 from simulator.run import Replay, Setting
 from tests.replays import machine, trace_job

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import Policy, Tenants
-from scheduler.core.costs import Costs
-from scheduler.core.job import SECOND_NS
-from scheduler.core.tenancy.tenants import Preemption, PriorityClass
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.metrics import Metrics, percentile
 from simulator.report import duration
 from simulator.run import run_script

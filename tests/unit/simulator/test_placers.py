@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.events import Event, JobStarted
+from scheduler.core.model.events import Event, JobStarted
 from simulator.placers import Placer, placing_by
 from simulator.run import Replay, Setting
 from tests.build import fabric

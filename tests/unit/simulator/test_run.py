@@ -6,9 +6,8 @@ import pytest
 
 from placement.workload.request import SpareRule
 from scheduler.core import HostState, JobSpec, JobState, Limits, Policy, replay
-from scheduler.core.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
-from scheduler.core.costs import Costs
-from scheduler.core.events import (
+from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
+from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangSwapped,
@@ -19,7 +18,8 @@ from scheduler.core.events import (
     JobSubmitted,
     TenantsLoaded,
 )
-from scheduler.core.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.costs import Costs
 from simulator.log import Log
 from simulator.mapping import job_spec
 from simulator.run import run_script

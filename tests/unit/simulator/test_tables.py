@@ -11,7 +11,7 @@ import pytest
 
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.case import Case, run_case
 from simulator.report import Report, tables
 from simulator.report.tables import EVENTS, JOBS, need_parquet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.traces import load
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, Outcome, TraceJob

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import Limits
-from scheduler.core.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
-from scheduler.core.job import SECOND_NS
-from scheduler.core.windows.window import Window
+from scheduler.core.model.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.window import Window
 from simulator.run import Replay, Setting
 from tests.replays import machine, trace_job
 from tests.windows import window

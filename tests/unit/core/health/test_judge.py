@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core import HostState, Limits, State, decide, replay
-from scheduler.core.commands import LoadHealth, LoadTenants, ReportHost
-from scheduler.core.events import GangSwapped, HostMoved
-from scheduler.core.health.lemons import lemon_signals, lemon_text, seven
-from scheduler.core.health.policy import HealthPolicy, LemonAction, Lemons
-from scheduler.core.health.record import DAY_NS, MOST, Mark, Record, Tally
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import HostMove
-from scheduler.core.tenancy.tenants import OPEN, PriorityClass
+from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
+from scheduler.core.model.events import GangSwapped, HostMoved
+from scheduler.core.model.host_record import DAY_NS, MOST, Mark, Record, Tally
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.tenants import OPEN, PriorityClass
+from scheduler.core.rules.lemons import lemon_signals, lemon_text, seven
 from tests.build import (
     committed,
     end,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import HostState, State, replay
-from scheduler.core.commands import LoadHealth, ReportHost
-from scheduler.core.events import HostMoved, HostSignalled
-from scheduler.core.health.policy import HealthPolicy, Rule
-from scheduler.core.health.signals import SIGNALS, XID, Effect, Signal, Threshold
-from scheduler.core.health.xids import XIDS, Blame
-from scheduler.core.job import SECOND_NS
-from scheduler.core.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove
+from scheduler.core.model.commands import LoadHealth, ReportHost
+from scheduler.core.model.events import HostMoved, HostSignalled
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove
+from scheduler.core.policies.health import HealthPolicy, Rule
+from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal, Threshold
+from scheduler.core.policies.xids import XIDS, Blame
 from tests.build import (
     admitted,
     cordon,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.failures import Outage, parse
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
 from simulator.failures.yamlfile import load_causes

@@ -14,7 +14,7 @@ from statistics import fmean, median
 import pytest
 
 from placement.fabric.tree import Fabric, from_spec
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.failures import Outage, parse
 from simulator.failures.cause import Lemons, Repair, Units
 from simulator.failures.presets import LLAMA3, PRESETS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.failures import Outage, merged, parse
 from simulator.traces.record import SECOND_NS
 from tests.replays import machine

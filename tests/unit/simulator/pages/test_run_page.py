@@ -11,7 +11,7 @@ import pytest
 
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
-from scheduler.core.costs import Costs
+from scheduler.core.policies.costs import Costs
 from simulator.case import Case, run_case
 from simulator.pages.html import LONG, cards
 from simulator.pages.theme import COLOURS

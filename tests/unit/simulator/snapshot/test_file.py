@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.snapshot.file import FORMAT, check_target, read, write
 
 HEADER = {"after_s": 3.5, "record": {"options": {"policy": "easy"}}}

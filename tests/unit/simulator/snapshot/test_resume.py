@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.cli import register
 from simulator.snapshot import marks as marks_module
 from tests.splits import written

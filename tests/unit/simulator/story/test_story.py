@@ -11,8 +11,8 @@ import pytest
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import Limits, State
-from scheduler.core.costs import Costs
-from scheduler.core.events import Event
+from scheduler.core.model.events import Event
+from scheduler.core.policies.costs import Costs
 from simulator import failures
 from simulator.accounts import EMPTY, Account
 from simulator.conserved import NotConserved

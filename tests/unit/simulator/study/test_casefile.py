@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.study.casefile import load_case
 from simulator.study.options import DEFAULTS
 from tests.studies import CASE, write

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.conserved import Conserved, NotConserved
 from simulator.study.compare import variants
 from simulator.study.figures import BY_KEY, Range

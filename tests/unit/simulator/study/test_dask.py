@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.study import sweep
 from simulator.study.casefile import load_case
 from simulator.study.pool import run_all

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.case import run_case
 from simulator.conserved import Conserved, NotConserved
 from simulator.pages.sweep import charts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.timing import load_times
 from simulator.timing.presets import PRESETS
 

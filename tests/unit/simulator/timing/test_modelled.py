@@ -9,10 +9,10 @@ import pytest
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
-from scheduler.core.events import GangSwapped, HostMoved, JobStarted
-from scheduler.core.job import JobSpec
-from scheduler.core.lifecycle import HostMove, JobState
-from scheduler.core.tenancy.tenants import Restarts
+from scheduler.core.model.events import GangSwapped, HostMoved, JobStarted
+from scheduler.core.model.job import JobSpec
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.policies.tenants import Restarts
 from simulator.failures import parse
 from simulator.gangs import Left, Run
 from simulator.timing import PARTS, Modelled, Spent, Times, load_times

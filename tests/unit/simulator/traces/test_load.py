@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.case import Case, run_case
 from simulator.traces import load
 from simulator.traces.load import FORMATS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.traces import jsonarray, load
 from simulator.traces.record import SECOND_NS, Outcome, TraceJob
 from tests.tracefiles import read_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.problems import InputError
+from scheduler.files.errors import InputError
 from simulator.traces.record import SECOND_NS, Outcome, TraceJob
 from tests.tracefiles import read_text
 

@@ -1,0 +1,252 @@
+"""The figure itself: words, blocks of hosts, what colours mean, uplinks below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from placement.fabric import hostlist
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints, Tier
+from placement.workload.request import Placement, Request
+from scheduler.cli.plot import colours
+from scheduler.cli.plot.by import By
+from scheduler.cli.plot.colours import Grouping
+from scheduler.cli.plot.geometry import PAD, Plan, plan
+from scheduler.cli.plot.load import Load, load
+from scheduler.cli.render.text import bytes_text, counted
+
+if TYPE_CHECKING:
+    from placement import Congestion
+
+INCHES = 12.0
+HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches
+LETTER = 0.09  # width of one below a bar
+DPI = 130
+INK, PALE, MARK = "#222222", "#777777", "#D55E00"
+NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK}
+MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
+MOST_RANGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn."""
+
+    fabric: Fabric
+    request: Request
+    placement: Placement
+    free: HostSet
+    name: str
+    by: By
+    congestion: Congestion | None = None
+
+
+def save(made: Figure, path: Path) -> None:
+    """Bytes depend on the figure alone: no date, no random ids."""
+    form = path.suffix.lower()[1:]
+    metadata = {"Date": None} if form == "svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": "muster"}):
+        made.savefig(path, format=form, dpi=DPI, metadata=metadata)
+
+
+def figure(picture: Picture) -> Figure:
+    """The whole figure, as high as its blocks need."""
+    groups = colours.grouping(picture.fabric, picture.request, picture.placement, picture.by)
+    inner = INCHES - 2 * MARGIN
+    places = plan(picture.fabric, inner)
+    map_height = places.height / places.hosts_per_inch
+    uplinks = load(picture.fabric, picture.request, picture.placement, picture.congestion)
+    bars = BARS if uplinks.mean.any() else 0.0
+    height = HEAD + map_height + LEGEND + bars + MARGIN
+    made = Figure(figsize=(INCHES, height))
+    _head(made, picture, height)
+
+    def area(bottom: float, tall: float) -> Axes:
+        box = (MARGIN / INCHES, bottom / height, inner / INCHES, tall / height)
+        return made.add_axes(box)
+
+    _map(area(MARGIN + bars + LEGEND, map_height), picture, places, groups)
+    _legend(made, area(MARGIN + bars, LEGEND), picture, groups)
+    if bars:
+        _bars(area(MARGIN + 0.15, bars - 0.5), picture.fabric.tiers[0], uplinks)
+    return made
+
+
+def _head(made: Figure, picture: Picture, height: float) -> None:
+    fabric, placement = picture.fabric, picture.placement
+    ranks = picture.request.parallelism.world_size
+    title = f"{picture.name} on {fabric.name}" if picture.name else fabric.name
+    parts = [
+        counted(len(placement.hosts), "host"),
+        counted(ranks, "rank"),
+        counted(len(placement.spares), "spare"),
+    ]
+    if placement.cuts:
+        tier = fabric.tiers[0].name
+        proof = "proved optimal" if placement.is_optimal else f"gap {100 * placement.gap:.2f} %"
+        parts.append(f"{bytes_text(placement.cut)} a step between {tier}s, {proof}")
+    left = MARGIN / INCHES
+    made.text(left, 1 - 0.27 / height, title, fontsize=13, weight="bold", color=INK, va="center")
+    made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=9.5, color=PALE, va="center")
+
+
+def _map(axes: Axes, picture: Picture, places: Plan, groups: Grouping) -> None:
+    """Hosts as squares, coloured; blocks framed, each with its name."""
+    axes.set_xlim(0, places.width)
+    axes.set_ylim(0, places.height)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    count = picture.fabric.host_count
+    x, y = places.corner[:, 0], places.corner[:, 1]
+    rim = 0.07
+    corners = [(rim, rim), (1 - rim, rim), (1 - rim, 1 - rim), (rim, 1 - rim)]
+    squares = np.stack([np.stack([x + a, y + b], axis=1) for a, b in corners], axis=1)
+    hosts = PolyCollection(list(squares), facecolors=_host_colours(picture, groups), linewidths=0)
+    hosts.set_snap(False)  # else some hosts of a row touch and some do not
+    hosts.set_rasterized(count > MOST_VECTOR_HOSTS)
+    axes.add_collection(hosts, autolim=False)
+    for i, (left, low, width, height) in enumerate(places.blocks):
+        corner, size = (left - PAD, low - PAD), (width + 2 * PAD, height + 2 * PAD)
+        frame = Rectangle(corner, *size, fill=False, edgecolor="#CCCCCC", linewidth=0.8)
+        frame.set_clip_on(False)
+        axes.add_patch(frame)
+        if places.is_titled and picture.fabric.tiers:
+            _title(axes, picture, places, groups, i)
+
+
+def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
+    shades = colours.palette(groups.count)
+    found = [
+        shades[group] if group >= 0 else colours.FREE for group in groups.group_by_host.tolist()
+    ]
+    state = colours.states(picture.fabric, picture.placement, picture.free)
+    for hosts, colour in ((state.busy, colours.BUSY), (state.spare, colours.SPARE)):
+        for host in hosts.tolist():
+            found[host] = colour
+    return found
+
+
+def _title(axes: Axes, picture: Picture, places: Plan, groups: Grouping, block: int) -> None:
+    left, low, width, height = places.blocks[block]
+    tier = picture.fabric.tiers[0]
+    inside = groups.group_by_host[tier.domain_by_host == block]
+    size = 8.5 if width > 1.7 * places.hosts_per_inch else 7.0
+    words = group_words(inside[inside >= 0], groups.by)
+    above: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": size}
+    left_end, right_end = (left - PAD, low + height + PAD), (left + width + PAD, low + height + PAD)
+    room = int(width / places.hosts_per_inch * 72 / (0.62 * size)) - len(words) - 2  # letters
+    axes.annotate(
+        fitting(tier.domains[block], room), left_end, ha="left", weight="bold", color=INK, **above
+    )
+    axes.annotate(words, right_end, ha="right", color=PALE, **above)
+
+
+def fitting(name: str, letters: int) -> str:
+    """The end of a long name, which is where names differ."""
+    return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
+
+
+def group_words(found: Ints, by: By) -> str:
+    """`stages 0-2, 5`; only how many when that would be long; nothing for none."""
+    numbers = np.unique(found).tolist()
+    if not numbers:
+        return ""
+    ranges = hostlist.fold([str(n) for n in numbers]).strip("[]").split(",")
+    if len(ranges) > MOST_RANGES:
+        return f"{len(numbers)} {by.value}s"
+    return f"{by.value}{'s' if len(numbers) > 1 else ''} {', '.join(ranges)}"
+
+
+def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> None:
+    axes.set_axis_off()
+    shades = colours.palette(groups.count)
+    state = colours.states(picture.fabric, picture.placement, picture.free)
+    words = [
+        (state.spare, "spare", colours.SPARE),
+        (state.busy, "busy", colours.BUSY),
+        (state.free, "free", colours.FREE),
+    ]
+    others = [(f"{text} ({len(hosts):,})", colour) for hosts, text, colour in words if len(hosts)]
+    is_named = groups.count <= colours.MOST_NAMED
+    named = [(str(i), shade) for i, shade in enumerate(shades)] if is_named else []
+    if is_named:
+        axes.text(0, 0.5, groups.by.value, fontsize=8.5, color=INK, va="center")
+    else:
+        _scale(made, axes, shades, groups)
+    handles = [
+        Patch(facecolor=colour, edgecolor="#BBBBBB", linewidth=0.4, label=text)
+        for text, colour in [*named, *others]
+    ]
+    axes.legend(
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(0.055 if is_named else 0.45, 0.5),
+        ncols=max(1, len(handles)),
+        frameon=False,
+        fontsize=8.5,
+        handlelength=1.1,
+        handleheight=1.1,
+        handletextpad=0.35,
+        columnspacing=0.95,
+        borderaxespad=0,
+    )
+
+
+def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) -> None:
+    """A colour bar, where groups are too many for a colour each."""
+    box = axes.inset_axes((0.055, 0.5, 0.36, 0.25))
+    scale = ScalarMappable(Normalize(-0.5, groups.count - 0.5), ListedColormap(list(shades)))
+    bar = made.colorbar(scale, cax=box, orientation="horizontal")
+    axes.text(0, 0.5, groups.by.value, fontsize=8.5, color=INK, va="center")
+    bar.ax.tick_params(labelsize=8, length=2, color=PALE)
+    bar.outline.set_visible(False)
+
+
+def _bars(axes: Axes, tier: Tier, uplinks: Load) -> None:
+    """One bar a domain; names and numbers as far as they have room."""
+    highest = uplinks.mean if uplinks.busiest is None else uplinks.busiest
+    at = np.arange(len(highest))
+    longest = max(map(len, tier.domains))
+    step = -(-len(at) * (longest + 1) * LETTER // (INCHES - 2 * MARGIN))
+    pitch_inches = (INCHES - 2 * MARGIN) / len(at)
+    width = min(0.62, 0.9 / pitch_inches) if pitch_inches > 0.1 else 1.0
+    axes.bar(at, uplinks.mean, width=width, color="#4D4D4D")
+    if uplinks.busiest is not None:
+        axes.hlines(highest, at - width / 2, at + width / 2, color=MARK, linewidth=2)
+    axes.set_xlim(-0.6, len(at) - 0.4)
+    axes.set_ylim(0, highest.max() * 1.22)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#CCCCCC")
+    axes.set_yticks([])
+    axes.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
+    shown = at[: len(at) - int(0.8 * (step - 1)) : int(step)]
+    side = "center" if step == 1 else "left"  # else the first would leave the paper
+    axes.set_xticks(shown, [tier.domains[i] for i in shown], ha=side)
+    scale, unit = _unit(float(highest.max()))
+    title = f"uplink of each {tier.name}: {unit} {uplinks.words}"
+    if step == 1:
+        for i, value in enumerate(highest.tolist()):
+            text = f"{value / scale:.3g}"
+            axes.annotate(text, (i, value), (0, 2), textcoords="offset points", **NUMBER)
+    else:
+        title += f"; most {highest.max() / scale:.3g}, {tier.domains[int(highest.argmax())]}"
+    axes.set_title(title, fontsize=9, color=INK, loc="left", pad=4)
+
+
+def _unit(longest_s: float) -> tuple[float, str]:
+    """Seconds in a unit, and its name, so that most numbers have few digits."""
+    units = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
+    return next((unit for unit in units if longest_s >= unit[0]), (1e-9, "nanoseconds"))

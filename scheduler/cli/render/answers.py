@@ -1,0 +1,271 @@
+"""What `muster place` answers: JSON for programs, a page for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import numpy as np
+
+from placement import Hint, RunnerUp, runners_up
+from placement.fabric.constraints import fullest, labelled
+from placement.fabric.hostset import HostSet, to_mask
+from placement.fabric.tree import Fabric
+from placement.objective.cut import egress
+from placement.objective.step_time import Assumptions
+from placement.workload.request import (
+    Answer,
+    Infeasible,
+    Insufficient,
+    Placement,
+    Request,
+    TierCut,
+    Undecided,
+)
+from placement.workload.traffic import axis_traffic
+from scheduler.cli.render import around, copies, step_tables, steps
+from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked: the job's name and gang, on which fabric, with which hosts free,
+    near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
+    one of. `peers`: how many hosts have copies of each one's state."""
+
+    name: str
+    fabric: Fabric
+    request: Request
+    free: HostSet
+    near: Hint | None = None
+    legal_dp: tuple[int, ...] = ()
+    peers: int = 0
+
+
+def outcome(answer: Answer) -> str:
+    match answer:
+        case Placement():
+            return "placed"
+        case Insufficient():
+            return "insufficient"
+        case Infeasible():
+            return "infeasible"
+        case Undecided():
+            return "undecided"
+    assert_never(answer)
+
+
+def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> dict[str, Any]:
+    """The JSON answer. All but `seconds` is the same in every run."""
+    body: dict[str, Any]
+    match answer:
+        case Placement():
+            body = _placed(asked, answer)
+        case Insufficient():
+            body = {
+                "reason": answer.reason,
+                "needed": answer.needed,
+                "free": answer.free,
+                "free_by_domain": dict(answer.free_by_domain),
+            }
+        case Infeasible() | Undecided():
+            body = {"reason": answer.reason}
+        case _:
+            assert_never(answer)
+    head: dict[str, Any] = {
+        "outcome": outcome(answer),
+        "job": asked.name,
+        "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
+    }
+    if asked.legal_dp:
+        head |= {"dp": asked.request.parallelism.dp, "legal_dp": list(asked.legal_dp)}
+    return {**head, **body, "seconds": seconds}
+
+
+def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
+    estimated = steps.estimate(asked, answer, Assumptions())
+    return {
+        "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
+        "traffic": _traffic(asked.request),
+        "gpus_per_host": asked.fabric.gpus_per_host,
+        "notes": list(answer.notes),
+        "alternatives": [
+            {
+                "layout": other.name,
+                "bytes_per_step": other.cut.bytes_per_step,
+                "by_axis": dict(other.cut.by_axis),
+            }
+            for other in _runners_up(asked, answer)
+        ],
+        "domains": _domains(asked, answer),
+        "estimate": steps.to_mapping(estimated) if estimated else None,
+        "left_free": around.left_free_mapping(asked.fabric, asked.free, answer),
+        **around.near_mapping(asked.fabric, asked.request, asked.free, asked.near, answer),
+        **copies.copies_mapping(asked, answer),
+        "spares": list(asked.fabric.names(answer.spares)),
+        "hosts": list(asked.fabric.names(answer.hosts)),
+    }
+
+
+def _runners_up(asked: Question, answer: Placement) -> tuple[RunnerUp, ...]:
+    where, free = asked.request.where, labelled(asked.fabric, asked.request.where, asked.free)
+    if where.max_zones:
+        free = fullest(asked.fabric, free, where.max_zones)
+    hosts = np.flatnonzero(to_mask(free, asked.fabric.host_count)).astype(np.int64)
+    return runners_up(asked.fabric, hosts, asked.request, answer)
+
+
+def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
+    bound = _bound(answer, depth)
+    certificate = {
+        "lower_bound_bytes_per_step": bound,
+        "gap": _gap(cut, bound or 0),
+        "optimal": bound == cut.bytes_per_step,
+    }
+    return {
+        "bytes_per_step": cut.bytes_per_step,
+        **(certificate if bound is not None else {}),
+        "by_axis": dict(cut.by_axis),
+    }
+
+
+def _bound(answer: Placement, depth: int) -> int | None:
+    """What no placement goes below: on the outermost tier, and on the first one that is
+    cut where the tiers outside are not."""
+    if depth == 0:
+        return answer.lower_bound
+    inner = answer.inner
+    here = inner is not None and inner.tier == answer.cuts[depth].tier
+    return inner.bytes_per_step if inner is not None and here else None
+
+
+def _gap(cut: TierCut, bound: int) -> float:
+    return (cut.bytes_per_step - bound) / cut.bytes_per_step if cut.bytes_per_step else 0.0
+
+
+def _traffic(request: Request) -> dict[str, Any]:
+    return {
+        axis.axis: {
+            "size": axis.size,
+            "stride": axis.stride,
+            "pattern": axis.pattern.value,
+            "edge_bytes_per_step": axis.edge_bytes,
+        }
+        for axis in axis_traffic(request)
+    }
+
+
+def _domains(asked: Question, answer: Placement) -> list[dict[str, Any]]:
+    """The outermost domains that hold a host or a spare of the job."""
+    if not asked.fabric.tiers:
+        return []
+    tier = asked.fabric.tiers[0]
+    leaving = egress(asked.fabric, asked.request, answer.hosts)
+    hosts = np.bincount(tier.domain_by_host[list(answer.hosts)], minlength=len(tier.domains))
+    spares = np.bincount(tier.domain_by_host[list(answer.spares)], minlength=len(tier.domains))
+    return [
+        {
+            "name": name,
+            "hosts": int(hosts[i]),
+            "spares": int(spares[i]),
+            "egress_bytes_per_step": leaving[i],
+            "uplink_seconds": leaving[i] / float(tier.uplink_bytes_per_s[i]),
+        }
+        for i, name in enumerate(tier.domains)
+        if hosts[i] or spares[i]
+    ]
+
+
+def to_text(asked: Question, answer: Answer, seconds: dict[str, float]) -> str:
+    """The answer for people."""
+    match answer:
+        case Placement():
+            return _placed_text(asked, answer, seconds)
+        case Insufficient():
+            return _insufficient_text(asked, answer)
+        case Infeasible() | Undecided():
+            return f"{outcome(answer)}: {asked.name}: {answer.reason}"
+    assert_never(answer)
+
+
+def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) -> str:
+    ranks = asked.request.parallelism.world_size
+    head = (
+        f"placed: {asked.name} on {asked.fabric.name}: {counted(len(answer.hosts), 'host')},"
+        f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
+    )
+    time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
+    left = around.left_free_text(asked.fabric, asked.free, answer)
+    moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
+    notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
+    parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
+    parts += [_alternatives_text(asked, answer), _step_text(asked, answer)]
+    parts += [copies.copies_text(asked, answer), *notes, time]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _step_text(asked: Question, answer: Placement) -> str:
+    found = steps.estimate(asked, answer, Assumptions())
+    return step_tables.section_text(found, Assumptions()) if found else ""
+
+
+def _domains_text(asked: Question, answer: Placement) -> str:
+    domains = _domains(asked, answer)
+    if not domains:
+        return ""
+    rows = [[asked.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
+    for domain in domains:
+        rows.append(
+            [
+                domain["name"],
+                f"{domain['hosts']:,}",
+                f"{domain['spares']:,}",
+                bytes_text(domain["egress_bytes_per_step"]),
+                seconds_text(domain["uplink_seconds"]),
+            ]
+        )
+    return columns(rows, right={1, 2, 3, 4})
+
+
+def _cuts_text(answer: Placement) -> str:
+    if not answer.cuts:
+        return ""
+    rows = [["crosses", "per step", "lower bound", "", "by axis"]]
+    for depth, cut in enumerate(answer.cuts):
+        axes = _by_axis(cut)
+        bound = _bound(answer, depth)
+        proved = ["", ""] if bound is None else [bytes_text(bound), _certificate(cut, bound)]
+        rows.append([cut.tier, bytes_text(cut.bytes_per_step), *proved, axes])
+    return columns(rows, right={1, 2})
+
+
+def _by_axis(cut: TierCut) -> str:
+    return ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
+
+
+def _alternatives_text(asked: Question, answer: Placement) -> str:
+    """What the layouts not taken would have cut over the outermost tier."""
+    others = _runners_up(asked, answer)
+    if not others:
+        return ""
+    rows = [["instead", "per step", "", "by axis"]]
+    for other in others:
+        cut = other.cut
+        ratio = f"{cut.bytes_per_step / answer.cut:.2f} x"
+        rows.append([other.name, bytes_text(cut.bytes_per_step), ratio, _by_axis(cut)])
+    return columns(rows, right={1, 2})
+
+
+def _certificate(cut: TierCut, bound: int) -> str:
+    return (
+        "proved optimal" if bound == cut.bytes_per_step else f"gap {100 * _gap(cut, bound):.2f} %"
+    )
+
+
+def _insufficient_text(asked: Question, answer: Insufficient) -> str:
+    head = f"insufficient: {asked.name}: {answer.reason}"
+    if not answer.free_by_domain or not asked.fabric.tiers:
+        return head
+    rows = [[asked.fabric.tiers[0].name, "free"]]
+    rows += [[name, f"{free:,}"] for name, free in answer.free_by_domain]
+    return f"{head}\n\n{columns(rows, right={1})}"

@@ -1,0 +1,77 @@
+"""Copies of a gang's state in its hosts' memory: where, and what they outlive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from placement import (
+    Holders,
+    choose_holders,
+    close_copies,
+    fatal_domains,
+    refuse_without_peers,
+    survival,
+)
+from placement.workload.request import Placement
+from scheduler.cli.render.text import bytes_text, counted, seconds_text
+from scheduler.core.rules.checkpoint_size import sizes_of
+
+if TYPE_CHECKING:
+    from scheduler.cli.render.answers import Question
+
+SHOWN_FAILED = (2, 3, 4, 8)
+
+
+def holders(asked: Question, answer: Placement) -> Holders:
+    """Raises: BadInput when the gang has too few replicas."""
+    refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
+    return choose_holders(asked.fabric, asked.request, answer.hosts, asked.peers)
+
+
+def copies_mapping(asked: Question, answer: Placement) -> dict[str, Any]:
+    """Nothing for a job that asks for no copies."""
+    if not asked.peers:
+        return {}
+    held = holders(asked, answer)
+    names = asked.fabric.names(answer.hosts)
+    size = sizes_of(asked.fabric, asked.request)
+    body = {
+        "peers": asked.peers,
+        "survival": [
+            {"failed": k, "probability": found.probability, "exact": found.is_exact}
+            for k in SHOWN_FAILED
+            if k <= len(held) and (found := survival(held, k))
+        ],
+        "domains": [
+            {"tier": tier, "used": used, "fatal": fatal}
+            for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held)
+        ],
+        "close": [names[b] for b in close_copies(asked.fabric, answer.hosts, held)],
+        "bytes_per_host": size.of_host * asked.peers if size else None,
+        "load_seconds": size.from_peer_s if size else None,
+        "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
+    }
+    return {"checkpoint": body}
+
+
+def copies_text(asked: Question, answer: Placement) -> str:
+    if not asked.peers:
+        return ""
+    held = holders(asked, answer)
+    lines = [f"copies: each host's state in the memory of {counted(asked.peers, 'other host')}"]
+    if size := sizes_of(asked.fabric, asked.request):
+        kept = bytes_text(size.of_host * asked.peers)
+        lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
+    kept_by = [
+        f"{k} hosts {'' if found.is_exact else 'at least '}{100 * found.probability:.4g} %"
+        for k in SHOWN_FAILED
+        if k <= len(held) and (found := survival(held, k))
+    ]
+    if kept_by:
+        lines.append(f"nothing is lost when any fail together: {', '.join(kept_by)}")
+    for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held):
+        told = "outlive the loss of any" if not fatal else f"do not outlive {fatal:,} of {used:,}"
+        lines.append(f"the copies {told} {tier}" + ("s" if fatal else ""))
+    if near := close_copies(asked.fabric, answer.hosts, held):
+        lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
+    return "\n".join(lines)

@@ -1,0 +1,295 @@
+"""What the server answers, for people: jobs, hosts, changes and reasons as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from placement.workload.replicas import sizes_text
+from scheduler.cli.render.restart import ladder_text
+from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.files.errors import one_line
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
+
+_SHOWN_HOSTS = 8
+
+
+def to_mapping(message: Message) -> dict[str, Any]:
+    """The message as JSON values, under the names of the .proto file."""
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def to_json(message: Message) -> str:
+    return json.dumps(to_mapping(message), indent=2)
+
+
+def job_state(job: job_pb2.Job | service_pb2.ExplainJobResponse) -> str:
+    return plain(job_pb2.JobState.Name(job.state), "JOB_STATE_")
+
+
+def outcome(answer: placement_pb2.Answer) -> str:
+    return plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
+
+
+def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
+    head = (
+        "NAME",
+        "TENANT",
+        "STATE",
+        "PRIORITY",
+        "HOSTS",
+        "SPARES",
+        "ATTEMPT",
+        "SUBMITTED",
+        "REASON",
+    )
+    rows = [
+        (
+            job.name,
+            job.tenant,
+            job_state(job),
+            str(job.priority),
+            _number(job.placement.host_count),
+            _number(job.placement.spare_count),
+            str(job.attempt),
+            time_text(job.create_time),
+            job.reason,
+        )
+        for job in jobs
+    ]
+    return columns([head, *rows], right={3, 4, 5, 6}) if rows else "no jobs"
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else "-"
+
+
+def job_text(job: job_pb2.Job) -> str:
+    rows = [
+        ("name", job.name),
+        ("uid", job.uid),
+        ("state", job_state(job)),
+        ("reason", job.reason or "-"),
+        ("attempt", str(job.attempt)),
+        ("tenant", job.tenant),
+        ("priority", _priority(job)),
+        ("submitted", time_text(job.create_time)),
+        ("changed", time_text(job.update_time)),
+    ]
+    if job.spec.labels:
+        labels = sorted(job.spec.labels.items())
+        rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
+    if job.legal_dp:
+        most = job.spec.parallelism.dp
+        rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
+    if job.HasField("placement"):
+        rows += placement_rows(job.placement)
+    if not job.ladder:
+        return columns(rows)
+    return f"{columns(rows)}\n\nafter the last failure\n{ladder_text(job.ladder)}"
+
+
+def _priority(job: job_pb2.Job) -> str:
+    level = f" ({job.spec.priority_class})" if job.spec.priority_class else ""
+    return f"{job.priority}{level}{', preemptible' if job.preemptible else ''}"
+
+
+def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
+    """A line each, sub-tenants indented below the one that they belong to, where it is listed."""
+    head = (
+        "TENANT",
+        "GUARANTEED",
+        "LIMIT",
+        "HELD",
+        "QUEUED",
+        "USED GPU-H",
+        "SHARE",
+        "WEIGHT",
+        "CELLS",
+    )
+    depth: dict[str, int] = {}
+    rows = []
+    for tenant in answer.tenants:
+        depth[tenant.name] = depth.get(tenant.parent, -1) + 1
+        is_default = " (default)" if tenant.name == answer.default_tenant else ""
+        rows.append(
+            (
+                f"{'  ' * depth[tenant.name]}{tenant.name}{is_default}",
+                f"{tenant.guaranteed_gpus:,}",
+                f"{tenant.limit_gpus:,}" if tenant.HasField("limit_gpus") else "-",
+                f"{tenant.held_gpus:,}",
+                f"{tenant.queued_gpus:,}",
+                f"{tenant.used_gpu_hours:,.1f}",
+                f"{100 * tenant.share:.0f} %",
+                str(tenant.weight),
+                _cells(tenant),
+            )
+        )
+    return columns([head, *rows], right=set(range(1, 8)))
+
+
+def tenant_text(tenant: tenant_pb2.Tenant) -> str:
+    """One tenant, a line for each thing that is to be said of it."""
+    limit = f"{tenant.limit_gpus:,} GPUs" if tenant.HasField("limit_gpus") else ""
+    rows = [
+        ("name", tenant.name),
+        ("below", tenant.parent),
+        ("guaranteed", f"{tenant.guaranteed_gpus:,} GPUs"),
+        ("limit", limit),
+        ("held", f"{tenant.held_gpus:,} GPUs"),
+        ("queued", f"{tenant.queued_gpus:,} GPUs"),
+        ("used", f"{tenant.used_gpu_hours:,.1f} GPU hours, {100 * tenant.share:.0f} %"),
+        ("weight", str(tenant.weight)),
+        ("cells", _cells(tenant)),
+        ("made", time_text(tenant.create_time)),
+        ("changed", time_text(tenant.update_time)),
+        ("etag", tenant.etag),
+    ]
+    return columns([(title, text) for title, text in rows if text])
+
+
+def _cells(tenant: tenant_pb2.Tenant) -> str:
+    """`32 x rack, 1 x zone of 64 hosts; 12 hosts kept`."""
+    cells = [
+        f"{cell.count:,} x {cell.tier}"
+        + (f" of {counted(cell.hosts, 'host')}" if cell.hosts else "")
+        for cell in tenant.cells
+    ]
+    return f"{', '.join(cells)}; {counted(tenant.kept_hosts, 'host')} kept" if cells else ""
+
+
+def answer_text(answer: placement_pb2.Answer) -> str:
+    rows = [("outcome", outcome(answer))]
+    if answer.reason:
+        rows.append(("reason", answer.reason))
+    if answer.HasField("placement"):
+        rows += placement_rows(answer.placement)
+    return columns(rows)
+
+
+def change_text(change: service_pb2.WatchJobsResponse) -> str:
+    what = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
+    job = change.job
+    parts = [str(change.version), time_text(change.change_time), what, job.name, job_state(job)]
+    return one_line("  ".join([*parts, job.reason] if job.reason else parts))
+
+
+def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
+    """A line for each host."""
+    begin = f"{change.version}  {time_text(change.change_time)}"
+    rows = (
+        (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
+        for host in change.hosts
+    )
+    return "\n".join(one_line("  ".join(filter(None, (begin, *row)))) for row in rows)
+
+
+def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
+    head = ("NAME", "STATE", "SINCE", "JOB", "BLOCK", "REPORTS", "FAILURES", "REASON")
+    rows = [
+        (
+            host.name,
+            plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
+            time_text(host.update_time) if host.HasField("update_time") else "-",
+            host.job or "-",
+            str(host.block) if host.HasField("block") else "spare" if host.job else "-",
+            str(host.record.reports or "-"),
+            str(host.record.failures or "-"),
+            host_words(host),
+        )
+        for host in hosts
+    ]
+    return columns([head, *rows], right={4, 5, 6}) if rows else "no hosts"
+
+
+def host_text(host: host_pb2.Host) -> str:
+    """One host, a line for each thing that is to be said of it."""
+    block = f"block {host.block}" if host.HasField("block") else "a spare"
+    since = f"since {time_text(host.update_time)}" if host.HasField("update_time") else ""
+    state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+    rows = [
+        ("name", host.name),
+        ("state", " ".join(filter(None, (state, since)))),
+        ("reason", host_words(host)),
+        ("in", " ".join(host.domains)),
+        ("job", f"{host.job}, {block}" if host.job else ""),
+        ("reports", str(host.record.reports or "")),
+        ("failures", str(host.record.failures or "")),
+        ("etag", host.etag),
+    ]
+    return columns([(title, text) for title, text in rows if text])
+
+
+def host_words(host: host_pb2.Host) -> str:
+    """Why it is as it is, an operator's cordon that outlasts that, and what marks it."""
+    words = [host.reason] if host.reason else []
+    if host.cordoned and host.state not in _CORDONED:
+        words.append("cordoned" + (f": {host.cordon_reason}" if host.cordon_reason else ""))
+    words += ["early life"] if host.record.early_life else []
+    words += ["lemon"] if host.record.lemon else []
+    return "; ".join(words)
+
+
+_CORDONED = (host_pb2.HOST_STATE_CORDONED, host_pb2.HOST_STATE_DRAINING)
+
+
+def lemons_text(hosts: Sequence[host_pb2.Host]) -> str:
+    """The seven signals of each host."""
+    names = [field.name for field in host_pb2.LemonSignals.DESCRIPTOR.fields]
+    heads = ("EXCLUDED", "XIDS", "TICKETS", "OUT", "MULTI", "SINGLE", "RATE")
+    rows = []
+    for host in hosts:
+        signals = host.record.lemon_signals
+        counts = (f"{getattr(signals, name):g}" for name in names)
+        state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+        rows.append((host.name, state, *counts, ", ".join(host.record.over_threshold)))
+    right = set(range(2, 9))
+    return columns([("NAME", "STATE", *heads, "OVER"), *rows], right=right) if rows else "no lemons"
+
+
+def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
+    rows = [
+        ("hosts", f"{placement.host_count:,}: {_some(placement.hosts)}"),
+        ("spares", f"{placement.spare_count:,}: {_some(placement.spares)}"),
+        *(
+            [("lent", f"{len(placement.lent):,}: {_some(placement.lent)}")]
+            if placement.lent
+            else []
+        ),
+    ]
+    for depth, cut in enumerate(placement.cuts):
+        axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))
+        text = f"{bytes_text(cut.bytes_per_step)} per step" + (f" ({axes})" if axes else "")
+        rows.append((f"cut {cut.tier}", text + ("" if depth else _certificate(placement))))
+    rows += [("note", note) for note in placement.notes]
+    return rows
+
+
+def _certificate(placement: placement_pb2.Placement) -> str:
+    if placement.optimal:
+        return ", proved optimal"
+    bound = placement.lower_bound_bytes_per_step
+    return f", lower bound {bytes_text(bound)}, gap {100 * placement.gap:.2f} %" if bound else ""
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = len(shown) - _SHOWN_HOSTS
+    text = ", ".join(shown[:_SHOWN_HOSTS])
+    return (text + (f" and {more:,} more" if more > 0 else "")) or "-"
+
+
+def time_text(moment: Timestamp) -> str:
+    """To the second, in UTC."""
+    return moment.ToJsonString()[:19] + "Z"
+
+
+def plain(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()

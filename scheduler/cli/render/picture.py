@@ -1,0 +1,78 @@
+"""The options `--plot` and `--plot-by`, and what they do once there is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from scheduler.cli.plot.by import By
+from scheduler.files.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from placement import Congestion
+    from placement.workload.request import Answer
+    from scheduler.cli.render.answers import Question
+
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Draw the fabric with the job on it, as .png or .svg."),
+]
+PlotBy = Annotated[
+    By | None,
+    typer.Option(
+        "--plot-by",
+        help="With --plot: what colours stand for; auto takes the more telling.  [default: auto]",
+    ),
+]
+
+
+class Draw(Protocol):
+    """Draws an answer, if a picture was asked for."""
+
+    def __call__(
+        self, asked: Question, answer: Answer, congestion: Congestion | None = None
+    ) -> None: ...
+
+
+def drawer(path: Path | None, by: By | None) -> Draw:
+    """What draws a placement to `path`; nothing where there is no path.
+
+    Raises: BadInput at once when the path is no name of a picture, before any solving;
+    InputError when colours are chosen for no picture.
+    """
+    from placement.workload.request import Placement
+    from scheduler.cli import plot
+
+    if path is not None:
+        plot.check_path(path)
+    elif by is not None:
+        raise InputError(Problem("--plot-by", "needs --plot, the picture that it colours"))
+
+    def draw(asked: Question, answer: Answer, congestion: Congestion | None = None) -> None:
+        if path is None:
+            return
+        if not isinstance(answer, Placement):
+            typer.echo(f"{path}: not drawn: there is no placement", err=True)
+            return
+        plot.draw(
+            asked.fabric,
+            asked.request,
+            answer,
+            path,
+            free=asked.free,
+            name=asked.name,
+            by=by or By.AUTO,
+            congestion=congestion,
+        )
+
+    return draw
+
+
+def drawers(path: Path | None, by: By | None, fabrics: Sequence[str]) -> list[Draw]:
+    """One for each fabric; of several, each has its name before the suffix: a-ib-24k.png."""
+    if path is None or len(fabrics) == 1:
+        return [drawer(path, by) for _ in fabrics]
+    return [drawer(path.with_stem(f"{path.stem}-{Path(name).stem}"), by) for name in fabrics]

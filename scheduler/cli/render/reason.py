@@ -1,0 +1,126 @@
+"""Reasons and what-ifs as tables: the sentence, then the facts behind it."""
+
+from __future__ import annotations
+
+from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
+from scheduler.cli.render.restart import ladder_text
+from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.v1 import advice_pb2, job_pb2, service_pb2
+
+MOST_OBSTACLES = 20
+MOST_BLOCKS = 4
+
+_BASES = {
+    advice_pb2.END_BASIS_STATED: "by its limit",
+    advice_pb2.END_BASIS_ASSUMED: "assumed, it states no limit",
+    advice_pb2.END_BASIS_OUTRUN: "a guess, it has outrun its limit",
+}
+
+
+def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
+    head = [("job", answer.name), ("state", job_state(answer))]
+    parts = [columns(head + reason_rows(answer.reason))]
+    if answer.HasField("what_if"):
+        parts.append(_what_if_text(answer.what_if))
+    else:
+        parts += _tables(answer.reason)
+        if answer.HasField("restart"):
+            ladder = ladder_text(answer.restart.ladder)
+            parts.append(f"if {answer.restart.host} failed now\n{ladder}")
+    return "\n\n".join(parts)
+
+
+def _what_if_text(answer: advice_pb2.WhatIf) -> str:
+    rows = [("then it", answer.sentence)]
+    if answer.HasField("placement"):
+        rows += placement_rows(answer.placement)
+    elif answer.state == job_pb2.JOB_STATE_QUEUED:
+        rows += reason_rows(answer.reason)[1:]
+    rows += [
+        (what, ", ".join(jobs))
+        for what, jobs in (("also starts", answer.starts), ("stops", answer.stops))
+        if jobs
+    ]
+    return columns(rows)
+
+
+def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
+    rows = [("reason", reason.sentence)]
+    if reason.missing_hosts:
+        rows.append(("missing", counted(reason.missing_hosts, "host")))
+    if reason.HasField("start_time"):
+        rows.append(("starts by", time_text(reason.start_time)))
+    if reason.passing_time_limit_s:
+        rows.append(("would pass", f"with time_limit_s: {reason.passing_time_limit_s}"))
+    if reason.reserved_in:
+        rows.append(("reserved in", ", ".join(reason.reserved_in)))
+    if reason.waits_for:
+        rows.append(("waits for", ", ".join(reason.waits_for)))
+    when = f" at {time_text(reason.preempt_time)}" if reason.HasField("preempt_time") else ""
+    if reason.preempts:
+        rows.append(("preempts", ", ".join(reason.preempts) + when))
+    if reason.shrinks:
+        sizes = ", ".join(f"{shrink.job} to dp {shrink.dp:,}" for shrink in reason.shrinks)
+        rows.append(("shrinks", sizes + when))
+    return rows
+
+
+def _tables(reason: advice_pb2.Reason) -> list[str]:
+    tables = []
+    if reason.obstacles:
+        shown = [_obstacle_row(obstacle) for obstacle in reason.obstacles[:MOST_OBSTACLES]]
+        tables.append(columns([("IN THE WAY", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
+        if (more := len(reason.obstacles) - MOST_OBSTACLES) > 0:
+            tables[-1] += f"\nand {more:,} more"
+    if reason.rooms:
+        rooms = [(r.domain, str(r.free_hosts), str(r.usable_hosts)) for r in reason.rooms]
+        tables.append(columns([("DOMAIN", "FREE", "USABLE"), *rooms], right={1, 2}))
+    return tables
+
+
+def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
+    kind = plain(advice_pb2.ObstacleKind.Name(obstacle.kind), "OBSTACLE_KIND_").replace("_", " ")
+    until = "-"
+    if obstacle.HasField("clear_time"):
+        basis = _BASES.get(obstacle.basis)
+        until = time_text(obstacle.clear_time) + (f" ({basis})" if basis else "")
+    return kind, obstacle.name or "-", f"{obstacle.hosts:,}", until
+
+
+def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
+    """A column for each size, a line for each domain."""
+    sizes = [f"{slot.gpus:,}" for slot in answer.slots]
+    head = ("JOBS OF SO MANY GPUS", *sizes, "FREE HOSTS", "USABLE")
+    hosts = (f"{answer.free_hosts:,}", f"{answer.usable_hosts:,}")
+    rows = [("in all", *(f"{slot.in_all:,}" for slot in answer.slots), *hosts)]
+    if answer.domains:
+        rows.append(("each inside one", *(f"{slot.inside:,}" for slot in answer.slots), "", ""))
+    rows += [
+        (d.domain, *(f"{n:,}" for n in d.slots), f"{d.free_hosts:,}", f"{d.usable_hosts:,}")
+        for d in answer.domains
+    ]
+    largest = f"largest for tenant {answer.tenant}: {answer.largest_gpus:,} GPUs"
+    right = set(range(1, len(sizes) + 3))
+    return f"{columns([head, *rows], right=right)}\n\n{largest}"
+
+
+def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
+    """The sentence, a line for each gang, and the hosts that its blocks leave and join."""
+    if not answer.moves:
+        return answer.sentence
+    rows = [("JOB", "GPU-HOURS", "CUT", "BLOCKS")]
+    for move in answer.moves:
+        cuts = zip(move.cuts_before, move.cuts_after, strict=True)
+        changed = [f"{a.tier} {bytes_text(a.bytes_per_step)}" for b, a in cuts if a != b]
+        rows.append(
+            (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
+        )
+    how = f"--apply --etag {answer.etag} makes these moves"
+    done = "the moves are made" if answer.applied else f"nothing was moved: {how}"
+    return f"{answer.sentence}\n\n{columns(rows, right={1})}\n\n{done}"
+
+
+def _blocks(move: advice_pb2.Relocation) -> str:
+    shown = [f"{one.block}: {one.left} -> {one.joined}" for one in move.blocks[:MOST_BLOCKS]]
+    more = len(move.blocks) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")

@@ -1,0 +1,162 @@
+"""An estimate as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placement import Advice, Algorithm, Choice, Congestion
+from placement.objective.step_time import Assumptions, StepTime
+from scheduler.cli.render.steps import MUSTER, Estimate
+from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
+
+LONG_BUBBLE = 0.25  # of compute: worth a word
+
+
+def ways_text(estimates: Sequence[Estimate]) -> str:
+    """One line for each way to place the job, fabric by fabric."""
+    axes = [axis.load.traffic.axis for axis in estimates[0].placed.axes]
+    is_known = estimates[0].placed.compute_s > 0
+    head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
+    rows = [[*head, *axes, "busiest link", ""]]
+    for found in estimates:
+        for way, step in found.steps:
+            fabric = found.asked.fabric.name if way == MUSTER else ""
+            rows.append([fabric, way, *_way(step, found.placed)])
+    return columns(rows, right={2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes)})
+
+
+def _way(step: StepTime, best: StepTime) -> list[str]:
+    change = step.seconds / best.seconds - 1 if best.seconds else 0.0
+    return [
+        seconds_text(step.seconds),
+        "" if step is best else f"{100 * change:+.1f} %",
+        percent_text(step.mfu) if step.mfu is not None else "",
+        seconds_text(step.bubble_s),
+        *(seconds_text(axis.exposed_s) for axis in step.axes),
+        step.busiest_link,
+        seconds_text(step.busiest_link_s),
+    ]
+
+
+def layers_text(step: StepTime) -> str:
+    """Axis by axis, the layers it takes and what the step waits for."""
+    rows = [["axis", "runs on", "over", "per step", "busiest", "time", "busy", "waited for"]]
+    for axis in step.axes:
+        first = [axis.load.traffic.axis, axis.load.runs_on]
+        waited = seconds_text(axis.exposed_s)
+        for load in axis.load.loads:
+            share = percent_text(load.seconds / step.seconds)
+            busy = [load.domain, seconds_text(load.seconds), share]
+            rows.append([*first, load.layer, bytes_text(load.bytes_per_step), *busy, waited])
+            first, waited = ["", ""], ""
+    return columns(rows, right={3, 5, 6, 7})
+
+
+def routing_text(found: Congestion) -> str:
+    """What each axis loses to routing, and the fullest cable of each layer."""
+    rows = [[str(found.routing), "busiest cable", "time", "spread", ""]]
+    for axis in found.axes:
+        slower = f"{axis.slowdown:.2f} x"
+        spent = [seconds_text(axis.seconds), seconds_text(axis.ideal_s)]
+        rows.append([axis.axis, axis.busiest.name, *spent, slower])
+    whole = [seconds_text(found.seconds), seconds_text(found.ideal_s)]
+    rows.append(["together", found.busiest.name, *whole, f"{found.slowdown:.2f} x"])
+    cables = [["layer", "", "per step", "fullest", "time", "max / mean"]]
+    for layer in found.layers:
+        fullest = [layer.busiest.name, seconds_text(layer.busiest.seconds)]
+        size = bytes_text(layer.bytes)
+        cables.append([layer.layer, layer.direction, size, *fullest, f"{layer.mmr:.2f}"])
+    return f"{columns(rows, right={2, 3, 4})}\n\n{columns(cables, right={2, 4, 5})}"
+
+
+def advice_text(found: Estimate) -> str:
+    """Which algorithm to use on each axis, and what the wrong direction would cost."""
+    if not found.advice:
+        return ""
+    tiers = found.asked.fabric.tiers
+    crosses = f"crosses {tiers[0].name}" if tiers else ""
+    rows = [["axis", "collective", crosses, "time", ""]]
+    for item in found.advice:
+        for choice in item.choices:
+            axis = item.axis if choice is item.best else ""
+            cut = bytes_text(choice.cut_bytes) if tiers else ""
+            spent, remark = seconds_text(choice.seconds), _remark(item, choice)
+            rows.append([axis, choice.algorithm.value, cut, spent, remark])
+        alone = f"{item.nccl.algorithm.value}, {item.nccl.protocol.value}"
+        rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL by itself"])
+    return columns(rows, right={2, 3})
+
+
+def _remark(item: Advice, choice: Choice) -> str:
+    remarks = []
+    if choice is item.best:
+        remarks.append("recommended")
+    if choice.algorithm is item.used:
+        remarks.append("what the cut counts")
+    near = item.of(Algorithm.NEAR)
+    if choice.algorithm is Algorithm.FAR and near and near.cut_bytes:
+        remarks.append(f"the other direction: {choice.cut_bytes / near.cut_bytes:.3g} x near first")
+    return ", ".join(remarks)
+
+
+def _advice_line(item: Advice) -> str:
+    """The recommendation, what the cut counts, and what the wrong direction would cost."""
+    told = [f"{item.axis}: {_told(item.best)}"]
+    used, far = item.of(item.used), item.of(Algorithm.FAR)
+    if used and used is not item.best:
+        told.append(f"{_told(used)}, which the cut counts")
+    if far and far is not item.best and far.cut_bytes:
+        told.append(_told(far))
+    return "; not ".join(told)
+
+
+def _told(choice: Choice) -> str:
+    cut = bytes_text(choice.cut_bytes) if choice.cut_bytes else "nothing"
+    crosses = "cross" if choice.cut_bytes else "crosses"
+    return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"
+
+
+def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
+    """Where the seconds of compute come from."""
+    step = found.placed
+    if assumed.compute_s is not None:
+        return f"compute {seconds_text(step.compute_s)} a step, as given"
+    if not step.flops:
+        return (
+            "no model: compute is not known, so nothing hides behind it"
+            " (`muster estimate --compute-seconds` takes how long it lasts)"
+        )
+    ranks = found.asked.request.parallelism.world_size
+    share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)
+    return (
+        f"compute {seconds_text(step.compute_s)}: {step.flops / ranks / 1e12:,.0f} TFLOP a GPU at"
+        f" {_number(assumed.achieved_tflops)} TFLOP/s while kernels run ({share} of"
+        f" {assumed.peak_tflops:g})"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def bubble_text(step: StepTime) -> str:
+    """A word on pipelines that idle for long; empty for others."""
+    if step.bubble_s <= LONG_BUBBLE * step.compute_s:
+        return ""
+    share = percent_text(step.bubble_s / step.compute_s)
+    return (
+        f"note: the pipeline idles for {share} of compute; batch.virtual_stages (interleaving)"
+        " or more micro-batches shorten that"
+    )
+
+
+def section_text(found: Estimate, assumed: Assumptions) -> str:
+    """The estimate of one fabric, as it stands below a placement."""
+    parts = [
+        f"a step: {assumptions_text(found, assumed)}",
+        ways_text([found]),
+        layers_text(found.placed),
+        "\n".join(_advice_line(item) for item in found.advice),
+        bubble_text(found.placed),
+    ]
+    return "\n\n".join(part for part in parts if part)

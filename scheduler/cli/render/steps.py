@@ -1,0 +1,184 @@
+"""A placement in seconds of step time, and its JSON; tables are in steptables.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placement import Advice, Congestion, Routing, advice, flows_of, links, route
+from placement.fabric.hostset import to_mask
+from placement.fabric.tree import Fabric, Ints
+from placement.objective.step_time import Assumptions, StepTime, step_time
+from placement.workload.request import Placement
+
+if TYPE_CHECKING:
+    from scheduler.cli.render.answers import Question
+
+MUSTER, BY_NAME, AT_RANDOM = "muster", "by name", "at random"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A job on one fabric: a step as placed, and of the same gang placed otherwise.
+
+    `steps`: (way, step), muster's first. `advice`: on the axes as muster placed them.
+    """
+
+    asked: Question
+    steps: tuple[tuple[str, StepTime], ...]
+    advice: tuple[Advice, ...]
+
+    @property
+    def placed(self) -> StepTime:
+        return self.steps[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How flows find their way; None spreads them perfectly. `failed`: what is down.
+
+    `seed`: of the hashes, and of the random placement.
+    """
+
+    routing: Routing | None = None
+    failed: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def estimate(
+    asked: Question, answer: Placement, assumed: Assumptions, network: Network = Network()
+) -> Estimate | None:
+    """None when no two ranks ever talk.
+
+    The other ways take the same number of the same free hosts: the first by name in
+    consecutive ranks, and the seed's at random.
+
+    Raises: BadInput on a switch or cable that the fabric does not have.
+    """
+    fabric, gang = asked.fabric, len(answer.hosts)
+    free = np.flatnonzero(to_mask(asked.free, fabric.host_count)).astype(np.int64)
+    ways: dict[str, Sequence[int]] = {
+        MUSTER: answer.hosts,
+        BY_NAME: by_name(fabric, free, gang),
+        AT_RANDOM: at_random(free, gang, network.seed),
+    }
+    steps = tuple(
+        (way, step_time(fabric, asked.request, hosts, assumed, _routed(asked, hosts, network)))
+        for way, hosts in ways.items()
+    )
+    if not steps[0][1].axes:
+        return None
+    return Estimate(asked, steps, advice(fabric, asked.request, answer.hosts))
+
+
+def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
+    """What a launcher does by itself: consecutive ranks on the first hosts by name."""
+    return sorted(free.tolist(), key=fabric.hosts.__getitem__)[:gang]
+
+
+def at_random(free: Ints, gang: int, seed: int) -> list[int]:
+    """Any hosts in any order."""
+    return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]
+
+
+def _routed(asked: Question, hosts: Sequence[int], network: Network) -> Congestion | None:
+    if network.routing is None:
+        return None
+    flows = flows_of(asked.fabric, asked.request, hosts)
+    if not len(flows):
+        return None
+    return route(links(asked.fabric), flows, network.routing, network.seed, network.failed)
+
+
+def to_mapping(found: Estimate) -> dict[str, Any]:
+    """`placements` by way; the layers of muster's axes and the advice beside them."""
+    return {
+        "placements": {way.replace(" ", "_"): _step(step) for way, step in found.steps},
+        "collectives": {item.axis: _advice(item) for item in found.advice},
+    }
+
+
+def _step(step: StepTime) -> dict[str, Any]:
+    """`step_seconds` is what communication takes by itself when compute is not known."""
+    return {
+        "step_seconds": step.seconds,
+        "compute_seconds": step.compute_s or None,
+        "bubble_seconds": step.bubble_s,
+        "exposed_seconds": step.exposed_s,
+        "busiest_link": {"layer": step.busiest_link, "seconds": step.busiest_link_s},
+        "model_flops": step.flops or None,
+        "mfu": step.mfu,
+        "routing": _congestion(step.congestion) if step.congestion else None,
+        "axes": {
+            axis.load.traffic.axis: {
+                "runs_on": axis.load.runs_on,
+                "bytes_per_gpu": round(axis.load.bytes_per_gpu),
+                "seconds": axis.seconds,
+                "exposed_seconds": axis.exposed_s,
+                "layers": {
+                    load.layer: {
+                        "bytes_per_step": load.bytes_per_step,
+                        "busiest": load.domain,
+                        "busiest_bytes_per_step": load.busiest_bytes_per_step,
+                        "seconds": load.seconds,
+                        "share": load.seconds / step.seconds,
+                    }
+                    for load in axis.load.loads
+                },
+            }
+            for axis in step.axes
+        },
+    }
+
+
+def _congestion(found: Congestion) -> dict[str, Any]:
+    """`ideal_seconds`: the same flows spread perfectly over a whole network."""
+    return {
+        "routing": str(found.routing),
+        "seconds": found.seconds,
+        "ideal_seconds": found.ideal_s,
+        "slowdown": found.slowdown,
+        "busiest": found.busiest.name,
+        "axes": {
+            axis.axis: {
+                "seconds": axis.seconds,
+                "ideal_seconds": axis.ideal_s,
+                "slowdown": axis.slowdown,
+                "busiest": axis.busiest.name,
+            }
+            for axis in found.axes
+        },
+        "layers": [
+            {
+                "layer": layer.layer,
+                "direction": layer.direction,
+                "bytes_per_step": round(layer.bytes),
+                "busiest": layer.busiest.name,
+                "seconds": layer.busiest.seconds,
+                "max_to_mean": layer.mmr,
+            }
+            for layer in found.layers
+        ],
+    }
+
+
+def _advice(item: Advice) -> dict[str, Any]:
+    return {
+        "used": item.used.value,
+        "recommended": item.best.algorithm.value,
+        "nccl": {
+            "algorithm": item.nccl.algorithm.value,
+            "protocol": item.nccl.protocol.value,
+            "seconds": item.nccl.seconds,
+        },
+        "algorithms": {
+            choice.algorithm.value: {
+                "cut_bytes_per_step": choice.cut_bytes,
+                "seconds": choice.seconds,
+            }
+            for choice in item.choices
+        },
+    }

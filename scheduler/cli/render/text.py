@@ -1,0 +1,66 @@
+"""Plain text for people: aligned columns, bytes and seconds in readable units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.files.errors import one_line
+
+# Seconds in a unit, its name, and from how many seconds on it is taken.
+_LONG = (
+    (86_400.0, "d", 172_800.0),
+    (3_600.0, "h", 7_200.0),
+    (60.0, "min", 999.5),
+    (1.0, "s", 0.9995),
+    (1e-3, "ms", 0.9995e-3),
+)
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
+
+
+def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> str:
+    """Rows of equal length, two spaces between columns; `right` ones are flush right.
+
+    A cell is one line, whoever wrote it.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def bytes_text(count: float) -> str:
+    """Three significant digits in powers of 1,000: 2.42 TB."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return f"{value:.0f} B"
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f} {_UNITS[unit]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Three significant digits in us, ms or s; from 1,000 s in min, h or d: 16.7 min, 520,833 d."""
+    for scale, unit, from_s in _LONG:
+        if seconds >= from_s:
+            value = seconds / scale
+            return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
+    micro = seconds * 1e6
+    return f"{micro:.3g} us" if micro >= 0.01 else "0 s" if not seconds else "< 0.01 us"
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 host`, `2,048 hosts`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def percent_text(share: float) -> str:
+    """One decimal: 41.3 %."""
+    percent = 100 * share
+    return f"{percent:.1f} %" if percent >= 0.05 or not share else "< 0.1 %"

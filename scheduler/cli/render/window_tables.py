@@ -1,0 +1,79 @@
+"""Windows as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.cli.render.messages import plain, time_text
+from scheduler.cli.render.text import columns, counted
+from scheduler.files.errors import one_line
+from scheduler.v1 import service_pb2, window_pb2
+
+_SHOWN = 8
+
+
+def windows_text(windows: Sequence[window_pb2.Window]) -> str:
+    head = ("NAME", "KIND", "STATE", "START", "END", "HOSTS", "HELD", "FOR", "REASON")
+    rows = [
+        (
+            window.name,
+            _kind(window),
+            _state(window),
+            time_text(window.start_time),
+            time_text(window.end_time),
+            str(len(window.chosen_hosts)),
+            str(window.held_hosts or "-"),
+            _whom(window),
+            window.reason,
+        )
+        for window in windows
+    ]
+    return columns([head, *rows], right={5, 6}) if rows else "no windows"
+
+
+def change_text(change: service_pb2.WatchWindowsResponse) -> str:
+    """When, which window, what happened, and from when to when it is."""
+    window = change.window
+    times = f"{time_text(window.start_time)} to {time_text(window.end_time)}"
+    what = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")
+    parts = (str(change.version), time_text(change.change_time), window.name, what, _kind(window))
+    return one_line("  ".join(filter(None, (*parts, times, window.reason))))
+
+
+def window_text(window: window_pb2.Window) -> str:
+    rows = [
+        ("name", window.name),
+        ("kind", _kind(window)),
+        ("state", _state(window)),
+        ("start", time_text(window.start_time)),
+        ("end", time_text(window.end_time)),
+        ("hosts", f"{len(window.chosen_hosts):,}: {_some(window.chosen_hosts)}"),
+        ("for", _whom(window)),
+        ("leave", plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")),
+    ]
+    if window.held_hosts:
+        rows.append(("held", f"{counted(window.held_hosts, 'host')} by {_some(window.held_by)}"))
+    if window.reason:
+        rows.append(("reason", window.reason))
+    rows += [("made", time_text(window.create_time)), ("changed", time_text(window.update_time))]
+    rows.append(("etag", window.etag))
+    return columns(rows)
+
+
+def _kind(window: window_pb2.Window) -> str:
+    return plain(window_pb2.WindowKind.Name(window.kind), "WINDOW_KIND_")
+
+
+def _state(window: window_pb2.Window) -> str:
+    return plain(window_pb2.WindowState.Name(window.state), "WINDOW_STATE_")
+
+
+def _whom(window: window_pb2.Window) -> str:
+    tenant = [f"tenant {window.tenant}"] if window.tenant else []
+    jobs = [f"jobs {', '.join(window.jobs)}"] if window.jobs else []
+    return " and ".join(tenant + jobs) or "-"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return " ".join(names[:_SHOWN]) + more

@@ -1,0 +1,97 @@
+"""The client's side of access: whom it trusts, and how it says who it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from scheduler.access.loopback import is_loopback
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
+
+SYSTEM = "system"
+_LONGEST = 4_096  # bytes of a token file
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """PEM files, and a token. `ca`: who signs the server's certificate, "system" for those
+    that gRPC trusts by itself; given, the connection is TLS.
+
+    With everything empty the connection is in the clear and the caller is nobody.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    token: str = ""
+
+    @staticmethod
+    def from_environment() -> Credentials:
+        """MUSTER_CA, MUSTER_CERT, MUSTER_KEY, MUSTER_TOKEN_FILE or else MUSTER_TOKEN.
+
+        Raises: InputError.
+        """
+        found = os.environ.get
+        file = found("MUSTER_TOKEN_FILE", "")
+        token = read_token(file) if file else found("MUSTER_TOKEN", "")
+        return Credentials(
+            found("MUSTER_CA", ""), found("MUSTER_CERT", ""), found("MUSTER_KEY", ""), token
+        )
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
+        """Raises: InputError for files that will not do, or a token that anybody could read."""
+        if self.ca:
+            opened = grpc.secure_channel(address, self._tls(), options=options)
+        elif self.certificate or self.key:
+            raise InputError(Problem("ca", "a client certificate takes TLS: give --ca as well"))
+        elif self.token and not is_loopback(address.rpartition(":")[0]):
+            what = f"a token is not sent to {address} in the clear: give --ca as well"
+            raise InputError(Problem("token", what))
+        else:
+            opened = grpc.insecure_channel(address, options=options)
+        return grpc.intercept_channel(opened, _Bearer(self.token)) if self.token else opened
+
+    def _tls(self) -> grpc.ChannelCredentials:
+        if bool(self.certificate) != bool(self.key):
+            raise InputError(Problem("cert", "a certificate and its key go together"))
+        trusted = None if self.ca == SYSTEM else _pem(self.ca)
+        if not self.certificate:
+            return grpc.ssl_channel_credentials(trusted)
+        return grpc.ssl_channel_credentials(trusted, _pem(self.key), _pem(self.certificate))
+
+
+def read_token(path: str) -> str:
+    """Raises: InputError."""
+    token = read_text(path, _LONGEST).strip()
+    if not token.isascii() or not token.isprintable() or not token:
+        raise InputError(Problem("", "holds no token", path))
+    return token
+
+
+def _pem(path: str) -> bytes:
+    text = read_text(path)
+    if "-----BEGIN" not in text:
+        raise InputError(Problem("", "is no PEM file", path))
+    return text.encode()
+
+
+class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Puts the token into every call."""
+
+    def __init__(self, token: str) -> None:
+        self._metadata = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return continuation(self._signed(client_call_details), request)
+
+    intercept_unary_stream = intercept_unary_unary
+
+    def _signed(self, details: Any) -> Any:
+        return details._replace(metadata=(*(details.metadata or ()), self._metadata))

@@ -1,0 +1,258 @@
+"""Check a command against the state: the facts it makes true, or why not."""
+
+from __future__ import annotations
+
+import re
+from typing import assert_never
+
+from placement import BadInput, refuse_without_peers
+from placement.workload.traffic import axis_traffic
+from scheduler.core.admission import idempotency
+from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
+from scheduler.core.admission.report import report
+from scheduler.core.admission.update import update
+from scheduler.core.capacity.window_hosts import NotToBeHad, resolved
+from scheduler.core.model.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadHealth,
+    LoadTenants,
+    MoveHost,
+    RemoveWindow,
+    ReportHost,
+    SetWindow,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.core.model.events import (
+    Event,
+    HealthLoaded,
+    HostMoved,
+    JobEnded,
+    JobSubmitted,
+    TenantsLoaded,
+    WindowRemoved,
+    WindowSet,
+)
+from scheduler.core.model.lifecycle import (
+    HOST_MOVES,
+    JOB_MOVES,
+    LIVE,
+    HostMove,
+    HostState,
+    JobMove,
+    JobState,
+)
+from scheduler.core.model.rejected import (
+    Code,
+    Rejected,
+    Violation,
+    invalid,
+    no_host,
+    no_job,
+    no_window,
+)
+from scheduler.core.model.state import State
+from scheduler.core.model.window import Booking
+from scheduler.core.policies import affinity
+from scheduler.core.policies.tenants import Tenants
+from scheduler.core.tenancy import guarantees
+from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
+
+__all__ = ["Code", "Rejected", "Violation", "admit", "is_name"]
+
+NAME_RULE = "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """1 to 128 letters, digits, '-', '_' or '.', plain at both ends."""
+    return _NAME.fullmatch(text) is not None
+
+
+def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """The events that `command` causes. No events: it was already true."""
+    if earlier := idempotency.earlier(state, command):
+        return earlier.answer
+    match command:
+        case SubmitJob():
+            return _submit(state, command, now_ns)
+        case UpdateJob():
+            return update(state, command, now_ns)
+        case CancelJob():
+            return _cancel(state, command, now_ns)
+        case EndJob():
+            return _end(state, command, now_ns)
+        case MoveHost():
+            return _move_host(state, command, now_ns)
+        case ReportHost():
+            return report(state, command, now_ns)
+        case LoadHealth():
+            is_known = command.policy == state.health
+            return () if is_known else (HealthLoaded(now_ns, command.policy),)
+        case LoadTenants():
+            return _load_tenants(state, command.tenants, now_ns)
+        case SetWindow():
+            return _set_window(state, command, now_ns)
+        case RemoveWindow():
+            return _remove_window(state, command, now_ns)
+    assert_never(command)
+
+
+def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    spec = command.spec
+    if not is_name(spec.name):
+        return invalid("name", NAME_RULE)
+    if spec.time_limit_s is not None and spec.time_limit_s < 1:
+        return invalid("time_limit_s", "must be at least 1")
+    if spec.name in state.jobs:
+        return Rejected(
+            Code.ALREADY_EXISTS, f"a job {spec.name} is {state.jobs[spec.name].state} already"
+        )
+    if wrong := misnamed(spec, state.tenants):
+        return invalid(*wrong)
+    try:
+        axis_traffic(spec.request)
+        affinity.check(state.loaded_fabric, spec.neighbours)
+        never = impossible(state.loaded_fabric, spec)
+        if never is None and spec.checkpoint.peers:
+            least, gpus = (
+                least_request(state.loaded_fabric, spec),
+                state.loaded_fabric.gpus_per_host,
+            )
+            refuse_without_peers(least, gpus, spec.checkpoint.peers)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+    if never is not None:
+        return Rejected(Code.INFEASIBLE, never.reason)
+    if refusal := beyond_quota(state, spec):
+        return Rejected(Code.INFEASIBLE, refusal)
+    return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
+
+
+def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, ...] | Rejected:
+    if tenants == state.tenants:
+        return ()
+    try:
+        guarantees.check(tenants, state.loaded_fabric)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+    for job in state.jobs.values():
+        if wrong := misnamed(job.spec, tenants):
+            message = f"job {job.name} is {job.state}: {wrong[1]}"
+            return Rejected(Code.PRECONDITION, message)
+    for name, booking in state.windows.items():
+        if booking.window.tenant and booking.window.tenant not in tenants.by_name:
+            message = f"window {name} is held for tenant {booking.window.tenant}"
+            return Rejected(Code.PRECONDITION, message)
+    return (TenantsLoaded(now_ns, tenants.digest, tenants),)
+
+
+def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, ...] | Rejected:
+    window = command.window
+    if not is_name(window.name):
+        return invalid("name", NAME_RULE)
+    before = state.windows.get(window.name)
+    if command.is_change and before is None:
+        return no_window(window.name)
+    try:
+        found = resolved(state, window, now_ns)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+    except NotToBeHad as error:
+        return Rejected(Code.PRECONDITION, str(error))
+    if before is not None and before.window == found:
+        return ()
+    if before is not None and not command.is_change:
+        message = f"a window {window.name} is {before.state} already, and says other things"
+        return Rejected(Code.ALREADY_EXISTS, message)
+    if before is not None and (refusal := _stale_window(command.etag, before)):
+        return refusal
+    return (WindowSet(now_ns, found, command.request_id),)
+
+
+def _remove_window(
+    state: State, command: RemoveWindow, now_ns: int
+) -> tuple[Event, ...] | Rejected:
+    booking = state.windows.get(command.name)
+    if booking is None:
+        return no_window(command.name)
+    if refusal := _stale_window(command.etag, booking):
+        return refusal
+    return (WindowRemoved(now_ns, command.name, command.reason, command.request_id),)
+
+
+def _stale_window(etag: str, booking: Booking) -> Rejected | None:
+    return stale(etag, lambda: window_etag(booking), f"window {booking.window.name}")
+
+
+def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    job = state.find(command.name)
+    if job is None:
+        return no_job(command.name)
+    if job.state is JobState.CANCELLED:
+        return ()
+    if job.state not in LIVE:
+        return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
+    outcome = JobState.CANCELLED
+    return (JobEnded(now_ns, job.name, outcome, command.reason, command.request_id),)
+
+
+_OUTCOMES = {JobState.COMPLETED: JobMove.COMPLETE, JobState.FAILED: JobMove.FAIL}
+
+
+def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    if command.outcome not in _OUTCOMES:
+        return invalid("outcome", "must be completed or failed")
+    job = state.find(command.name)
+    if job is None:
+        return no_job(command.name)
+    if job.state is command.outcome and command.attempt in (0, job.attempt):
+        return ()
+    if command.attempt not in (0, job.attempt):
+        return Rejected(
+            Code.PRECONDITION,
+            f"job {job.name} is at attempt {job.attempt}, not {command.attempt}",
+        )
+    if _OUTCOMES[command.outcome] not in JOB_MOVES[job.state]:
+        return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}, not running")
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
+    return (JobEnded(now_ns, job.name, command.outcome, command.reason, command.request_id),)
+
+
+_REACHED = {
+    HostMove.CORDON: (HostState.CORDONED,),
+    HostMove.UNCORDON: (HostState.HEALTHY, HostState.GOLDEN),
+    HostMove.DRAIN: (HostState.DRAINING,),
+}
+_BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
+
+
+def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...] | Rejected:
+    host, move = command.host, command.move
+    if move not in _REACHED:
+        return invalid("move", "must be cordon, uncordon or drain")
+    index = state.loaded_fabric.index_by_name.get(host)
+    if index is None:
+        return no_host(host)
+    now = state.host(index).state
+    is_drained = now is HostState.CORDONED and not state.runs_gang(index)
+    if now in _REACHED[move] or (move is HostMove.DRAIN and is_drained):
+        return ()
+    if move not in HOST_MOVES[now]:
+        hint = "; report it repaired first" if now in _BROKEN else ""
+        return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
+
+    def current() -> str:
+        return host_etag(host, state.host(index), state.holder(index))
+
+    if refusal := stale(command.etag, current, f"host {host}"):
+        return refusal
+    events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]
+    if move is HostMove.DRAIN and not state.runs_gang(index):
+        events.append(HostMoved(now_ns, host, HostMove.EMPTY))
+    return tuple(events)

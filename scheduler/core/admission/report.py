@@ -1,0 +1,187 @@
+"""What a report does: the facts that it makes true, checked against the state."""
+
+from __future__ import annotations
+
+from placement.fabric import hostset
+from scheduler.core.capacity.window_hosts import domain
+from scheduler.core.fold.host_record import is_trouble, reported
+from scheduler.core.model.commands import ReportHost
+from scheduler.core.model.events import Event, HostMoved, HostSignalled
+from scheduler.core.model.host_record import Record
+from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState
+from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
+from scheduler.core.model.state import State
+from scheduler.core.policies.health import BLAMES, HealthPolicy
+from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID, Effect
+from scheduler.core.policies.xids import MOST, UNKNOWN, XIDS
+
+_SECOND_NS = 1_000_000_000
+_ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
+_MOVES = {
+    Effect.SUSPECT: HostMove.SUSPECT,
+    Effect.RETIRE: HostMove.RETIRE,
+    Effect.FAIL: HostMove.FAIL,
+    Effect.REPAIR: HostMove.REPAIR,
+    Effect.PASS: HostMove.PASS,
+    Effect.TEST: HostMove.TEST,
+    Effect.TAKE: HostMove.TAKE,
+    Effect.INSTALL: HostMove.INSTALL,
+}
+_OUT = (HostState.FAILED, HostState.IN_REPAIR)
+# What these say is in the move alone; other reports are written down before what they do.
+_BARE = {
+    Effect.FAIL: (HostMove.FAIL,),
+    Effect.REPAIR: (HostMove.REPAIR, HostMove.TEST),
+    Effect.INSTALL: (HostMove.INSTALL,),
+}
+
+
+def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """The events of a report. No events: it was already so."""
+    if command.signal not in SIGNALS:
+        known = ", ".join(SIGNALS)
+        return invalid("signal", f"unknown {command.signal!r}; known are {known}")
+    if wrong := _misfit(state, command):
+        return wrong
+    if SIGNALS[command.signal].is_domain:
+        return _of_domain(state, command, now_ns)
+    index = state.loaded_fabric.index_by_name.get(command.host)
+    if index is None:
+        return no_host(command.host)
+    effect = _effect(state.health, state.record(index), command, now_ns)
+    if effect is SIGNALS[command.signal].effect and effect in _BARE:
+        return _bare(state, index, command, effect, now_ns)
+    signalled = _signalled(command, now_ns)
+    return (signalled, *_consequence(state, index, command, effect, now_ns))
+
+
+def _misfit(state: State, command: ReportHost) -> Rejected | None:
+    if command.signal == XID and not 0 < command.xid <= MOST:
+        return invalid("xid", f"must be the code, 1 to {MOST:,}, not {command.xid}")
+    if command.signal != XID and command.xid:
+        return invalid("xid", f"is of the signal {XID}, not of {command.signal}")
+    if command.value < 0:
+        return invalid("value", "must not be negative")
+    if command.value and not SIGNALS[command.signal].has_value:
+        counts = ", ".join(name for name, signal in SIGNALS.items() if signal.has_value)
+        return invalid("value", f"is of signals that count errors: {counts}")
+    gpus = state.loaded_fabric.gpus_per_host
+    if command.gpu is not None and not 0 <= command.gpu < gpus:
+        most = f"must be 0 to {gpus - 1}" if gpus > 1 else "must be 0, for a host has one GPU"
+        return invalid("gpu", f"{most}, not {command.gpu}")
+    if command.signal == "excluded" and not command.detail:
+        return invalid("detail", "must name the job that excludes the host")
+    return None
+
+
+def _effect(policy: HealthPolicy, record: Record, command: ReportHost, now_ns: int) -> Effect:
+    """The strongest of what the report does by itself and with those before it."""
+    signal = policy.signal(command.signal)
+    effect = BLAMES[policy.blame(command.xid)] if command.signal == XID else signal.effect
+    if effect not in _ORDER or not is_trouble(policy, command.signal, command.xid):
+        return effect
+    after = reported(record, _signalled(command, now_ns), policy)
+    met = [
+        t.then
+        for t in signal.thresholds
+        if after.amount(command.signal, now_ns - t.within_s * _SECOND_NS) >= t.count
+    ]
+    return max((effect, *met), key=_ORDER.index)
+
+
+def _bare(
+    state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
+) -> tuple[Event, ...] | Rejected:
+    """The host fails, is repaired or is another one; no events: it was so already."""
+    now, name, move = state.host(index).state, command.host, _MOVES[effect]
+    if move is HostMove.REPAIR and now is HostState.RMA:
+        hint = "it goes back to its maker; report the next one installed"
+        return Rejected(Code.PRECONDITION, f"host {name} is rma: {hint}")
+    if move is HostMove.REPAIR and state.health.has_burn_in:
+        move = HostMove.TEST if now in _OUT else move
+    is_used = move not in HOST_MOVES[now] or state.holder(index) is not None
+    if move is HostMove.INSTALL and now is not HostState.NEW and is_used:
+        return Rejected(Code.PRECONDITION, f"host {name} is {now}: drain it first")
+    if move not in HOST_MOVES[now]:
+        return ()
+    moved = HostMoved(now_ns, name, move, _text(command), command.request_id)
+    return (moved, *_cordoned_again(state, index, move, now_ns))
+
+
+def _consequence(
+    state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
+) -> tuple[Event, ...]:
+    """What a report that is written down does to the host, if that is worse or better."""
+    host, name, text = state.host(index), command.host, _text(command)
+    move = _MOVES.get(effect)
+    if move is None or move not in HOST_MOVES[host.state]:
+        has_trouble = is_trouble(state.health, command.signal, command.xid)
+        is_tarnished = has_trouble and host.state is HostState.GOLDEN
+        return (HostMoved(now_ns, name, HostMove.TARNISH, text),) if is_tarnished else ()
+    if move is HostMove.TAKE and state.runs_gang(index):
+        return ()
+    events = [HostMoved(now_ns, name, move, text)]
+    if move is HostMove.RETIRE and not state.runs_gang(index):
+        events.append(HostMoved(now_ns, name, HostMove.EMPTY, text))
+    return (*events, *_cordoned_again(state, index, move, now_ns))
+
+
+def _cordoned_again(state: State, index: int, move: HostMove, now_ns: int) -> tuple[HostMoved, ...]:
+    """An operator's cordon outlasts failures, repairs and tests."""
+    host = state.host(index)
+    if host.cordon is None or move not in (HostMove.REPAIR, HostMove.PASS):
+        return ()
+    name = state.loaded_fabric.hosts[index]
+    return (HostMoved(now_ns, name, HostMove.CORDON, host.cordon),)
+
+
+def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """One report for all hosts of a domain: one decision deals with them together.
+
+    A switch that is up again brings back the hosts that are out for its sake alone.
+    """
+    fabric = state.loaded_fabric
+    hosts = domain(fabric, command.host)
+    if not hosts:
+        message = f"no domain and no host {command.host!r} in this fabric"
+        return Rejected(Code.NOT_FOUND, message, missing=("domain", command.host))
+    ended = ENDS.get(command.signal)
+    move = HostMove.FAIL if ended is None else HostMove.REPAIR
+    text = _text(command, command.host)
+    events: list[Event] = []
+    for index in hostset.members(hosts):
+        host = state.host(index)
+        if ended is not None and host.reason.partition(":")[0] != ended:
+            continue
+        if move in HOST_MOVES[host.state]:
+            events.append(HostMoved(now_ns, fabric.hosts[index], move, text))
+            events += _cordoned_again(state, index, move, now_ns)
+    return (_signalled(command, now_ns), *events) if events else ()
+
+
+def _signalled(command: ReportHost, now_ns: int) -> HostSignalled:
+    return HostSignalled(
+        *(now_ns, command.host, command.signal, command.detail, command.request_id),
+        *(command.value, command.gpu, command.xid),
+    )
+
+
+def _text(command: ReportHost, domain_name: str = "") -> str:
+    """`xid: 79, GPU has fallen off the bus: GPU 3: words of the monitor`."""
+    xid = XIDS.get(command.xid, UNKNOWN)
+    parts = [domain_name] if domain_name else []
+    parts += [f"{command.xid}, {xid.text}"] if command.xid else []
+    parts += [f"GPU {command.gpu}"] if command.gpu is not None else []
+    parts += [f"{command.value:,} errors"] if command.value else []
+    parts += [command.detail] if command.detail else []
+    return ": ".join((command.signal, *parts))
+
+
+def asked(command: ReportHost) -> tuple[str, ...]:
+    """What the event that has the request's id may say was done."""
+    effect = SIGNALS[command.signal].effect if command.signal in SIGNALS else Effect.NOTE
+    written = f"{command.signal} {command.host}"
+    if effect not in _BARE or SIGNALS[command.signal].is_domain:
+        # A health file may say that several of it, or one, take the host out.
+        return (written, f"{HostMove.FAIL} {command.host}")
+    return (written, *(f"{move} {command.host}" for move in _BARE[effect]))

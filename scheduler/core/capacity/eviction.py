@@ -1,0 +1,61 @@
+"""Those who make room for a job, as a plan, a sentence and the log have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from scheduler.core.capacity.shrink import Smaller, resize
+from scheduler.core.capacity.victims import Victim, is_taken_back
+from scheduler.core.model.events import GangResized, JobPreempted
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.plan import Resize
+from scheduler.core.model.state import State
+from scheduler.core.rules.resize import resized
+from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.wording import duration, listed
+
+
+def parted(gone: Sequence[Victim]) -> tuple[tuple[str, ...], tuple[Resize, ...]]:
+    """Those that are sent away, by name, and what becomes of the others."""
+    names = tuple(gang.name for gang in gone if gang.smaller is None)
+    shrinks = (resize(v.smaller, v.job, "", v.end_ns) for v in gone if v.smaller)
+    return names, tuple(shrinks)
+
+
+def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Resize]) -> str:
+    """`shrinking a to dp 6 and preempting b`, with the verbs for b and for a."""
+    parts = [f"{verbs[1]} {listed(tuple(f'{s.name} to dp {s.dp:,}' for s in shrinks))}"]
+    parts = parts if shrinks else []
+    parts += [f"{verbs[0]} {listed(tuple(names))}"] if names else []
+    return " and ".join(parts)
+
+
+def shrunk(gang: Victim, shrink: Resize) -> Victim:
+    """The gang as this leaves it."""
+    kept = shrink.placement.held
+    smaller = Smaller(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
+    held = gang.held - kept.bit_count()
+    return replace(gang, hosts=smaller.freed, held=held, smaller=smaller, end_ns=shrink.end_ns)
+
+
+def made_room(
+    state: State, gang: Victim, job: Job, quotas: Quotas, now_ns: int
+) -> JobPreempted | GangResized:
+    """What becomes of this gang: its reason names who takes its hosts, and by what right."""
+    ran = duration(max(0, now_ns - gang.job.start_ns) // SECOND_NS)
+    right = _right(gang, job, quotas)
+    if gang.smaller is None:
+        reason = f"preempted by {job.name} after {ran} ({right})"
+        return JobPreempted(now_ns, gang.name, job.name, reason)
+    reason = f"shrunk from dp {gang.job.dp:,} by {job.name} after {ran} ({right})"
+    action = resize(gang.smaller, gang.job, reason, gang.end_ns)
+    return resized(state, gang.job, action, now_ns, preempted_by=job.name)
+
+
+def _right(gang: Victim, job: Job, quotas: Quotas) -> str:
+    if gang.job.is_preemptible and is_taken_back(job, gang, quotas):
+        return f"hosts guaranteed to {job.tenant}"
+    if gang.job.is_preemptible and gang.job.priority < job.priority:
+        return f"priority {job.priority} to {gang.job.priority}"
+    return f"it had grown from dp {gang.job.start_dp:,}"

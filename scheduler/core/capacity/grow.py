@@ -1,0 +1,166 @@
+"""Elastic gangs that run below their largest size take hosts that nobody else has a use for.
+
+A gang grows only in a decision in which nothing starts, so every waiting job has been
+asked before; never onto hosts that a waiting job is foreseen to start on before the gang
+would give them back; when it has just saved its state, as far as the costs of an
+interruption say; and only where that pays: it is done sooner with the replicas that join,
+the restart included. Replicas that run already stay on their hosts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Protocol
+
+from placement import has_room, place, widened
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Resize
+from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.policies.costs import Costs
+from scheduler.core.wording import hosts_text
+
+JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young is no reason to wait for the next
+
+
+class Room(Protocol):
+    """What is left once every waiting job has had its turn."""
+
+    free: HostSet
+
+    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]: ...
+
+    def grows(self, job: Job, more: HostSet, end_ns: int) -> None: ...
+
+
+def growths(
+    state: State, now_ns: int, limits: Limits, room: Room
+) -> tuple[tuple[Resize, ...], int | None]:
+    """Gangs that grow now, most important first, and when to look again for others.
+
+    Cost: O(gangs), and one `place` for each that grows.
+    """
+    costs = state.tenants.preemption.costs
+    found: list[Resize] = []
+    later: list[int] = []
+    more_hosts = 0
+    for job in sorted(_growable(state), key=lambda j: j.order) if room.free else ():
+        if _largest(state, job, room.free, room.free.bit_count()) is None:
+            continue
+        at_ns = due_ns(job, now_ns, limits, costs)
+        if at_ns > now_ns:
+            later.append(at_ns)
+            continue
+        resize = _grown(state, job, now_ns, limits, room)
+        if resize is not None:
+            found.append(resize)
+            more_hosts += len(resize.placement.hosts) - len(job.hosts)
+        if more_hosts >= limits.batch_hosts or not room.free:
+            break
+    return tuple(found), min(later, default=None)
+
+
+def _growable(state: State) -> list[Job]:
+    """Gangs that run whole, below their largest size."""
+    minding = map(state.jobs.__getitem__, state.minding)
+    return [
+        job
+        for job in minding
+        if job.state is JobState.RUNNING and is_smaller(job) and not job.held & state.out_of_service
+    ]
+
+
+def _grown(state: State, job: Job, now_ns: int, limits: Limits, room: Room) -> Resize | None:
+    fabric, held = state.loaded_fabric, job.held
+    bound = room.free.bit_count()
+    hosts = room.free
+    while (size := _largest(state, job, hosts, bound)) is not None:
+        if not pays(state, job, size.dp, now_ns, limits):
+            return None
+        end_ns = now_ns + time_limit_ns(size, limits)
+        hosts, bound = room.spare_room(job, end_ns)
+        if _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request):
+            continue
+        most_spares = held.bit_count() + bound - size.gang_hosts
+        hint = widened(job.request, fabric.gpus_per_host, job.hosts, size.dp)
+        answer = place(
+            fabric, hosts | held, size.request, limits.place, hint, most_spares=most_spares
+        )
+        if not isinstance(answer, Placement):
+            return None
+        more = answer.held & ~held
+        room.grows(size, more, end_ns)
+        reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} nobody waited for"
+        return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
+    return None
+
+
+def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
+    """The largest size above the present one on at most `bound` more hosts, of `hosts`."""
+    fabric, held = state.loaded_fabric, job.held
+    larger = job.sizes[bisect_left(job.sizes, job.dp) + 1 :]
+
+    def is_too_large(dp: int) -> bool:
+        size = job.at(dp)
+        return _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request)
+
+    at = bisect_left(larger, True, key=is_too_large)
+    return job.at(larger[at - 1]) if at else None
+
+
+def is_smaller(job: Job) -> bool:
+    """Whether the gang might grow."""
+    return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
+
+
+def size_text(job: Job, limits: Limits) -> str:
+    """`at dp 96 of 128; grows when 64 hosts more are free that nobody waits for`."""
+    larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, limits))
+    lacking = _lacking(job.at(next(larger)), job)
+    are = "is" if lacking == 1 else "are"
+    more = f"{hosts_text(lacking)} more {are} free that nobody waits for"
+    return f"{dp_text(job)}; grows when {more}"
+
+
+def dp_text(job: Job) -> str:
+    return f"at dp {job.dp:,} of {job.spec.request.parallelism.dp:,}"
+
+
+def _is_much(job: Job, dp: int, limits: Limits) -> bool:
+    """Whether `dp` replicas are enough more to be worth a restart."""
+    return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * limits.least_gain
+
+
+def _lacking(size: Job, job: Job) -> int:
+    """Hosts that the job needs for `size` beyond those that it holds."""
+    return max(0, size.needed - len(job.hosts) - len(job.spares))
+
+
+def due_ns(job: Job, now_ns: int, limits: Limits, costs: Costs) -> int:
+    """When the gang may grow: after its next checkpoint, or the one just made, and so long
+    after its last start."""
+    rested_ns = job.start_ns + limits.resize_every_s * SECOND_NS
+    costs = job.costs(costs)
+    interval_ns = costs.checkpoint_s * SECOND_NS
+    if not interval_ns:
+        return rested_ns
+    first_ns = job.start_ns + costs.overhead_ns(job.attempt)
+    from_ns = max(rested_ns, now_ns - JUST_SAVED_NS)
+    return first_ns + max(0, -(-(from_ns - first_ns) // interval_ns)) * interval_ns
+
+
+def pays(state: State, job: Job, dp: int, now_ns: int, limits: Limits) -> bool:
+    """Whether the gang is done sooner with `dp` replicas, and these are enough more.
+
+    With T left at the present size, T x now / then is left at the other, and the restart
+    and the work since the last checkpoint to be done again.
+    """
+    if not _is_much(job, dp, limits):
+        return False
+    left_ns = expected_end_ns(job, now_ns, limits) - now_ns
+    costs = job.costs(state.tenants.preemption.costs)
+    lost_ns = costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns))
+    return left_ns * (dp - job.dp) > lost_ns * dp

@@ -1,0 +1,323 @@
+"""Reservations: when, and where, a job that cannot start now will find room.
+
+Running jobs are taken to end at their limits, and windows at their ends; hosts of a window
+that the job would reach into are not there for it. The earliest moment at which what is free
+then suffices, by number and by quota, is the reservation; the hosts are those of the
+fewest outermost domains, and among them the ones that are busy now, so that as much as
+possible of what is free may be used meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+
+from placement.fabric import hostset
+from placement.fabric.constraints import masks, tier_of
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from scheduler.core.model.job import Job, Release
+from scheduler.core.model.plan import Reservation
+from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.tenancy.future_quota import Later
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota import Book, domain_masks
+from scheduler.core.tenancy.quota_check import Quotas
+
+
+def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
+    """One for each gang that holds hosts, first end first. Cost: O(gangs log gangs), 0.2 us for
+    each whose limit is not over while all its hosts are its own and well."""
+    if state.lent or state.unhealthy & state.held:
+        return sorted(_release(job, state, now_ns, limits) for job in state.holding)
+    found = sorted([job.release for job in state.holding])
+    late = bisect_left(found, (now_ns + 1,))
+    if not late:
+        return found
+    past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in found[:late]]
+    return sorted([*past, *found[late:]])
+
+
+def _overdue(gang: Release, job: Job, now_ns: int, limits: Limits) -> Release:
+    """The same of a gang that runs on beyond its limit, or that states none."""
+    return Release(expected_end_ns(job, now_ns, limits), *gang[1:])
+
+
+def _release(job: Job, state: State, now_ns: int, limits: Limits) -> Release:
+    """As the gang knows it, but for time that is past, and for what others hold or have lost."""
+    release = job.release
+    if release.end_ns <= now_ns:
+        release = _overdue(release, job, now_ns, limits)
+    if release.hosts & state.unhealthy:
+        release = release._replace(hosts=release.hosts & ~state.unhealthy)
+    if state.lent & job.held:
+        release = release._replace(borrowed=(job.held & state.lent).bit_count())
+    return release
+
+
+def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
+    """A spare that is lent is free when both are gone, its holder and who is on it."""
+    seen, kept = 0, list[Release]()
+    for release in reversed(found):
+        kept.append(release._replace(hosts=release.hosts & ~(lent & seen)))
+        seen |= release.hosts
+    return kept[::-1]
+
+
+class Outlook:
+    """What becomes free, and when. Mutable: starts of this decision end as well."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, quotas: Quotas) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas = quotas
+        self._fabric = state.loaded_fabric
+        self._company = Company(state)
+        self.calendar = Calendar(state)
+        self._started: list[Release] = []
+        self._lent = state.lent
+        self._running: list[Release] | None = None
+        # Of each limit, the first job of this walk that it holds back: see `Caps`.
+        self.held_back: dict[str, Reservation] = {}
+        self._ahead: dict[str, frozenset[str]] = {}  # those limits, when a job was first asked for
+        self._hopeless: dict[tuple[str, bool], tuple[int, int]] = {}  # hosts, and for how long
+        self._bound_in_vain: set[tuple[object, ...]] = set()
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
+        then."""
+        self._lent |= borrowed
+        on_loan = (hosts & self._lent & ~hostset.of(job.lent)).bit_count()
+        held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
+        self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
+        self._company.took(job, hosts)
+
+    def left(self, names: set[str]) -> None:
+        """These gangs, which ran, are gone."""
+        self._running = [gang for gang in self._still_running() if gang.name not in names]
+        self._company.left(names)
+        self._hopeless.clear()
+
+    def without(self, names: set[str], quotas: Quotas) -> Outlook:
+        """An outlook of its own, from which these gangs are gone."""
+        other = copy(self)
+        other._quotas, other._started, other._hopeless = quotas, [*self._started], {}
+        other._company = self._company.without(names)
+        other.left(names)
+        return other
+
+    def _still_running(self) -> list[Release]:
+        if self._running is None:
+            self._running = releases(self._state, self._now_ns, self._limits)
+        return self._running
+
+    def ends(self) -> list[Release]:
+        """First end first."""
+        found = sorted([*self._still_running(), *self._started])
+        return _kept_lent(found, self._lent) if self._lent else found
+
+    def comes(self, job: Job) -> None:
+        """It is the turn of `job`: those that limits hold back until here are before it."""
+        self._ahead.setdefault(job.name, frozenset(self.held_back))
+
+    def reservation(self, job: Job, free: HostSet) -> Reservation | None:
+        """None when the ends of all gangs and windows do not make the room: hosts are out
+        of service, or promised to others. Cost: O(gangs)."""
+        if self.is_hopeless(job):
+            return None
+        self.comes(job)
+        key = (job.tenant, job.is_preemptible)
+        # Short jobs may have room before others of their tenant that long ones have not.
+        lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0
+        bound = (*key, job.request.where, job.spec.neighbours, job.needed, lasts_ns)
+        if bound in self._bound_in_vain:
+            return None
+        found = self._earliest(job, free, is_sure=True)
+        if found is None and self._quotas.has_cells:
+            found = self._earliest(job, free, is_sure=False)
+        if found is not None:
+            return found
+        if is_bound(job.request, job.spec.neighbours):
+            self._bound_in_vain.add(bound)
+        else:
+            self._hopeless[key] = (job.needed, lasts_ns)
+        return None
+
+    def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> Reservation | None:
+        """The first moment at which `job` has room. `is_sure`: though whoever is guaranteed
+        cells should find them all, wherever they may be chosen then. None from where it would
+        take room below a limit that one before it waits for: then the limit holds it back too."""
+        before, lasts_ns = self._before(job), time_limit_ns(job, self._limits)
+        if not _leaves(job, self._now_ns + lasts_ns, before):
+            return None
+        closed, has_windows = self._closed_after(job), bool(self.calendar)
+        least = 0 if before else job.needed
+        for end_ns, then, quotas in self._futures(free, least):
+            left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
+            if before and not _leaves(job, end_ns + lasts_ns, before):
+                return None
+            if left < job.needed or not self._may_take(job, then, quotas.book):
+                continue
+            shut = closed.get(end_ns, 0)
+            if has_windows:
+                shut |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            reach = self._company.fitting(job, then & ~(quotas.kept_from(job, then) | shut))
+            if reach.bit_count() >= job.needed:
+                beside = min(left, reach.bit_count()) - job.needed
+                found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                is_among = not found.kept and (has_windows or then & shut)
+                return replace(found, among=reach) if is_among else found
+        return None
+
+    def _before(self, job: Job) -> dict[str, Reservation]:
+        """Of each limit that is for `job`, the job before it that waits for room below it."""
+        ahead = self._ahead.get(job.name)
+        path = self._quotas.path(job.tenant) if ahead else ()
+        return {name: self.held_back[name] for name in path if ahead and name in ahead}
+
+    def is_hopeless(self, job: Job) -> bool:
+        """Whether a smaller job of this tenant, no longer than it, was in vain before."""
+        found = self._hopeless.get((job.tenant, job.is_preemptible))
+        if found is None or job.needed < found[0]:
+            return False
+        return not found[1] or time_limit_ns(job, self._limits) >= found[1]
+
+    def _closed_after(self, job: Job) -> dict[int, HostSet]:
+        """Hosts that gangs close to `job` after each moment of `_futures`."""
+        by_name = self._company.closed_by(job.name, job.spec.neighbours)
+        closed, later = dict[int, HostSet](), 0
+        for gang in reversed(self.moments()) if by_name else ():
+            closed.setdefault(gang.end_ns, later)
+            later |= by_name.get(gang.name, 0)
+        return closed
+
+    def moments(self) -> list[Release]:
+        """First end first; the ends of windows, which have no name here, among the gangs."""
+        returns = self.calendar.returns(self._now_ns)
+        windows = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
+        gangs = self.ends()
+        return sorted([*gangs, *windows]) if windows else gangs
+
+    def _futures(self, free: HostSet, least: int) -> Iterator[tuple[int, HostSet, Later]]:
+        """Each moment at which gangs or windows end, with the free hosts and quotas after
+        it; what pending windows close is still among the hosts. Moments at which it is plain
+        that fewer than `least` are free are left out."""
+        later, is_open, most = self._quotas.later(), self._quotas.is_open, free.bit_count()
+        for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
+            for gang in ending:
+                free |= gang.hosts
+                most += gang.held or gang.hosts.bit_count()
+                if gang.held and not is_open:
+                    later.left(gang, self._own_hosts(gang))
+            if most >= least:
+                yield end_ns, free, later
+
+    def _own_hosts(self, gang: Release) -> HostSet:
+        """All that it holds, or has lent."""
+        job = self._state.jobs[gang.name]
+        return gang.hosts | job.held | hostset.of(job.lent)
+
+    def _may_take(self, job: Job, then: HostSet, book: Book) -> bool:
+        """Whether limits and promises leave so many hosts."""
+        if self._quotas.is_open:
+            return True
+        if job.needed > book.headroom(job.tenant)[0]:
+            return False
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return borrowed <= max(0, then.bit_count() - book.promised)
+
+    def _reserved(
+        self,
+        job: Job,
+        start_ns: int,
+        then: HostSet,
+        reach: HostSet,
+        free: HostSet,
+        book: Book,
+        beside: int,
+    ) -> Reservation:
+        place = self._place(job, reach, free)
+        kept = self._company.kept(job, place)
+        borrowed = self._quotas.borrowed(job, job.needed, book)
+        return Reservation(
+            job.name,
+            start_ns,
+            place,
+            # Where the place is kept, any number may be taken elsewhere.
+            self._fabric.host_count if kept else beside,
+            then.bit_count() - book.promised - borrowed if borrowed else None,
+            kept,
+            None,
+            *self._own(job, then, book),
+            self._below_limits(job, book),
+        )
+
+    def _below_limits(self, job: Job, book: Book) -> tuple[tuple[str, int, int], ...]:
+        """Of each limit that is for `job`: what it leaves beside it now, and then, and beside
+        those before it that wait for room below it, if `job` may count on what they leave."""
+        now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
+        before = self._before(job)
+        extra = {name: first.extra for name, first in before.items() if job.needed <= first.extra}
+        return tuple(
+            (name, room - job.needed, min(later, extra.get(name, later)) - job.needed)
+            for (name, room), (_, later) in zip(now, then, strict=True)
+        )
+
+    def _own(self, job: Job, then: HostSet, book: Book) -> tuple[tuple[str, ...], int]:
+        """Tenants whose promises cover `job`, and how many hosts more they, or what may be
+        borrowed then, cover beside it."""
+        if self._quotas.is_open or job.is_preemptible:
+            return (), 0
+        covered = book.covered(job.tenant, job.needed)
+        more = book.covered(job.tenant, self._fabric.host_count) - covered
+        borrowable = then.bit_count() - book.promised - (job.needed - covered)
+        return self._quotas.path(job.tenant), more + max(0, borrowable)
+
+    def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
+        """Of the hosts that `Company.room` leaves, those to reserve."""
+        where = job.request.where
+        if not where.same:
+            return nearest(self._fabric, reach, free, job.needed)
+        domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))
+        fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
+        return _busy_first(min(fits, key=int.bit_count), free, job.needed)
+
+    def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
+        """When gangs of the tenant `whose` leave `job` room below its limit."""
+        for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
+            room += sum(g.held for g in ending if whose in self._quotas.path(g.tenant))
+            if room >= job.needed:
+                return Reservation(job.name, end_ns, 0, room - job.needed)
+        return None
+
+
+def _leaves(job: Job, end_ns: int, before: dict[str, Reservation]) -> bool:
+    """Whether `job`, until `end_ns`, leaves those before it their room below limits."""
+    return all(end_ns <= first.start_ns or job.needed <= first.extra for first in before.values())
+
+
+def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    """`count` of `hosts` in few outermost domains: the fullest that holds all, else the
+    emptiest first. Those that are not `free` now before those that are."""
+    if not fabric.tiers:
+        return _busy_first(hosts, free, count)
+    parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]
+    whole = [part for part in parts if part.bit_count() >= count]
+    if whole:
+        return _busy_first(min(whole, key=int.bit_count), free, count)
+    chosen = 0
+    for part in sorted(parts, key=int.bit_count, reverse=True):
+        chosen |= _busy_first(part, free, min(count, part.bit_count()))
+        count -= min(count, part.bit_count())
+    return chosen
+
+
+def _busy_first(hosts: HostSet, free: HostSet, count: int) -> HostSet:
+    busy = highest(hosts & ~free, count)
+    return busy | highest(hosts & free, count - busy.bit_count())

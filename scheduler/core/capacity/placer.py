@@ -1,0 +1,35 @@
+"""Where a job would run on free hosts: placement, told how many spares to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placement import BY_DEFAULT, INDIFFERENT, Taste, place
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.job import Job
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.state import State
+
+# (job, free hosts, hosts it may hold at most) -> where it would run
+Find = Callable[[Job, HostSet, int], Placement | None]
+
+
+def placing(state: State, limits: Limits) -> Find:
+    """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
+    hosts first, and those in their early life last."""
+
+    pools, large = Pools(state), Taste(state.golden, state.early)
+
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        spares, fabric = most - job.gang_hosts, state.loaded_fabric
+        answer = place(
+            *(fabric, free, job.request, limits.place),
+            most_spares=spares,
+            sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
+            taste=large if job.gang_hosts >= state.health.large_hosts else INDIFFERENT,
+        )
+        return answer if isinstance(answer, Placement) else None
+
+    return find

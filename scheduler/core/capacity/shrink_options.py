@@ -1,0 +1,126 @@
+"""What elastic gangs may drop instead of leaving: the smaller forms of victims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.grow import due_ns
+from scheduler.core.capacity.shrink import Smaller, at_size, to_free
+from scheduler.core.capacity.victims import Victim
+from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.rules.calendar import Calendar
+
+Gone = tuple[Victim, ...]
+IsEnough = Callable[[Gone], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Of the `useful` hosts that victims leave, `count` are more than it takes."""
+
+    useful: HostSet
+    count: int
+
+    def lost(self, gang: Victim, hosts: HostSet) -> int:
+        """How many useful hosts are missing if the gang leaves these alone."""
+        return (gang.hosts & self.useful).bit_count() - (hosts & self.useful).bit_count()
+
+    def less(self, count: int) -> Slack:
+        return replace(self, count=self.count - count)
+
+
+class Forms:
+    """The smaller forms of gangs, on one state at one moment.
+
+    A gang that would run longer with fewer replicas, and so reach into a window that it
+    does not reach into now, has none.
+    """
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
+        self._fabric, self._out = state.loaded_fabric, state.out_of_service
+        self._lent = state.lent
+        self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
+        self._costs = state.tenants.preemption.costs
+
+    def loan(self, gang: Victim, within: HostSet) -> Victim | None:
+        """What the gang has grown, given back; it is ripe when it might grow as well."""
+        at_ns = due_ns(gang.job, self._now_ns, self._limits, self._costs)
+        ripe_ns = max(gang.ripe_ns, at_ns)
+        return self.least(replace(gang, least_dp=gang.job.start_dp, ripe_ns=ripe_ns), within)
+
+    def least(self, gang: Victim, within: HostSet) -> Victim | None:
+        """As small as it may be made, without the replicas that have most hosts `within`."""
+        job, dp = gang.job, self._least_dp(gang)
+        if dp >= job.dp:
+            return None
+        found = at_size(self._fabric, job, dp, within, job.held & ~self._out)
+        form = None if found is None else self._form(gang, found)
+        return None if form is None or self._is_late(form) else form
+
+    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack) -> Gone:
+        """The dearest first, elastic gangs among `gone` drop only as many replicas as it
+        takes. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
+        that `slack` does not hold to what they are."""
+        for gang in reversed(gone):
+            if not self._may_keep_more(gang, slack):
+                continue
+            if form := self._largest(gang, gone, within, is_enough, slack):
+                gone, slack = instead(gone, form), slack.less(slack.lost(gang, form.hosts))
+        return gone
+
+    def _may_keep_more(self, gang: Victim, slack: Slack) -> bool:
+        """Whether by a count of hosts it might keep a replica more."""
+        least = max(gang.dp + 1, self._least_dp(gang))
+        larger = next((dp for dp in gang.job.sizes if least <= dp < gang.job.dp), 0)
+        wanted = (gang.hosts & slack.useful & hostset.of(gang.job.hosts)).bit_count()
+        at_will = len(gang.job.hosts) - wanted + slack.count
+        return bool(larger) and gang.job.at(larger).gang_hosts <= at_will
+
+    def _largest(
+        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack
+    ) -> Victim | None:
+        def is_met(found: Smaller) -> bool:
+            if slack.lost(gang, found.freed & ~self._lent) > slack.count:
+                return False
+            return is_enough(instead(gone, self._form(gang, found)))
+
+        fit, least_dp = gang.job.held & ~self._out, self._least_dp(gang)
+        found = to_free(self._fabric, gang.job, within, fit, is_met, least_dp)
+        form = None if found is None else self._form(gang, found)
+        return None if form is None or self._is_late(form) else form
+
+    def _least_dp(self, gang: Victim) -> int:
+        return gang.least_dp or next(iter(gang.job.sizes), gang.job.dp)
+
+    def _form(self, gang: Victim, found: Smaller) -> Victim:
+        held = len(gang.job.hosts) + len(gang.job.spares) - found.hosts.bit_count()
+        end_ns = self._now_ns + time_limit_ns(found.job, self._limits)
+        hosts = found.freed & ~self._lent
+        return replace(gang, hosts=hosts, held=held, smaller=found, end_ns=end_ns)
+
+    def _is_late(self, form: Victim) -> bool:
+        """Whether it would reach into a window that it does not reach into now."""
+        if not self._calendar or form.smaller is None:
+            return False
+        ends_ns = expected_end_ns(form.job, self._now_ns, self._limits)
+        now_closed, then_closed = (
+            self._calendar.closed(form.job, self._now_ns, at_ns) for at_ns in (ends_ns, form.end_ns)
+        )
+        return bool(form.smaller.hosts & then_closed & ~now_closed)
+
+
+def instead(gone: Sequence[Victim], form: Victim) -> Gone:
+    """`gone` with this form of one of them."""
+    return tuple(form if gang.name == form.name else gang for gang in gone)
+
+
+def mild(gangs: Sequence[Victim], forms: Forms, within: HostSet) -> Iterator[Victim]:
+    """The elastic ones among `gangs`, each as small as it may be made."""
+    for gang in gangs:
+        form = forms.least(gang, within) if gang.job.sizes else None
+        if form is not None and form.hosts & within:
+            yield form

@@ -1,0 +1,187 @@
+"""Who may be sent away for whom, or made smaller, in which order, and at what loss.
+
+Only a gang that its class makes preemptible, and that has had its minimum run time, is
+ever sent away: by a job of higher priority, or by one that cannot be preempted itself
+and takes back what its own tenant is guaranteed, from a tenant that holds more than its
+guarantee. Either way no two jobs can send each other away in turn.
+
+An elastic gang drops replicas instead, by the same rights, where that is enough. What it
+has grown beyond its size at the start it gives back to any job of no less priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.shrink import Smaller
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.state import State
+from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.tenancy.quota_check import Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A gang that may be sent away, or made smaller. `hosts`: those that it leaves healthy;
+    `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is
+    the same for a gang that is made smaller: it stops as well. `ripe_ns`: when its minimum
+    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be sent
+    away. `smaller`: what is left of it, None: it is sent away; `end_ns`: when that is taken
+    to end."""
+
+    job: Job
+    hosts: HostSet
+    held: int
+    cost_ns: int
+    ripe_ns: int
+    least_dp: int = 0
+    smaller: Smaller | None = None
+    end_ns: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def dp(self) -> int:
+        """How many replicas are left of it."""
+        return self.smaller.job.dp if self.smaller else 0
+
+    @property
+    def keeps(self) -> HostSet:
+        """What it holds, or has lent, once it is smaller."""
+        return (self.smaller.hosts if self.smaller else 0) | hostset.of(self.job.lent)
+
+    @property
+    def gives(self) -> HostSet:
+        """All the hosts that it gives up."""
+        if self.smaller:
+            return self.job.held & ~self.smaller.hosts
+        return self.job.held | hostset.of(self.job.lent)
+
+
+def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
+    """The gangs that run and are preemptible, or have grown, in order of start; of the former
+    with `below` only those of less priority than that."""
+    if not state.tenants.preemption.is_on:
+        return ()
+    # Where no class is preemptible, only an elastic gang can be, and those are few.
+    names = state.running if state.tenants.has_preemptible else state.minding
+    return tuple(
+        victim(state, job, now_ns)
+        for job in map(state.jobs.__getitem__, names)
+        if job.state is JobState.RUNNING
+        and ((job.is_preemptible and (below is None or job.priority < below)) or job.is_on_loan)
+    )
+
+
+def victim(state: State, job: Job, now_ns: int) -> Victim:
+    """This running gang as it would be sent away now."""
+    terms = state.tenants.preemption
+    held = job.held
+    ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
+    return Victim(
+        job,
+        held & ~(state.out_of_service | state.lent),  # what it borrowed goes home
+        held.bit_count(),
+        cost_ns(job, now_ns, terms.costs),
+        ripe_ns,
+    )
+
+
+def cost_ns(job: Job, now_ns: int, costs: Costs) -> int:
+    """Host-time lost when the gang is stopped: work since its last checkpoint, a restart."""
+    return job.costs(costs).lost_ns(job.attempt, max(0, now_ns - job.start_ns)) * _size(job)
+
+
+def _size(job: Job) -> int:
+    return len(job.hosts) + len(job.spares)
+
+
+def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:
+    """Whether `job` takes back, from this gang, what its own tenant is guaranteed."""
+    return (
+        not job.is_preemptible
+        and not quotas.is_open
+        and quotas.is_lent(held_by.job.tenant, job.tenant)
+    )
+
+
+def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
+    """Whether `job` may send this gang away. `is_owed`: promises cover all it needs."""
+    if not held_by.job.is_preemptible:
+        return False
+    if held_by.job.priority < job.priority:
+        return True
+    return is_owed and is_taken_back(job, held_by, quotas)
+
+
+def may_be_shrunk(job: Job, held_by: Victim) -> bool:
+    """Whether this gang gives back to `job` what it has grown."""
+    return held_by.job.is_on_loan and held_by.job.priority <= job.priority
+
+
+def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
+    """Whether the promises to the job's own tenants cover `hosts` more hosts, all that it
+    needs unless said."""
+    needed = job.needed if hosts is None else hosts
+    return not quotas.is_open and quotas.uncovered(job, needed) == 0
+
+
+def fits(job: Job, free: HostSet, quotas: Quotas, shut: HostSet = 0) -> bool:
+    """Whether hosts, limits and promises leave room for `job`, wherever it lies off the `shut`."""
+    allowed = quotas.allowance(job, free)
+    allowed = allowed.on(allowed.reach & ~shut)
+    return job.needed <= min(allowed.limit, allowed.pool)
+
+
+def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
+    """One of these gangs without which there is room for `job` all the same."""
+    left_over = (free | freed(gone)).bit_count() - job.needed
+    for gang in gone:
+        if (gang.hosts & ~free).bit_count() > left_over:
+            continue
+        rest = [other for other in gone if other is not gang]
+        if fits(job, free | freed(rest), without(quotas, rest)):
+            return gang
+    return None
+
+
+def unneeded_to_swap(count: int, gone: Sequence[Victim], free: HostSet) -> Victim | None:
+    """One of these gangs without which there are so many hosts to swap in all the same.
+    `free`: with the spares of the gang that swaps."""
+    for gang in gone:
+        rest = [other for other in gone if other is not gang]
+        if (free | freed(rest)).bit_count() >= count:
+            return gang
+    return None
+
+
+def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
+    """The quotas once these gangs are gone, or smaller."""
+    after = quotas.copy()
+    for gang in gone:
+        after.left(gang.job, gang.gives)
+    return after
+
+
+def alone(company: Company, gone: Sequence[Victim]) -> Company:
+    """The company once these gangs are gone, or smaller."""
+    after = company.without([gang.name for gang in gone])
+    for gang in gone:
+        if gang.smaller:
+            after.took(gang.job, gang.keeps)
+    return after
+
+
+def freed(gone: Sequence[Victim]) -> HostSet:
+    """The healthy hosts that these gangs leave."""
+    hosts = 0
+    for gang in gone:
+        hosts |= gang.hosts
+    return hosts

@@ -1,0 +1,180 @@
+"""Which hosts a window has, and whether it can be had: the checks of admit.
+
+A window names its hosts when it is set, so that everybody can see what is spoken for. A
+count is taken from hosts that will be free at its start before hosts that may not be, in
+few domains, busy ones first, so that as much as possible of what is free is used meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+
+from placement import BadInput
+from placement.fabric import hostlist, hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from scheduler.core.capacity.outlook import nearest
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState, WindowState
+from scheduler.core.model.state import State
+from scheduler.core.model.window import Booking, Window, WindowKind
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.wording import hosts_text
+
+
+class NotToBeHad(Exception):
+    """The window is well formed, and the cluster cannot have it."""
+
+
+def resolved(state: State, window: Window, now_ns: int) -> Window:
+    """The window with the names of its hosts.
+
+    Raises: BadInput naming the field, NotToBeHad.
+    """
+    _check(state, window, now_ns)
+    before = state.windows.get(window.name)
+    if before is not None and before.state is WindowState.OPEN:
+        _check_open(before.window, window)
+    fabric = state.loaded_fabric
+    if before is not None and _asks_alike(before.window, window):
+        chosen = before.hosts
+    else:
+        chosen = _chosen(state, window)
+    if window.kind is WindowKind.RESERVATION:
+        _not_held_twice(state, window, chosen)
+    return replace(window, hosts=fabric.names(hostset.members(chosen)))
+
+
+def _check(state: State, window: Window, now_ns: int) -> None:
+    if window.end_ns <= window.start_ns:
+        raise BadInput("end_time", "must be after the start")
+    if window.end_ns <= now_ns:
+        raise BadInput("end_time", f"{moment(window.end_ns)} is in the past")
+    if window.count < 0:
+        raise BadInput("host_count", "must not be negative")
+    if not window.among and not window.count:
+        raise BadInput("hosts", "name hosts or domains, or say how many hosts")
+    if window.kind is WindowKind.MAINTENANCE:
+        for field, value in (("tenant", window.tenant), ("jobs", window.jobs)):
+            if value:
+                raise BadInput(field, "maintenance is for nobody; make it a reservation")
+        if window.count:
+            raise BadInput("host_count", "maintenance is of hosts by name")
+    elif not window.tenant and not window.jobs:
+        raise BadInput("tenant", "a reservation is for a tenant or for jobs")
+    if window.tenant and window.tenant not in state.tenants.by_name:
+        known = ", ".join(state.tenants.by_name)
+        raise BadInput("tenant", f"no tenant {window.tenant!r}; there are {known}")
+
+
+def _check_open(before: Window, window: Window) -> None:
+    """What is open has hosts that others reckon with: only its end and its terms change."""
+    fixed = ("kind", "start_ns")
+    if any(getattr(before, name) != getattr(window, name) for name in fixed):
+        raise NotToBeHad(f"window {window.name} is open: its kind and its start are fixed")
+    if not _asks_alike(before, window):
+        raise NotToBeHad(f"window {window.name} is open: its hosts are fixed")
+
+
+def _asks_alike(before: Window, window: Window) -> bool:
+    return (before.among, before.count) == (window.among, window.count)
+
+
+def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:
+    """Maintenance may come over a reservation, another reservation may not."""
+    for other in _others(state, window):
+        twice = other.hosts & chosen
+        if twice and other.window.kind is WindowKind.RESERVATION:
+            host = state.loaded_fabric.hosts[hostset.members(twice)[0]]
+            raise NotToBeHad(f"host {host} is held by window {other.window.name} at that time")
+
+
+def _others(state: State, window: Window) -> list[Booking]:
+    """Other windows at that time."""
+    return [
+        booking
+        for name, booking in state.windows.items()
+        if name != window.name and booking.overlaps(window.start_ns, window.end_ns)
+    ]
+
+
+def spoken_for(state: State, window: Window) -> HostSet:
+    """Hosts of other windows at that time."""
+    return reduce(or_, (other.hosts for other in _others(state, window)), 0)
+
+
+def _chosen(state: State, window: Window) -> HostSet:
+    fabric = state.loaded_fabric
+    pool = named(fabric, window.among)
+    if not window.count:
+        return pool
+    pool &= ~(spoken_for(state, window) | state.unhealthy)
+    there = pool.bit_count()
+    if there < window.count:
+        where = f" in {', '.join(window.among)}" if window.among else ""
+        raise NotToBeHad(
+            f"needs {hosts_text(window.count)}{where}; {there:,} are in service and in no"
+            " other window then"
+        )
+    late = held_past(state, window.start_ns)
+    chosen = nearest(
+        fabric, pool & ~late, state.free, min(window.count, (pool & ~late).bit_count())
+    )
+    lacking = window.count - chosen.bit_count()
+    return chosen | nearest(fabric, pool & late, state.free, lacking) if lacking else chosen
+
+
+def named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
+    """Hosts and domains of any tier, by name or range. Raises: BadInput."""
+    if not among:
+        return hostset.full(fabric.host_count)
+    found = 0
+    for at, text in enumerate(among):
+        try:
+            names = hostlist.expand(text)
+        except BadInput as error:
+            raise BadInput(f"hosts.{at}", error.message) from None
+        for name in names:
+            hosts = domain(fabric, name)
+            if not hosts:
+                raise BadInput(f"hosts.{at}", f"no host and no domain {name!r} in this fabric")
+            found |= hosts
+    return found
+
+
+def domain(fabric: Fabric, name: str) -> HostSet:
+    """The host of this name, or the hosts of this domain; 0 when there is neither."""
+    if name in fabric.index_by_name:
+        return 1 << fabric.index_by_name[name]
+    for tier in fabric.tiers:
+        if name in tier.domains:
+            return domain_masks(fabric, tier.name)[tier.domains.index(name)]
+    return 0
+
+
+def held_past(state: State, start_ns: int) -> HostSet:
+    """Hosts of gangs that do not say that they end by then."""
+    late = 0
+    for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
+        if not _ends_by(job, start_ns):
+            late |= job.held
+    return late
+
+
+def _ends_by(job: Job, time_ns: int) -> bool:
+    limit_s = job.spec.time_limit_s
+    return limit_s is not None and job.start_ns + limit_s * SECOND_NS <= time_ns
+
+
+def moment(time_ns: int) -> str:
+    """`2026-11-20 14:05 UTC`."""
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def strangers(state: State, booking: Booking) -> list[Job]:
+    """Gangs that hold hosts of the window, in order of start."""
+    gangs = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+    return [job for job in gangs if job.held & booking.hosts]

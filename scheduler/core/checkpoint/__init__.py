@@ -1,1 +1,0 @@
-"""Checkpoints: how often to write them, and what an interval is worth."""

@@ -1,0 +1,6 @@
+"""commit(state, plan, now_ns): re-check a plan on the newest state, all or nothing.
+
+Inside: commit, the re-check of evictions, and what happens to spares on loan that an
+action touches.
+Enters: a plan made on an older state. Leaves: events, or a Conflict.
+"""

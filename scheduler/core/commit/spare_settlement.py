@@ -1,0 +1,100 @@
+"""What stands in the log before an action, for the spares that it touches.
+
+Loans are made and called back, lenders give up what others swap in, and a gang that is about
+to leave the domain in which it has to lie lets the spares go that are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, joinable
+from scheduler.core.capacity.spare_loans import back, changed, lends
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Action, Recall, Resize, Start, Swap, taken
+from scheduler.core.model.state import State
+from scheduler.core.wording import hosts_text
+
+Resized = Callable[[State, Resize], Event | str]
+
+
+def touches_loans(state: State, action: Action) -> bool:
+    """Whether the action borrows spares, or takes some that were lent."""
+    if isinstance(action, Start):
+        return bool(action.lenders)
+    return isinstance(action, Swap) and bool(action.recalls or taken(action) & state.lent)
+
+
+def settled(state: State, action: Action, now_ns: int, resized: Resized) -> tuple[Event, ...] | str:
+    """The events that come first, or a sentence saying what changed meanwhile. `resized`:
+    what is recorded of a resize, or why it cannot be."""
+    if isinstance(action, Start):
+        return lends(state, action.name, taken(action), action.lenders, now_ns)
+    if not isinstance(action, Swap):
+        return ()
+    events: list[Event] = []
+    for recall in action.recalls:
+        event = _left(state, recall, action.name, now_ns, resized)
+        if isinstance(event, str):
+            return event
+        events.append(event)
+    after = replay(events, state)
+    events += back(after, taken(action), now_ns)
+    if taken(action) & replay(events, state).lent:
+        return f"job {action.name}: a spare that was lent is not back"
+    return tuple(events)
+
+
+def given(
+    state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
+) -> Iterator[SparesChanged]:
+    """What each lender holds from here on."""
+    gone = {host for host, _ in lent}
+    for name in action.lenders:
+        job = state.jobs[name]
+        kept = tuple(s for s in job.spares if s not in gone)
+        count = len(job.spares) - len(kept)
+        reason = f"{action.name} took {hosts_text(count)} for those that failed"
+        yield changed(state, job, kept, job.lent, reason, now_ns)
+
+
+def left_behind(
+    state: State, job: Job, hosts: Sequence[int], now_ns: int
+) -> Iterator[SparesChanged]:
+    """What `job` holds of its spares before its gang is on these hosts, where that is less: a
+    spare beside which the gang would not keep its constraints can never join it."""
+    fabric, where, gang = state.loaded_fabric, job.request.where, hostset.of(hosts)
+    if where == ANYWHERE:
+        return
+    kept: list[int] = []
+    for spare in job.spares:
+        if hostset.has(gang, spare) or hostset.has(joinable(fabric, where, gang), spare):
+            kept.append(spare)
+            gang |= 1 << spare
+    if len(kept) < len(job.spares):
+        reason = f"leaves {hosts_text(len(job.spares) - len(kept))} behind, where it may not lie"
+        yield changed(state, job, tuple(kept), job.lent, reason, now_ns)
+
+
+def once_settled(action: Action) -> Action:
+    """The action once all that comes first has."""
+    if isinstance(action, Start):
+        return replace(action, lenders=())
+    return replace(action, recalls=()) if isinstance(action, Swap) else action
+
+
+def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resized) -> Event | str:
+    job = state.jobs.get(recall.name)
+    if job is None or not hostset.of(job.hosts) & state.lent:
+        return f"job {whose}: {recall.name} left what it borrowed meanwhile"
+    if job.state is JobState.INTERRUPTED:
+        return JobRequeued(now_ns, job.name, recall.reason)
+    if recall.resize is not None:
+        event = resized(state, recall.resize)
+        return replace(event, preempted_by=whose) if isinstance(event, GangResized) else event
+    return JobPreempted(now_ns, job.name, whose, recall.reason)

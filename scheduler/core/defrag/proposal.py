@@ -1,0 +1,273 @@
+"""Defragmentation: the cheapest moves that free so many hosts in one outermost domain.
+
+For each domain that could have the hosts free, the gangs to move out of it are the set
+of least price that covers what is lacking: a covering knapsack. A gang moves by
+swapping its blocks in the domain for free hosts outside, near where the rest of it is;
+one that would cut more than now on any tier stays, and the next best set is tried. A
+move stops the gang: its price is the work since the last checkpoint, and a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from placement import Hint, choose_swaps, place
+from placement.fabric import hostset
+from placement.fabric.constraints import broken
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut
+from placement.workload.request import NO_SPARES, Placement, Request, TierCut
+from scheduler.core.capacity.victims import cost_ns
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Move, Plan, Swap
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.wording import hosts_text
+
+MOST_SETS = 20  # sets of gangs that are tried for one domain
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A gang that runs in a domain. `blocks`: those on hosts of it. `lost_gpu_s`: the
+    price of stopping it."""
+
+    job: Job
+    blocks: tuple[int, ...]
+    lost_gpu_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """One gang's move and its price. `before`: its cuts as it runs now."""
+
+    swap: Swap
+    lost_gpu_s: int
+    before: tuple[TierCut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Moves that leave `free_after` hosts free in `domain`; none when nothing helps or
+    nothing is lacking, as the sentence says."""
+
+    sentence: str
+    wanted: int
+    version: int
+    domain: str = ""
+    free_before: int = 0
+    free_after: int = 0
+    moves: tuple[Relocation, ...] = ()
+
+    @property
+    def lost_gpu_s(self) -> int:
+        return sum(move.lost_gpu_s for move in self.moves)
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.version, tuple(move.swap for move in self.moves))
+
+
+def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
+    """The cheapest moves after which one outermost domain has `wanted` hosts free.
+
+    Order: lost GPU time, then the number of moves, then the order of the fabric.
+    """
+    fabric, free = state.loaded_fabric, state.free
+    if not fabric.tiers:
+        return Proposal("this fabric has no domains to free", wanted, state.version)
+    tier = fabric.tiers[0]
+    masks = domain_masks(fabric, tier.name)
+    at = max(range(len(masks)), key=lambda d: ((free & masks[d]).bit_count(), -d))
+    most = (free & masks[at]).bit_count()
+    if most >= wanted:
+        sentence = f"nothing to move: {tier.domains[at]} has {hosts_text(most)} free"
+        return Proposal(sentence, wanted, state.version, tier.domains[at], most, most)
+    if max((mask & ~state.out_of_service).bit_count() for mask in masks) < wanted:
+        sentence = f"no {tier.name} has {hosts_text(wanted)} in service"
+        return Proposal(sentence, wanted, state.version)
+    if free.bit_count() < wanted:
+        sentence = f"only {hosts_text(free.bit_count())} are free in all, and moves free no more"
+        return Proposal(sentence, wanted, state.version)
+    return _cheapest(state, wanted, now_ns, limits, costs)
+
+
+def beyond(fabric: Fabric, wanted: int) -> str:
+    """Why no moves can ever free so many hosts together; empty when some might."""
+    if not fabric.tiers:
+        return ""
+    tier = fabric.tiers[0]
+    most = max(mask.bit_count() for mask in domain_masks(fabric, tier.name))
+    if wanted <= most:
+        return ""
+    has = f"no {tier.name} has {hosts_text(wanted)}, the largest has {most:,}"
+    return f"{has}: no moves can ever free them together"
+
+
+def is_lacking(state: State, wanted: int) -> bool:
+    """Whether so many hosts are free, and in no outermost domain together."""
+    fabric, free = state.loaded_fabric, state.free
+    if not wanted or not fabric.tiers or free.bit_count() < wanted:
+        return False
+    masks = domain_masks(fabric, fabric.tiers[0].name)
+    could = max((mask & ~state.unhealthy).bit_count() for mask in masks) >= wanted
+    return could and max((mask & free).bit_count() for mask in masks) < wanted
+
+
+def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
+    tier = state.loaded_fabric.tiers[0]
+    masks = domain_masks(state.loaded_fabric, tier.name)
+    mover = _Mover(state, limits, now_ns)
+    best: tuple[tuple[int, int, int], Proposal] | None = None
+    for at, mask in enumerate(masks):
+        before = (state.free & mask).bit_count()
+        if (mask & ~state.out_of_service).bit_count() < wanted:
+            continue
+        there = candidates(state, mask, now_ns, costs)
+        moves = mover.moves(there, mask, wanted - before, best[0] if best else None)
+        if moves is None:
+            continue
+        key = (sum(move.lost_gpu_s for move in moves), len(moves), at)
+        if best is None or key < best[0]:
+            freed = hostset.of(m.left for move in moves for m in move.swap.moves) & mask
+            after = before + freed.bit_count()
+            found = Proposal("", wanted, state.version, tier.domains[at], before, after, moves)
+            best = (key, replace(found, sentence=_sentence(found)))
+    if best is None:
+        room = f"{hosts_text(wanted)} in one {tier.name}"
+        sentence = f"no moves free {room} without a larger cut for those that move"
+        return Proposal(sentence, wanted, state.version)
+    return best[1]
+
+
+def _sentence(found: Proposal) -> str:
+    moves = f"{len(found.moves)} move{'' if len(found.moves) == 1 else 's'}"
+    hours = f"{found.lost_gpu_s / 3600:,.1f} GPU-hours"
+    return f"frees {hosts_text(found.free_after)} in {found.domain} for {moves}, {hours}"
+
+
+def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[Candidate]:
+    """Gangs that run on hosts of `mask`, all of them healthy, in order of start."""
+    gpus = state.loaded_fabric.gpus_per_host
+    found = []
+    for job in state.in_state(JobState.RUNNING):
+        if job.held & mask and not job.held & state.out_of_service:
+            blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
+            if blocks:
+                found.append(
+                    Candidate(job, blocks, cost_ns(job, now_ns, costs) * gpus // SECOND_NS)
+                )
+    return found
+
+
+def cover(there: Sequence[Candidate], lacking: int) -> list[Candidate] | None:
+    """The set of least price whose blocks are at least `lacking`; None when all are too
+    few. Cost: O(gangs x lacking)."""
+    least: list[tuple[int, int, tuple[int, ...]] | None] = [(0, 0, ())] + [None] * lacking
+    for at, gang in enumerate(there):
+        for short in range(lacking, 0, -1):
+            before = least[max(0, short - len(gang.blocks))]
+            if before is not None:
+                with_it = (before[0] + gang.lost_gpu_s, before[1] + 1, (*before[2], at))
+                now = least[short]
+                least[short] = with_it if now is None else min(now, with_it)
+    chosen = least[lacking]
+    return None if chosen is None else [there[at] for at in chosen[2]]
+
+
+class _Mover:
+    """Finds places outside a domain for the gangs in it."""
+
+    def __init__(self, state: State, limits: Limits, now_ns: int) -> None:
+        self._state, self._limits, self._now_ns = state, limits, now_ns
+        self._quotas, self._company = Quotas(state), Company(state)
+        self._calendar = Calendar(state)
+
+    def moves(
+        self,
+        there: list[Candidate],
+        mask: HostSet,
+        lacking: int,
+        most: tuple[int, int, int] | None,
+    ) -> tuple[Relocation, ...] | None:
+        """Moves out of `mask` for the least price; None when there are none, or none
+        cheaper than `most`."""
+        for _ in range(MOST_SETS):
+            chosen = cover(there, lacking)
+            if chosen is None:
+                return None
+            price = (sum(gang.lost_gpu_s for gang in chosen), len(chosen))
+            if most is not None and price >= most[:2]:
+                return None
+            moves = list(self._relocations(chosen, mask))
+            if len(moves) == len(chosen):
+                return tuple(moves)
+            stuck = sorted(chosen, key=lambda g: -len(g.blocks))[len(moves)]
+            there = [gang for gang in there if gang is not stuck]
+        return None
+
+    def _relocations(self, chosen: list[Candidate], mask: HostSet) -> Iterator[Relocation]:
+        """As long as places are found, the largest first."""
+        free = self._state.free & ~mask
+        for gang in sorted(chosen, key=lambda g: -len(g.blocks)):
+            swap = self._swap(gang, free, mask)
+            if swap is None:
+                return
+            free &= ~hostset.of(move.joined for move in swap.moves)
+            yield Relocation(swap, gang.lost_gpu_s, gang.job.cuts)
+
+    def _swap(self, gang: Candidate, free: HostSet, mask: HostSet) -> Swap | None:
+        """The gang's blocks of the domain swapped one by one, or the gang placed near."""
+        job, fabric = gang.job, self._state.loaded_fabric
+        free &= self._quotas.allowance(job, self._state.free).reach
+        free &= ~self._company.closed(job.name, job.spec.neighbours)
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        free &= ~self._calendar.closed(job, self._now_ns, end_ns)
+        stays = hostset.of(job.spares)
+        chosen = choose_swaps(fabric, self._gang(job), job.hosts, gang.blocks, 0, free)
+        if chosen is not None:
+            moves = tuple(Move(b, job.hosts[b], host) for b, host in chosen.joined)
+            if self._may(job, moves, chosen.cuts, free):
+                return Swap(job.name, moves, chosen.cuts, is_asked=True, end_ns=end_ns)
+        own = hostset.of(job.hosts) & ~mask & ~stays
+        if (free | own).bit_count() < len(job.hosts):
+            return None
+        hint = Hint(job.hosts)
+        answer = place(fabric, free | own, self._gang(job), self._limits.place, hint)
+        if not isinstance(answer, Placement):
+            return None
+        moves = tuple(
+            Move(b, old, new)
+            for b, (old, new) in enumerate(zip(job.hosts, answer.hosts, strict=True))
+            if old != new
+        )
+        cuts = cut(fabric, job.request, answer.hosts)
+        swap = Swap(job.name, moves, cuts, is_asked=True, end_ns=end_ns)
+        return swap if self._may(job, moves, cuts, free) else None
+
+    def _gang(self, job: Job) -> Request:
+        """Its spares stay where they are."""
+        return replace(job.request, spares=NO_SPARES)
+
+    def _may(
+        self, job: Job, moves: tuple[Move, ...], cuts: tuple[TierCut, ...], free: HostSet
+    ) -> bool:
+        """No tier is cut more than now, spares are where they serve, and nobody is in the way."""
+        if not all(hostset.has(free, move.joined) for move in moves):
+            return False
+        left = hostset.of(move.left for move in moves)
+        then = job.held & ~left | hostset.of(move.joined for move in moves)
+        if broken(self._state.loaded_fabric, job.request.where, then):
+            return False
+        return all(
+            new.bytes_per_step <= old.bytes_per_step
+            for new, old in zip(cuts, job.cuts, strict=True)
+        )

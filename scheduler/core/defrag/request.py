@@ -1,0 +1,37 @@
+"""Moves that an operator asked for: checked again on the newest state, made all or none."""
+
+from __future__ import annotations
+
+from scheduler.core.admission.etag import digest
+from scheduler.core.admission.idempotency import was_done
+from scheduler.core.commit.commit import Conflict, commit
+from scheduler.core.defrag.proposal import Proposal
+from scheduler.core.model.events import Event
+from scheduler.core.model.plan import Plan, Tidy
+from scheduler.core.model.rejected import Rejected
+from scheduler.core.model.state import State
+
+
+def carried_out(
+    found: Proposal, asked: str, request_id: str, state: State, now_ns: int
+) -> tuple[Event, ...] | Rejected | Conflict:
+    """The moves of `found` as events; none when this request has made its moves already.
+
+    `asked`: for what, `4 hosts` or `job a`.
+    """
+    if earlier := was_done(state, request_id, (f"defragment for {asked}",)):
+        return earlier.answer
+    swaps = tuple(move.swap for move in found.moves)
+    tidy = Tidy(swaps, found.sentence, asked, request_id)
+    return commit(state, Plan(found.version, (tidy,)), now_ns)
+
+
+def moves_etag(state: State, found: Proposal) -> str:
+    """Differs when other gangs would move, to other hosts, or have moved meanwhile; empty for no
+    moves. Their price, which grows with time, is left out."""
+    moves = [
+        (state.jobs[name].uid, state.jobs[name].attempt, move.swap.moves, move.before)
+        for move in found.moves
+        for name in (move.swap.name,)
+    ]
+    return digest(found.domain, found.wanted, moves) if moves else ""

@@ -1,1 +1,0 @@
-"""Gangs that grow and shrink by whole replicas."""

@@ -1,0 +1,389 @@
+"""Why a job waits, and what a job would get: answers that change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from placement import legal_sizes, place_largest
+from placement.fabric import hostset
+from placement.fabric.constraints import wish_text
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.workload.request import Answer, Insufficient, Placement
+from scheduler.core.capacity.eviction import parted, yielding
+from scheduler.core.capacity.grow import dp_text, is_smaller, size_text
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.capacity.placer import placing
+from scheduler.core.explain.obstacles import Obstacles
+from scheduler.core.explain.reason import Basis, Cause, Obstacle, Reason, Shrink
+from scheduler.core.explain.windows import closed_text, fits_s
+from scheduler.core.model.job import SECOND_NS, Job, JobSpec
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Reservation, Resize
+from scheduler.core.model.policy import Limits, Policy, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.preemption.stage import Preempting
+from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.verdict import Hold, Verdict
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.rules.crash_loop import avoided_text, resting_text
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.ownership import owned
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed
+
+DOING = ("preempting", "shrinking")
+
+
+def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
+    """What `spec` would get if it started now, alone."""
+    company, wants, free = Company(state), spec.neighbours, state.free
+    job = owned(Job(spec, "", 0, 0, now_ns, 0), state.tenants)
+    end_ns = now_ns + time_limit_ns(job, limits)
+    spoken_for = free & Calendar(state).closed(job, now_ns, end_ns)
+    closed = free & ~spoken_for & company.closed(spec.name, wants)
+    open_to = free & ~(closed | spoken_for)
+    fabric, full = state.loaded_fabric, spec.request.parallelism.dp
+    sizes = legal_sizes(fabric, spec.request, spec.min_dp) if spec.min_dp else ()
+    placed: list[tuple[int, Placement]] = []
+    for hosts in (open_to & company.near(wants), open_to):
+        answer, dp = place_largest(fabric, hosts, spec.request, sizes, limits.place)
+        placed += [(dp, answer)] if isinstance(answer, Placement) else []
+        if placed and dp == full:
+            break
+    if placed:
+        return company.noted(wants, max(placed, key=lambda found: found[0])[1])
+    if isinstance(answer, Insufficient):
+        for hosts, where in (
+            (closed, "beside jobs kept apart from it"),
+            (spoken_for, "in windows that it would reach into"),
+        ):
+            if hosts:
+                more = f"{hosts_text(hosts.bit_count())} more are free {where}"
+                answer = replace(answer, reason=f"{answer.reason}; {more}")
+    return answer
+
+
+def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
+    """Why the job waits. Raises: KeyError when no such job is at hand."""
+    return Reasons(state, now_ns, limits).of(name)
+
+
+class Reasons:
+    """The reasons of one version at one moment, each found when it is first asked for.
+
+    The stages are those of a decision, except that hosts are counted and not placed.
+    The queue is walked once, and only as far as somebody asks. Cost: some 15 us for each
+    job of the queue, and 1 ms for each reason. Not for several threads at once.
+    """
+
+    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._told = _Told(state, now_ns, limits)
+        aim = placing(state, limits)
+        self._walk = Desk(state, now_ns, limits, state.free, _counted, aim).verdicts()
+        self._turns: dict[str, _Turn] = {}
+        self._found: dict[str, Reason] = {}
+
+    def of(self, name: str) -> Reason:
+        """Raises: KeyError when no such job is at hand."""
+        if name not in self._found:
+            self._found[name] = self._reason(name)
+        return self._found[name]
+
+    def _reason(self, name: str) -> Reason:
+        job = self._state.find(name)
+        if job is None:
+            raise KeyError(name)
+        if job.state is not JobState.QUEUED:
+            smaller = is_smaller(job) and job.state is JobState.RUNNING
+            told = f" {size_text(job, self._limits)}" if smaller else ""
+            told += resting_text(job, self._state.tenants.restarts, self._now_ns)
+            return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}{told}")
+        while name not in self._turns:
+            turn = self._told.turn(next(self._walk))
+            self._turns[turn.verdict.job.name] = turn
+        return self._told.reason(self._turns[name])
+
+
+def _counted(job: Job, free: HostSet, most: int) -> Placement:
+    """As many hosts as the job needs, whichever."""
+    return Placement(tuple(hostset.members(highest(free, job.needed))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A job's turn in the queue. `ahead`: jobs before it; `due`: those that start now;
+    `blocker`: the first that waits for more than its own limit."""
+
+    verdict: Verdict
+    ahead: int
+    due: int
+    blocker: Job | None
+
+
+class _Told:
+    """Puts verdicts into words."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
+        self._outlook = Outlook(state, now_ns, limits, self._quotas)
+        self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
+        self._preempting = Preempting(
+            *(state, now_ns, limits, self._quotas, self._outlook, Company(state)),
+            placing(state, limits),
+        )
+        self._free = state.free.bit_count()
+        self._ahead = self._due = 0
+        self._blocker: Job | None = None
+
+    def turn(self, verdict: Verdict) -> _Turn:
+        """The next job of the queue, with what those before it leave to say."""
+        turn = _Turn(verdict, self._ahead, self._due, self._blocker)
+        self._ahead += 1
+        self._due += verdict.placement is not None
+        if verdict.hold not in (None, Hold.LIMIT) and self._blocker is None:
+            self._blocker = verdict.job
+        return turn
+
+    def reason(self, turn: _Turn) -> Reason:
+        """One sentence, and what stands in the way."""
+        found = self._plain(turn)
+        if turn.verdict.placement is not None:
+            sent, shrinks = parted(turn.verdict.sent)
+            return replace(found, preempts=sent, shrinks=_sizes(shrinks))
+        return self._with_others(found, turn.verdict.job)
+
+    def _with_others(self, found: Reason, job: Job) -> Reason:
+        """`found`, and whom the job may send away once they have had their minimum run time."""
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        choice = self._preempting.anyway(job, self._state.free, end_ns)
+        when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
+        if choice is None or when_ns <= self._now_ns:
+            return found
+        sent, shrinks = parted(choice.victims)
+        wait = duration(-(-(when_ns - self._now_ns) // SECOND_NS))
+        sentence = f"{found.sentence}; or by {yielding(DOING, sent, shrinks)} in {wait}"
+        sizes = _sizes(shrinks)
+        return replace(found, sentence=sentence, preempts=sent, shrinks=sizes, preempt_ns=when_ns)
+
+    def _plain(self, turn: _Turn) -> Reason:
+        """Without those that may be sent away."""
+        verdict, job = turn.verdict, turn.verdict.job
+        if verdict.placement is not None:
+            room = hosts_text(verdict.free)
+            sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
+            if verdict.sent:
+                how = yielding(DOING, *parted(verdict.sent))
+                sentence = f"starts with the next decision, by {how}"
+            return self._base(turn, Cause.DUE, sentence)
+        if verdict.hold is Hold.LIMIT:
+            return self._limited(turn)
+        if job.needed > self._free:
+            return self._short(turn)
+        if verdict.hold is Hold.HOSTS:
+            ahead, room = jobs_text(turn.due), hosts_text(verdict.free)
+            sentence = f"would fit, but {ahead} ahead of it and due leave {room}"
+            return self._base(turn, Cause.BEHIND, sentence)
+        if verdict.hold is Hold.PROMISES:
+            return self._promised(turn)
+        if verdict.hold is Hold.AVOIDS:
+            room = f"needs {needs_text(job)}; {verdict.free:,} are free"
+            terms = self._state.tenants.restarts
+            told = avoided_text(self._state.loaded_fabric, job, terms, self._now_ns)
+            return self._base(turn, Cause.HOSTS, f"{room}, {told}")
+        if verdict.hold is Hold.WINDOW:
+            return self._spoken_for(turn)
+        if verdict.hold is Hold.CONSTRAINTS:
+            return self._constrained(turn)
+        return self._behind(turn)
+
+    def _base(
+        self, turn: _Turn, cause: Cause, sentence: str, obstacles: tuple[Obstacle, ...] = ()
+    ) -> Reason:
+        """What every reason states. Nobody misses hosts who only has to wait his turn."""
+        verdict, job = turn.verdict, turn.verdict.job
+        room = min(verdict.free, verdict.allowed.pool, max(0, verdict.allowed.limit))
+        missing = max(0, job.needed - room)
+        return Reason(
+            job.name,
+            cause,
+            sentence,
+            job.needed,
+            self._free,
+            missing=missing,
+            rooms=self._in_the_way.rooms(verdict.allowed) if missing else (),
+            obstacles=obstacles,
+        )
+
+    def _limited(self, turn: _Turn) -> Reason:
+        job, allowed = turn.verdict.job, turn.verdict.allowed
+        book = self._quotas.book
+        holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
+        found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
+        running = self._in_the_way.running(found, whose=allowed.whose)
+        sentence = (
+            f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
+            f" of its limit of {limit:,}{self._when(found, running)}"
+        )
+        obstacles = (self._in_the_way.limit(allowed.whose), *running)
+        return self._until(self._base(turn, Cause.LIMIT, sentence, obstacles), found, running)
+
+    def _promised(self, turn: _Turn) -> Reason:
+        job, pool = turn.verdict.job, turn.verdict.allowed.pool
+        promises = self._in_the_way.guarantees(job)
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        owners = listed(tuple(promise.name for promise in promises)) or "others"
+        sentence = (
+            f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
+            f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
+            f"{self._when(found, running)}"
+        )
+        base = self._base(turn, Cause.PROMISES, sentence, (*promises, *running))
+        return self._until(base, found, running)
+
+    def _constrained(self, turn: _Turn) -> Reason:
+        job = turn.verdict.job
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        room = Company(self._state).room_text(job, self._state.free)
+        when = self._when(found, running) or "; no end of a running job makes the room"
+        sentence = f"needs {needs_text(job)}{room}{when}"
+        base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
+        return self._until(base, found, running)
+
+    def _spoken_for(self, turn: _Turn) -> Reason:
+        """Enough hosts are free, and windows close too many of them."""
+        job, free = turn.verdict.job, turn.verdict.free
+        windows = self._in_the_way.windows(job)
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        calendar, now_ns = self._outlook.calendar, self._now_ns
+        lasts_ns = time_limit_ns(job, self._limits)
+        reach = self._quotas.allowance(job, self._state.free).reach
+        passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
+        closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
+        hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
+        when = self._when(found, running, windows)
+        sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
+        base = self._base(turn, Cause.WINDOW, sentence, (*windows, *running))
+        return replace(self._until(base, found, running), passes_s=passes_s)
+
+    def _short(self, turn: _Turn) -> Reason:
+        job, free = turn.verdict.job, self._free
+        found = self._own_reservation(job)
+        running = self._in_the_way.running(found)
+        windows = self._in_the_way.windows(job)
+        wish = wish_text(self._state.loaded_fabric, job.request.where)
+        are = "is" if free == 1 else "are"
+        needs = f"needs {needs_text(job)}{wish}; {free:,} {are} free"
+        queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
+        when = f"; {self._hopeless()}" if found is None else self._when(found, running, windows)
+        obstacles = (
+            *running,
+            *windows,
+            *self._in_the_way.out_of_service(),
+            *(self._in_the_way.guarantees(job) if found is None else ()),
+            *self._blockers(turn),
+        )
+        base = self._base(turn, Cause.HOSTS, f"{needs}{when}{queue}", obstacles)
+        is_first = turn.blocker is None and self._limits.policy is not Policy.CONSERVATIVE
+        places: tuple[str, ...] = ()
+        if found is not None and is_first:
+            places = domains_of(self._state.loaded_fabric, found.hosts)
+        return replace(self._until(base, found, running), reserved_in=places)
+
+    def _until(
+        self, base: Reason, found: Reservation | None, running: tuple[Obstacle, ...]
+    ) -> Reason:
+        """`base` with the earliest start, and whose ends it rests on."""
+        if found is None:
+            return base
+        waits_for = tuple(obstacle.name for obstacle in running)
+        return replace(base, start_ns=found.start_ns, waits_for=waits_for)
+
+    def _when(
+        self,
+        found: Reservation | None,
+        running: tuple[Obstacle, ...],
+        windows: tuple[Obstacle, ...] = (),
+    ) -> str:
+        """`; a, window w end in 2 h 00 min by stated limits`."""
+        if found is None:
+            return ""
+        wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
+        names = tuple(obstacle.name for obstacle in running)
+        passed = [w for w in windows if w.clear_ns is not None and w.clear_ns <= found.start_ns]
+        everybody = (*names, *(f"window {window.name}" for window in passed))
+        late = [o.name for o in running if o.basis is Basis.OUTRUN]
+        outrun = f", which {', '.join(late)} outran" if late else ""
+        whose = f" {self._whose_limits(names)}" if names else ""
+        return f"; {ending(everybody)} in {duration(wait_s)}{whose}{outrun}"
+
+    def _own_reservation(self, job: Job) -> Reservation | None:
+        """As if the job were the first that waits."""
+        return self._outlook.reservation(job, self._state.free)
+
+    def _hopeless(self) -> str:
+        out = self._state.unhealthy.bit_count()
+        if not out:
+            return "the rest is guaranteed to others"
+        return f"of {hosts_text(out)} out of service some must come back first"
+
+    def _whose_limits(self, names: tuple[str, ...]) -> str:
+        if all(self._state.jobs[name].spec.time_limit_s is not None for name in names):
+            return "by stated limits"
+        assumed = duration(self._limits.assumed_limit_s)
+        return f"by assumed limits ({assumed} where none is stated)"
+
+    def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:
+        return () if turn.blocker is None else (self._in_the_way.ahead(turn.blocker),)
+
+    def _behind(self, turn: _Turn) -> Reason:
+        first, behind = turn.blocker, turn.verdict.behind
+        if behind is not None:
+            first = self._state.jobs[behind.name]
+        if first is None:
+            sentence = "would fit, but no placement was found within the limits of the search"
+            return self._base(turn, Cause.BEHIND, sentence)
+        passes_s = self._passes_s(turn.verdict)
+        rule = (
+            "nobody overtakes under fifo"
+            if self._limits.policy is Policy.FIFO
+            else "starting now would delay it"
+        )
+        hint = f"; with a time limit of {duration(passes_s)} it would not" if passes_s else ""
+        who = f"{first.name} ({hosts_text(first.needed)})"
+        sentence = f"would fit, but {who} is ahead of it; {rule}{hint}"
+        obstacle = self._in_the_way.ahead(first, behind)
+        base = self._base(turn, Cause.BEHIND, sentence, (obstacle,))
+        return replace(base, waits_for=(first.name,), passes_s=passes_s)
+
+    def _passes_s(self, verdict: Verdict) -> int | None:
+        """The longest time limit with which the job would delay nobody; None: there is none."""
+        if verdict.passes_ns is None:
+            return None
+        return max(0, verdict.passes_ns - self._now_ns) // SECOND_NS or None
+
+
+def _sizes(shrinks: tuple[Resize, ...]) -> tuple[Shrink, ...]:
+    return tuple(Shrink(action.name, action.dp) for action in shrinks)
+
+
+def needs_text(job: Job) -> str:
+    """The hosts without which it cannot start, and the size that an elastic job has then."""
+    size = f" {dp_text(job)}" if len(job.sizes) > 1 else ""
+    return f"{hosts_text(job.needed)}{size}"
+
+
+def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:
+    """Outermost domains with a host of `hosts`, in the order of the fabric."""
+    if not fabric.tiers:
+        return ()
+    tier = fabric.tiers[0]
+    masks = domain_masks(fabric, tier.name)
+    return tuple(name for name, mask in zip(tier.domains, masks, strict=True) if mask & hosts)

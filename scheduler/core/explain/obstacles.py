@@ -1,0 +1,93 @@
+"""What stands in a waiting job's way: gangs, jobs ahead, limits, guarantees, dead hosts."""
+
+from __future__ import annotations
+
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind, Room
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota_check import Allowance, Quotas
+
+
+class Obstacles:
+    """Facts about one version of the state, for reasons."""
+
+    def __init__(
+        self, state: State, now_ns: int, limits: Limits, quotas: Quotas, outlook: Outlook
+    ) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._quotas, self._outlook = quotas, outlook
+
+    def running(self, found: Reservation | None, whose: str = "") -> tuple[Obstacle, ...]:
+        """Gangs that end by the start of `found`, first end first; with `whose`, only
+        those of that tenant."""
+        if found is None:
+            return ()
+        return tuple(
+            Obstacle(
+                ObstacleKind.RUNNING,
+                gang.name,
+                gang.held,
+                gang.end_ns,
+                self._basis(self._state.jobs[gang.name]),
+            )
+            for gang in self._outlook.ends()
+            if gang.end_ns <= found.start_ns
+            and (not whose or whose in self._quotas.path(gang.tenant))
+        )
+
+    def _basis(self, job: Job) -> Basis:
+        if job.start_ns + time_limit_ns(job, self._limits) <= self._now_ns:
+            return Basis.OUTRUN
+        return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
+
+    def ahead(self, job: Job, found: Reservation | None = None) -> Obstacle:
+        """A waiting job that goes first; `found`: its reservation, if that is known."""
+        start_ns = None if found is None else found.start_ns
+        return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)
+
+    def limit(self, whose: str) -> Obstacle:
+        return Obstacle(ObstacleKind.LIMIT, whose, self._quotas.book.held[whose])
+
+    def guarantees(self, job: Job) -> tuple[Obstacle, ...]:
+        """Other tenants to whom hosts are promised, as in the tenants file."""
+        own = self._quotas.path(job.tenant)
+        return tuple(
+            Obstacle(ObstacleKind.GUARANTEE, name, hosts)
+            for name, hosts in self._quotas.book.outstanding().items()
+            if name not in own
+        )
+
+    def windows(self, job: Job) -> tuple[Obstacle, ...]:
+        """Windows that close idle hosts to the job if it starts now, first end first."""
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        idle = ~(self._state.held | self._state.unhealthy)
+        found = [
+            Obstacle(
+                ObstacleKind.WINDOW,
+                booking.window.name,
+                (booking.hosts & idle).bit_count(),
+                booking.window.end_ns,
+            )
+            for booking in self._outlook.calendar.closing(job, self._now_ns, end_ns)
+            if booking.hosts & idle
+        ]
+        return tuple(sorted(found, key=lambda o: (o.clear_ns, o.name)))
+
+    def out_of_service(self) -> tuple[Obstacle, ...]:
+        hosts = self._state.unhealthy.bit_count()
+        return (Obstacle(ObstacleKind.OUT_OF_SERVICE, "", hosts),) if hosts else ()
+
+    def rooms(self, allowed: Allowance) -> tuple[Room, ...]:
+        """Each outermost domain, in the order of the fabric; none on a flat fabric."""
+        fabric, free = self._state.loaded_fabric, self._state.free
+        if not fabric.tiers:
+            return ()
+        tier = fabric.tiers[0]
+        return tuple(
+            Room(name, (free & mask).bit_count(), (free & allowed.reach & mask).bit_count())
+            for name, mask in zip(tier.domains, domain_masks(fabric, tier.name), strict=True)
+        )

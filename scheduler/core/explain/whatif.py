@@ -1,0 +1,105 @@
+"""What would become of a job if something were different: the same functions, on a copy.
+
+The state is a value, so nothing that is tried here touches the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.core.commit.commit import Conflict, commit
+from scheduler.core.decide import decide
+from scheduler.core.explain.conditions import supposed
+from scheduler.core.explain.explain import domains_of, explain
+from scheduler.core.explain.reason import Cause, Reason
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.state import State
+from scheduler.core.wording import duration, hosts_text, listed
+
+MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that can start
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What the conditions would do. `job`: as it would be once everything that can start
+    now has; `before`: why it waits as things are. `after`: why it would wait then.
+
+    `starts`, `stops`: other jobs that would start now, or lose their hosts or the wait.
+    """
+
+    sentence: str
+    before: Reason
+    after: Reason
+    job: Job
+    starts: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+
+
+def what_if(
+    state: State, name: str, conditions: Sequence[str], now_ns: int, limits: Limits
+) -> WhatIf:
+    """What would become of `name`. Cost: the decisions that would follow.
+
+    Raises: KeyError when no such job is at hand; BadInput, field `suppose[i]`, for a
+    condition that cannot be read or cannot be.
+    """
+    before = explain(state, name, now_ns, limits)
+    changed = settled(supposed(state, name, conditions, now_ns), now_ns, limits)
+    job = changed.find(name)
+    assert job is not None  # it is at least among the ended
+    after = explain(changed, name, now_ns, limits)
+    holding, then = set(state.running), set(changed.running)
+    starts = tuple(n for n in changed.running if n not in holding and n != name)
+    stops = tuple(n for n in state.running if n not in then and n != name)
+    is_running = name in state.running
+    sentence = _sentence(changed, job, before, after, is_running, now_ns)
+    return WhatIf(sentence, before, after, job, starts, stops)
+
+
+def settled(state: State, now_ns: int, limits: Limits) -> State:
+    """The state once nothing more can start at this moment."""
+    for _ in range(MOST_DECISIONS):
+        events = commit(state, decide(state, now_ns, limits), now_ns)
+        if isinstance(events, Conflict) or not events:
+            break
+        state = replay(events, state)
+    return state
+
+
+def _sentence(
+    state: State, job: Job, before: Reason, after: Reason, was_running: bool, now_ns: int
+) -> str:
+    if job.state is JobState.RUNNING:
+        return _running(state, job, before, was_running)
+    if job.state is not JobState.QUEUED:
+        return f"would be {job.state}"
+    if was_running:
+        return f"would lose its hosts and wait: {job.reason}"
+    earlier = _compared(before.start_ns, after.start_ns, now_ns)
+    return f"would still wait{earlier}: {after.sentence}"
+
+
+def _running(state: State, job: Job, before: Reason, was_running: bool) -> str:
+    where = listed(domains_of(state.loaded_fabric, job.held))
+    held = hosts_text(len(job.hosts)) + (f" in {where}" if where else "")
+    if was_running:
+        return f"would run on {held}, attempt {job.attempt}"
+    was_due = ", as it does anyway" if before.cause is Cause.DUE else ""
+    return f"would start now on {held}{was_due}"
+
+
+def _compared(before_ns: int | None, after_ns: int | None, now_ns: int) -> str:
+    """How its earliest start would change."""
+    if before_ns == after_ns:
+        return ""
+    if after_ns is None:
+        return ", for a time that nobody can foresee"
+    wait = duration(max(0, after_ns - now_ns) // SECOND_NS)
+    if before_ns is None:
+        return f", for at most {wait}"
+    change = duration(abs(after_ns - before_ns) // SECOND_NS)
+    return f", {change} {'longer' if after_ns > before_ns else 'less'}"

@@ -1,0 +1,50 @@
+"""What windows mean to one waiting job, in words and in seconds."""
+
+from __future__ import annotations
+
+from placement.fabric.hostset import HostSet
+from scheduler.core.explain.reason import Obstacle
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.state import State
+from scheduler.core.model.window import WindowKind
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.wording import duration
+
+
+def closed_text(
+    state: State, job: Job, windows: tuple[Obstacle, ...], now_ns: int, lasts_ns: int
+) -> str:
+    """`4 in window w (firmware), which opens in 1 h 00 min, before ...`."""
+    suspect = (state.free & state.probation).bit_count()
+    if not windows:
+        return f"{suspect:,} of them suspect and for preemptible jobs only"
+    window = state.windows[windows[0].name].window
+    more = f" and {len(windows) - 1:,} more" if len(windows) > 1 else ""
+    what = f"{windows[0].hosts:,} in {window.title}{more}, which"
+    wait_s = (window.start_ns - now_ns) // SECOND_NS
+    if wait_s > 0:
+        lasts = duration(lasts_ns // SECOND_NS)
+        whose = "states" if job.spec.time_limit_s is not None else "is assumed to need"
+        return f"{what} opens in {duration(wait_s)}, before the {lasts} are over that it {whose}"
+    if window.kind is WindowKind.MAINTENANCE:
+        return f"{what} is open"
+    return f"{what} holds them for {held_for(state, window.name)}"
+
+
+def held_for(state: State, name: str) -> str:
+    """`tenant vision`, `jobs demo-*, eval`."""
+    window = state.windows[name].window
+    jobs = f"job{'' if len(window.jobs) == 1 else 's'} {', '.join(window.jobs)}"
+    whom = [f"tenant {window.tenant}"] * bool(window.tenant) + [jobs] * bool(window.jobs)
+    return " and ".join(whom)
+
+
+def fits_s(calendar: Calendar, job: Job, reach: HostSet, now_ns: int, lasts_ns: int) -> int | None:
+    """The longest time limit with which windows leave `job` enough of `reach` now; None when
+    no shorter one than `lasts_ns` does."""
+    starts = {b.window.start_ns for b in calendar.closing(job, now_ns, now_ns + lasts_ns)}
+    for start_ns in sorted(starts, reverse=True):
+        open_to = reach & ~calendar.closed(job, now_ns, start_ns)
+        if start_ns - now_ns >= SECOND_NS and open_to.bit_count() >= job.needed:
+            return (start_ns - now_ns) // SECOND_NS
+    return None

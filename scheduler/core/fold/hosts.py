@@ -1,0 +1,173 @@
+"""What the events of hosts make of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placement.fabric import hostset
+from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.persistent_map import with_entry, without_entry
+from scheduler.core.fold import host_record
+from scheduler.core.fold.goodput import account
+from scheduler.core.model import failure_rates
+from scheduler.core.model.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
+from scheduler.core.model.host_record import BLANK, Record
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import (
+    ALLOWS,
+    HOST_MOVES,
+    IN_SERVICE,
+    JOB_MOVES,
+    RUNS,
+    Allows,
+    HostMove,
+    HostState,
+    JobMove,
+    after,
+)
+from scheduler.core.model.state import Host, State
+from scheduler.core.rules.crash_loop import since_stop, struck
+from scheduler.core.rules.host_evaluation import is_early, verdict
+from scheduler.core.tenancy.ownership import charged
+from scheduler.core.wording import listed
+
+HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
+_CORDONS = (HostMove.CORDON, HostMove.DRAIN)
+_COUNTED = frozenset(HostMove) - {HostMove.CORDON, HostMove.DRAIN, HostMove.EMPTY}
+
+
+def changed(state: State, event: HostEvent) -> State:
+    """The state after `event`. Raises: KeyError on a host or a move that cannot be."""
+    match event:
+        case HostMoved():
+            return _moved(state, event)
+        case HostSignalled():
+            return _signalled(state, event)
+        case HealthLoaded():
+            return _judged(remade(state, health=event.policy), event.time_ns)
+        case HostsJudged():
+            return _judged(state, event.time_ns)
+
+
+def _signalled(state: State, event: HostSignalled) -> State:
+    index = state.loaded_fabric.index_by_name.get(event.host)
+    if index is None:
+        return state  # of a domain: what it does to its hosts stands after it
+    before = state.records.get(index) or Record(since_ns=event.time_ns)
+    record = host_record.reported(before, event, state.health)
+    return _due(host_record.with_record(state, index, record), index, event.time_ns)
+
+
+def _moved(state: State, event: HostMoved) -> State:
+    index = state.loaded_fabric.index_by_name[event.host]
+    before = state.host(index)
+    now = after(HOST_MOVES, before.state, event.move)
+    cordon = before.cordon if now not in IN_SERVICE else None
+    cordon = event.reason if event.move in _CORDONS else cordon
+    zone = state.loaded_fabric.zone_of(index)
+    seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
+    moved = remade(state, faults=seen)
+    reason = before.reason if event.move is HostMove.EMPTY else event.reason
+    moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
+    job = moved.holder(index) if event.move is HostMove.FAIL else None
+    if now not in RUNS and hostset.has(moved.lent, index):
+        moved = _unlent(moved, index)
+    if event.move in _COUNTED:
+        stopped = len(job.hosts) if job is not None and index in job.hosts else 0
+        old = state.records.get(index) or Record(since_ns=event.time_ns)
+        new = host_record.moved(old, event, stopped)
+        moved = host_record.with_record(moved, index, new) if new != old else moved
+        moved = _due(moved, index, event.time_ns)
+    return moved if job is None else _struck(moved, job, index, event)
+
+
+def with_host(state: State, index: int, host: Host) -> State:
+    """With the host in another state, and in the sets that this puts it in."""
+    hosts = state.hosts
+    if host.state is not HostState.HEALTHY:
+        hosts = with_entry(hosts, index, host)
+    elif index in hosts:
+        hosts = without_entry(hosts, index)
+    bit, allows = 1 << index, ALLOWS[host.state]
+    return remade(
+        state,
+        hosts=hosts,
+        unhealthy=state.unhealthy & ~bit | bit * (allows is Allows.NOTHING),
+        probation=state.probation & ~bit | bit * (allows is Allows.PREEMPTIBLE),
+        golden=state.golden & ~bit | bit * (allows is Allows.LARGE_FIRST),
+    )
+
+
+def _due(state: State, index: int, now_ns: int) -> State:
+    """When the policy next looks, now that something is new of this host."""
+    record, bit = state.records.get(index, BLANK), 1 << index
+    found = verdict(state.health, state.host(index), record, now_ns)
+    early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
+    if early != state.early:
+        state = remade(state, early=early)
+    if found is None or 0 < state.judge_ns <= found.at_ns:
+        return state
+    return remade(state, judge_ns=found.at_ns)
+
+
+def _judged(state: State, now_ns: int) -> State:
+    """When the policy looks again, and whose early life is over. Cost: O(records)."""
+    due_ns, early = [], 0
+    for index in {*state.records, *state.hosts}:
+        record = state.records.get(index, BLANK)
+        early |= is_early(state.health, record, now_ns) << index
+        found = verdict(state.health, state.host(index), record, now_ns)
+        due_ns += [] if found is None else [found.at_ns]
+    return remade(state, judge_ns=min(due_ns, default=0), early=early)
+
+
+def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
+    """A held host failed: a gang stops at once, a spare is simply lost."""
+    if index in job.spares:
+        left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
+        hit = remade(job, spares=left, goodput=spent)
+        return remade(
+            state,
+            jobs=with_entry(state.jobs, job.name, hit),
+            held=state.held & ~(1 << index),
+            accounts=charged(state, job.tenant, -1, event.time_ns),
+        )
+    hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
+    hit = remade(
+        hit,
+        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
+        state_ns=event.time_ns,
+        reason=_failed_text(state, since_stop(hit)),
+        goodput=account(state, job, event),
+    )
+    stopped = (*(name for name in state.stopped if name != job.name), job.name)
+    return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
+
+
+def _failed_text(state: State, indices: Sequence[int]) -> str:
+    """`host a failed: gpu-lost`; of several all, with the reasons of those not yet repaired."""
+    names = tuple(state.loaded_fabric.names(indices))
+    hosts = [host for i in indices if (host := state.host(i)).state is HostState.FAILED]
+    reasons = tuple(dict.fromkeys(host.reason for host in hosts))
+    return f"host{'' if len(names) == 1 else 's'} {listed(names)} failed: {listed(reasons)}"
+
+
+def _unlent(state: State, index: int) -> State:
+    """A spare that was lent failed: its holder has it back no more."""
+    job = next(j for j in state.holding if index in j.lent)
+    less = remade(job, lent=tuple(h for h in job.lent if h != index))
+    return remade(
+        state, jobs=with_entry(state.jobs, job.name, less), lent=state.lent & ~(1 << index)
+    )
+
+
+def emptied(state: State, left: Job, time_ns: int) -> State:
+    """Draining and retiring hosts that `left` no longer holds are empty."""
+    found = left.held & ~state.held & state.unhealthy
+    for index in hostset.members(found) if found else ():
+        host = state.hosts[index]
+        if HostMove.EMPTY in HOST_MOVES[host.state]:
+            empty = after(HOST_MOVES, host.state, HostMove.EMPTY)
+            state = with_host(state, index, replace(host, state=empty, since_ns=time_ns))
+    return state

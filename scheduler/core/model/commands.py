@@ -1,0 +1,133 @@
+"""What can be asked of the scheduler. Each is checked by admit and never trusted.
+
+`etag`, where given: of the job, host or window as the caller knows it; when it has changed the
+command is refused. `request_id`: the same one again does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.model.job import JobSpec
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.window import Window
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """`uid` is fresh; `request_id` makes a retry harmless."""
+
+    spec: JobSpec
+    uid: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    name: str
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJob:
+    """Another priority, time limit or other labels: the `fields` of the specification
+    take the values given here, the rest stays."""
+
+    name: str
+    fields: tuple[str, ...]
+    priority: int = 0
+    priority_class: str = ""
+    time_limit_s: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
+    of an earlier attempt is refused."""
+
+    name: str
+    outcome: JobState
+    attempt: int = 0
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveHost:
+    """An operator's word: cordon, uncordon or drain."""
+
+    host: str
+    move: HostMove
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHost:
+    """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
+
+    `value`: how many errors, 0 for one. `gpu`: which, None for all or none. `xid`: its code.
+    """
+
+    host: str
+    signal: str
+    detail: str = ""
+    request_id: str = ""
+    value: int = 0
+    gpu: int | None = None
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTenants:
+    """An operator's new quotas, shares and priority classes."""
+
+    tenants: Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHealth:
+    """An operator's new health policy."""
+
+    policy: HealthPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SetWindow:
+    """An operator's maintenance or reservation; `is_change`: of a window that there is."""
+
+    window: Window
+    is_change: bool = False
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWindow:
+    name: str
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+Command = (
+    SubmitJob
+    | UpdateJob
+    | CancelJob
+    | EndJob
+    | MoveHost
+    | ReportHost
+    | LoadTenants
+    | LoadHealth
+    | SetWindow
+    | RemoveWindow
+)

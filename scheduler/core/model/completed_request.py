@@ -1,0 +1,61 @@
+"""Which requests have been carried out; retries.py is where this is asked.
+
+What a request did is kept under its request_id, in words: the same id with other words
+is a mistake of the caller. The newest are kept; a client retries within seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.core.collections.persistent_map import Overlay, newest
+from scheduler.core.model.events import (
+    Defragmented,
+    Event,
+    HostMoved,
+    HostSignalled,
+    JobEnded,
+    JobSubmitted,
+    JobUpdated,
+    WindowRemoved,
+    WindowSet,
+)
+
+REMEMBERED: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a request did: a verb and what it was done to. `uid`: of a submitted job."""
+
+    what: str
+    uid: str = ""
+
+
+def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]:
+    """The requests with the one that caused `event`, if it had an id."""
+    if not getattr(event, "request_id", ""):
+        return requests
+    match event:
+        case JobSubmitted():
+            done = Done(f"submit {event.spec.name}", event.uid)
+        case JobUpdated():
+            done = Done(f"update {event.name}")
+        case JobEnded():
+            done = Done(f"{event.outcome} {event.name}")
+        case HostMoved():
+            done = Done(f"{event.move} {event.host}")
+        case HostSignalled():
+            done = Done(f"{event.signal} {event.host}")
+        case Defragmented():
+            done = Done(f"defragment for {event.asked}")
+        case WindowSet():
+            done = Done(f"set window {event.window.name}")
+        case WindowRemoved():
+            done = Done(f"remove window {event.name}")
+        case _:
+            return requests
+    known = requests if isinstance(requests, Overlay) else Overlay(requests)
+    return newest(known.having(event.request_id, done), REMEMBERED)

@@ -1,0 +1,275 @@
+"""Past-tense facts. The log is a list of these; state is their fold.
+
+Hosts stand by name: a log must be readable without the fabric's numbering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placement import Holders
+from placement.workload.request import TierCut
+from scheduler.core.model.job import JobSpec
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.restart_option import Ladder
+from scheduler.core.model.window import Window
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class FabricLoaded:
+    """`spec` is the content of the fabric file, so that a replay never reads today's."""
+
+    time_ns: int
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsLoaded:
+    """From here on these tenants hold. `digest` names the content."""
+
+    time_ns: int
+    digest: str
+    tenants: Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    time_ns: int
+    uid: str
+    spec: JobSpec
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdated:
+    """From here on the job has this specification; its gang is the same."""
+
+    time_ns: int
+    name: str
+    spec: JobSpec
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
+    where the job asks for that."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    cuts: tuple[TierCut, ...]
+    lower_bound: int
+    notes: tuple[str, ...] = ()
+    copies: Holders = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobsReserved:
+    """Under the policy *conservative*: when these waiting jobs start at the latest. `shares`:
+    where windows tell hosts apart, how many hosts each has that the same windows cover as
+    the host that is named."""
+
+    time_ns: int
+    starts: tuple[tuple[str, int], ...]
+    shares: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostSwap:
+    """Block `block` moved from host `left` to host `joined`, which loads its state from the
+    memory of host `source`; empty: from storage."""
+
+    block: int
+    left: str
+    joined: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSwapped:
+    """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
+    weighed, after a failure. `copies`: who has whose state from here on; empty: as before."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    swaps: tuple[HostSwap, ...]
+    cuts: tuple[TierCut, ...]
+    ladder: Ladder = ()
+    copies: Holders = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangResized:
+    """The gang has `dp` replicas from here on, and lies on these hosts, in block order.
+    `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    dp: int
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...]
+    cuts: tuple[TierCut, ...]
+    lower_bound: int = 0
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    ladder: Ladder = ()
+    copies: Holders = ()
+    preempted_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SparesChanged:
+    """From here on the job holds these spares: some were used by others, or let go, or
+    hosts took the place of those that were used. `lent`: more, which preemptible jobs run on."""
+
+    time_ns: int
+    name: str
+    spares: tuple[str, ...]
+    reason: str
+    lent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued:
+    time_ns: int
+    name: str
+    reason: str
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobPreempted:
+    """A gang was sent away so that `preempted_by`, which starts next, has its hosts."""
+
+    time_ns: int
+    name: str
+    preempted_by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmented:
+    """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
+    `sentence`: the moves, which stand before this, or why there are none."""
+
+    time_ns: int
+    sentence: str
+    asked: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """`outcome`: completed, failed or cancelled."""
+
+    time_ns: int
+    name: str
+    outcome: JobState
+    reason: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostMoved:
+    time_ns: int
+    host: str
+    move: HostMove
+    reason: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSignalled:
+    """A signal that is kept on record; what it does to the host stands after it. `host`: or
+    a domain. `value`, `gpu`, `xid`: as reported."""
+
+    time_ns: int
+    host: str
+    signal: str
+    detail: str = ""
+    request_id: str = ""
+    value: int = 0
+    gpu: int | None = None
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLoaded:
+    """From here on this health policy holds."""
+
+    time_ns: int
+    policy: HealthPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class HostsJudged:
+    """The policy looked at all hosts; what it moved stands before this."""
+
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSet:
+    """A window was made, or is another from here on; its hosts are named."""
+
+    time_ns: int
+    window: Window
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    time_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClosed:
+    """Its end came."""
+
+    time_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRemoved:
+    """Somebody wanted it gone before its end."""
+
+    time_ns: int
+    name: str
+    reason: str = ""
+    request_id: str = ""
+
+
+Event = (
+    FabricLoaded
+    | TenantsLoaded
+    | JobSubmitted
+    | JobUpdated
+    | JobsReserved
+    | JobStarted
+    | GangSwapped
+    | GangResized
+    | SparesChanged
+    | JobRequeued
+    | JobPreempted
+    | Defragmented
+    | JobEnded
+    | HostMoved
+    | HostSignalled
+    | HealthLoaded
+    | HostsJudged
+    | WindowSet
+    | WindowOpened
+    | WindowClosed
+    | WindowRemoved
+)

@@ -1,0 +1,114 @@
+"""How often hosts fail and how long repairs take: a fold over the log.
+
+Failures of a fleet are taken for a Poisson process whose rate has a gamma distribution.
+Before anything is seen it is the operator's rate, as if seen for so many host-days; n
+failures in t host-days then make it
+
+    rate = (prior rate x prior host-days + n) / (prior host-days + t)
+
+which is the mean of the posterior, Gamma(prior failures + n, prior host-days + t). Times to
+repair are taken for exponential in the same way: all time out of service, of hosts that are
+out still as well, over the repairs that ended.
+
+Hosts that share a feed, a switch or a release fail together. How much more the number out in
+a zone varies than if each failed for itself is the ratio of its variance to its mean,
+over time and zones; it counts by the zone-repairs that it was seen for, one for each time to
+repair of each zone, against `prior_repairs` of the operator's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from placement import Sizing
+from scheduler.core.model.lifecycle import HostState
+from scheduler.core.policies.spares import DAY_S, SparePolicy
+
+SECOND_NS = 1_000_000_000  # as in job, which stands on this
+DAY_NS = DAY_S * SECOND_NS
+
+DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """`since_ns`: when the fleet was first seen. `down`: hosts out by failure at `at_ns`;
+    `out_ns`: host-time that failures had taken by then. `by_zone`: hosts out in each
+    outermost domain; `square_ns`: the integral of the sum of their squares."""
+
+    failures: int = 0
+    repairs: int = 0
+    down: int = 0
+    out_ns: int = 0
+    at_ns: int = 0
+    since_ns: int = 0
+    by_zone: tuple[int, ...] = ()
+    square_ns: int = 0
+
+    def out_by(self, now_ns: int) -> int:
+        """Host-time out of service until `now_ns`."""
+        return self.out_ns + self.down * max(0, now_ns - self.at_ns)
+
+    def squares_by(self, now_ns: int) -> int:
+        """The integral of the squares of hosts out by zone until `now_ns`."""
+        return self.square_ns + sum(n * n for n in self.by_zone) * max(0, now_ns - self.at_ns)
+
+    def dispersion(self, now_ns: int) -> float:
+        """Variance to mean of the hosts out in a zone so far; 1 before any was out."""
+        zones, seen_ns = len(self.by_zone), now_ns - self.since_ns
+        mean = self.out_by(now_ns) / (zones * seen_ns) if zones and seen_ns > 0 else 0.0
+        if not mean:
+            return 1.0
+        return self.squares_by(now_ns) / (zones * seen_ns) / mean - mean
+
+
+NO_FAULTS = Faults()
+
+
+def loaded(now_ns: int, zones: int) -> Faults:
+    """Nothing has failed yet."""
+    return Faults(at_ns=now_ns, since_ns=now_ns, by_zone=(0,) * zones)
+
+
+def moved(faults: Faults, before: HostState, now: HostState, now_ns: int, zone: int) -> Faults:
+    """A host of this outermost domain went from one state to another."""
+    change = (now in DOWN) - (before in DOWN)
+    if not change:
+        return faults
+    out = faults.by_zone
+    return replace(
+        faults,
+        failures=faults.failures + (change > 0),
+        repairs=faults.repairs + (change < 0),
+        down=faults.down + change,
+        out_ns=faults.out_by(now_ns),
+        at_ns=max(faults.at_ns, now_ns),
+        by_zone=(*out[:zone], out[zone] + change, *out[zone + 1 :]),
+        square_ns=faults.squares_by(now_ns),
+    )
+
+
+def sizing(policy: SparePolicy, faults: Faults, hosts: int, now_ns: int) -> Sizing:
+    """What spares are sized by, once the fleet of so many hosts was seen until `now_ns`."""
+    rate, repair_s = policy.failures_per_host_day, float(policy.repair_s)
+    excess = policy.dispersion - 1
+    if policy.prior_host_days:
+        out_ns = faults.out_by(now_ns)
+        seen_ns = max(0, hosts * (now_ns - faults.since_ns) - out_ns)
+        prior = policy.prior_host_days
+        rate = (rate * prior + faults.failures) / (prior + seen_ns / DAY_NS)
+        repair_s = (repair_s * policy.prior_repairs + out_ns / SECOND_NS) / (
+            policy.prior_repairs + faults.repairs
+        )
+        told = len(faults.by_zone) * (now_ns - faults.since_ns) / SECOND_NS / repair_s
+        seen = faults.dispersion(now_ns) - 1
+        excess = (excess * policy.prior_repairs + seen * told) / (policy.prior_repairs + told)
+    mean = hosts / max(1, len(faults.by_zone)) * rate * repair_s / DAY_S
+    return Sizing(
+        rate,
+        repair_s / DAY_S,
+        policy.epsilon,
+        policy.racks,
+        in_zone=policy.in_zone,
+        clumping=max(0.0, excess) / mean if mean else 0.0,
+    )

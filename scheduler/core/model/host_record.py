@@ -1,0 +1,108 @@
+"""What is known of a host's past: a fold over the events that name it.
+
+Reports are kept one by one as long as any threshold looks back; what the seven signals of
+lemon hosts count is kept by day for `DAYS`, and which XIDs and jobs by when they were last
+seen. All of it is bounded: many reports of one kind are merged into the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from scheduler.core.collections.evolve import remade
+
+DAY_NS = 86_400 * 1_000_000_000
+DAYS: Final = 28
+MOST: Final = 64  # reports of one kind that are told apart
+
+
+class Tally(StrEnum):
+    """What is counted by day."""
+
+    OUT = "out"  # taken out of service
+    TICKET = "ticket"
+    MULTI = "multi"  # gangs of several hosts that it stopped
+    SINGLE = "single"  # gangs of this host alone that it stopped
+    START = "start"  # gangs of this host alone that began
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
+
+    time_ns: int
+    kind: str
+    amount: int = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
+    report that counts against the host. `mended_ns`: the last time it came back.
+    `tested_ns`: the last stress test that it passed. `service_ns`: when it began to serve
+    after its burn-in.
+
+    `marks`: reports, oldest first. `days`: counts by day. `seen`: XIDs and jobs that excluded
+    it, `xid 79` or `job a`, with when last. `reports`, `failures`: since it was installed.
+    """
+
+    since_ns: int = 0
+    trouble_ns: int = 0
+    mended_ns: int = 0
+    tested_ns: int = 0
+    service_ns: int = 0
+    reports: int = 0
+    failures: int = 0
+    marks: tuple[Mark, ...] = ()
+    days: tuple[Mark, ...] = ()
+    seen: tuple[tuple[str, int], ...] = ()
+
+    def marked(self, mark: Mark, keep_ns: int) -> Record:
+        """With one report more, of which no threshold looks back beyond `keep_ns`."""
+        same = [m for m in self.marks if m.kind == mark.kind]
+        others = tuple(m for m in self.marks if m.kind != mark.kind)
+        kept = [m for m in same if m.time_ns > mark.time_ns - keep_ns]
+        if len(kept) >= MOST:
+            kept = [replace(kept[1], amount=kept[0].amount + kept[1].amount), *kept[2:]]
+        marks = (*others, *kept, mark) if keep_ns else others
+        return replace(self, marks=marks, reports=self.reports + 1)
+
+    def counted(self, tally: Tally, time_ns: int) -> Record:
+        """With one more of `tally` on the day of `time_ns`."""
+        day_ns = time_ns - time_ns % DAY_NS
+        kept, kind = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS], tally.value
+        rest = [m for m in kept if m.time_ns != day_ns or m.kind != kind]
+        before = total(kept) - total(rest)
+        return remade(self, days=(*rest, Mark(day_ns, kind, before + 1)))
+
+    def saw(self, what: str, time_ns: int) -> Record:
+        kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)
+        return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (what, time_ns)))
+
+    def amount(self, kind: str, from_ns: int) -> int:
+        """How much was reported of `kind` after `from_ns`."""
+        return total(m for m in self.marks if m.kind == kind and m.time_ns > from_ns)
+
+    def of_days(self, tally: Tally, from_ns: int) -> int:
+        """How many there were on days that end after `from_ns`."""
+        days = (m for m in self.days if m.kind == tally.value)
+        return total(m for m in days if m.time_ns + DAY_NS > from_ns)
+
+    def distinct(self, prefix: str, from_ns: int) -> int:
+        """How many XIDs (`xid `) or jobs (`job `) were seen after `from_ns`."""
+        return sum(1 for what, at in self.seen if what.startswith(prefix) and at > from_ns)
+
+    @property
+    def clean_ns(self) -> int:
+        """Since when nothing has counted against the host, as far as is known."""
+        return max(self.since_ns, self.trouble_ns, self.service_ns)
+
+
+def total(marks: Iterable[Mark]) -> int:
+    return sum([mark.amount for mark in marks])
+
+
+BLANK: Final = Record()

@@ -1,0 +1,204 @@
+"""Jobs: what the user asked for, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from placement import Holders
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.replicas import sized
+from placement.workload.request import Request, TierCut
+from scheduler.core.collections.evolve import found_from, remade
+from scheduler.core.model.goodput import UNCOUNTED, Goodput
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.restart_option import Ladder
+from scheduler.core.policies.affinity import ANYBODY, Neighbours
+from scheduler.core.policies.checkpoint import AS_USUAL, Checkpoint
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import DEFAULT
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A user's request for one gang.
+
+    `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
+    far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
+    jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
+    `min_dp`: with how many replicas it can run at least, of those that the request asks
+    for; 0 = all of them. `checkpoint`: how it saves its state.
+    """
+
+    name: str
+    request: Request
+    priority: int = 0
+    time_limit_s: int | None = None
+    tenant: str = ""
+    priority_class: str = ""
+    neighbours: Neighbours = ANYBODY
+    labels: tuple[tuple[str, str], ...] = ()
+    min_dp: int = 0
+    checkpoint: Checkpoint = AS_USUAL
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A host stopped the gang of a job by failing: how often, and when for the last time."""
+
+    host: int
+    count: int
+    at_ns: int
+
+
+class Release(NamedTuple):
+    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy;
+    `borrowed`: how many of those held are spares of others.
+    Order: first end first, then by name."""
+
+    end_ns: int
+    name: str
+    tenant: str
+    held: int
+    hosts: HostSet
+    borrowed: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
+
+    `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
+    start of the current attempt, `state_ns` the time of the last change of state,
+    `update_ns` that of the last change by its owner.
+    `needed`: free hosts without which it cannot start, the required spares among them.
+    `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
+
+    `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
+    many of them it has; while it waits the fewest, which `gang_hosts` and `needed` are for.
+    `start_dp`: how many it started with; what it grew beyond that is on loan.
+
+    `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
+    that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
+    `ladder`: what was weighed at the last restart. `goodput`: what its time went
+    to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
+    `lent`: spares of it that others run on, or have just left.
+    """
+
+    spec: JobSpec
+    uid: str
+    gang_hosts: int
+    needed: int
+    submit_ns: int
+    sequence: int
+    tenant: str = DEFAULT
+    priority: int = 0
+    is_preemptible: bool = False
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    start_ns: int = 0
+    state_ns: int = 0
+    hosts: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+    cuts: tuple[TierCut, ...] = ()
+    lower_bound: int = 0
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    request_id: str = ""
+    update_ns: int = 0
+    sizes: tuple[int, ...] = ()
+    dp: int = 0
+    start_dp: int = 0
+    stop_ns: int | None = None
+    strikes: tuple[Strike, ...] = ()
+    fruitless: int = 0
+    ladder: Ladder = ()
+    goodput: Goodput = UNCOUNTED
+    copies: Holders = ()
+    lent: tuple[int, ...] = ()
+
+    @property
+    def request(self) -> Request:
+        """The gang at its present size."""
+        return sized(self.spec.request, self.dp) if self.sizes else self.spec.request
+
+    def at(self, dp: int) -> Job:
+        """The same job at another of its sizes."""
+        if dp == self.dp:
+            return self
+        hosts = self.gang_hosts * dp // self.dp
+        needed = hosts + self.spec.request.spares.required(hosts)
+        return remade(self, dp=dp, gang_hosts=hosts, needed=needed)
+
+    def on(self, hosts: int) -> Job:
+        """The same job at the size that fills so many hosts; as it is when none does."""
+        dp, odd = divmod(self.dp * hosts, self.gang_hosts)
+        return self.at(dp) if dp in self.sizes and not odd else self
+
+    @property
+    def least(self) -> Job:
+        """At its smallest, as it waits."""
+        return self.at(self.sizes[0]) if self.sizes else self
+
+    def costs(self, usual: Costs) -> Costs:
+        """What an interruption costs it, where nothing else is known."""
+        return self.spec.checkpoint.costs(usual)
+
+    @property
+    def minds(self) -> bool:
+        """Whether it wants more than hosts for its gang: another size, spares, or a say in who
+        lies beside it. Most jobs of most clusters do not, and decisions pass them over."""
+        spec = self.spec
+        return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.neighbours != ANYBODY
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @found_from("hosts", "spares")
+    def held(self) -> HostSet:
+        return hostset.of(self.hosts + self.spares)
+
+    @found_from("spec", "sizes", "dp")
+    def limit_ns(self) -> int | None:
+        """How long it runs at most at its present size, where its owner says that."""
+        stated_s = self.spec.time_limit_s
+        return None if stated_s is None else self.lasting(stated_s)
+
+    @found_from("spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent")
+    def release(self) -> Release:
+        """What it leaves when its limit is over, if all its hosts are its own and well; in the
+        past where its owner states no limit."""
+        end_ns = 0 if self.limit_ns is None else self.start_ns + self.limit_ns
+        count = len(self.hosts) + len(self.spares) + len(self.lent)
+        hosts = self.held | hostset.of(self.lent)
+        return Release(end_ns, self.spec.name, self.tenant, count, hosts)
+
+    def lasting(self, limit_s: int) -> int:
+        """What a limit means at the present size, in ns. It is meant for all the replicas that
+        an elastic job asks for: with fewer the same work takes longer, in proportion."""
+        limit_ns = limit_s * SECOND_NS
+        return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
+
+    @found_from("tenant", "priority", "is_preemptible", "strikes")
+    def likeness(self) -> tuple[object, ...]:
+        """What jobs have in common that a decision tells apart by size and time limit alone."""
+        return (self.tenant, self.priority, self.is_preemptible, self.strikes)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether it may start at several sizes, so that each job like it is asked for itself."""
+        return len(self.sizes) > 1
+
+    @property
+    def is_on_loan(self) -> bool:
+        """Whether it has grown onto hosts that nobody waited for then."""
+        return bool(self.sizes) and self.dp > self.start_dp > 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sort key of the queue: priority, then arrival."""
+        return (-self.priority, self.sequence)

@@ -1,0 +1,260 @@
+"""What decide proposes, on one version of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never, overload
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement, TierCut
+from scheduler.core.model.restart_option import Ladder
+from scheduler.core.model.window import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
+    in block order. `end_ns`: when it is taken to end."""
+
+    name: str
+    dp: int
+    left: tuple[int, ...]
+    placement: Placement
+    reason: str
+    end_ns: int = 0
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a queued gang on these hosts.
+
+    `victims`: running gangs to send away for it, in this order; `shrinks`: those that drop
+    replicas for it. `is_counted`: without any of them there were too few hosts, which commit
+    counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
+    """
+
+    name: str
+    placement: Placement
+    victims: tuple[str, ...] = ()
+    shrinks: tuple[Resize, ...] = ()
+    is_counted: bool = False
+    end_ns: int = 0
+    lenders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Block `block` leaves host `left` for host `joined` (fabric indices)."""
+
+    block: int
+    left: int
+    joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """A gang leaves spares that it borrowed: by `resize` without some replicas, or by waiting
+    in the queue, with `reason`."""
+
+    name: str
+    reason: str
+    resize: Resize | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Replace some hosts of a gang; every other rank stays.
+
+    `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
+    new attempt is taken to end. `victims`, `shrinks`, `is_counted`: as of a start. `lenders`: jobs
+    whose spares join. `ladder`: what was weighed. `recalls`: who gives spares back first.
+    """
+
+    name: str
+    moves: tuple[Move, ...]
+    cuts: tuple[TierCut, ...]
+    is_asked: bool = False
+    end_ns: int = 0
+    victims: tuple[str, ...] = ()
+    shrinks: tuple[Resize, ...] = ()
+    is_counted: bool = False
+    lenders: tuple[str, ...] = ()
+    ladder: Ladder = ()
+    recalls: tuple[Recall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
+    are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
+
+    swaps: tuple[Swap, ...]
+    sentence: str
+    asked: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
+    in the queue."""
+
+    name: str
+    reason: str
+    ladder: Ladder = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End a job that failed again and again: it is not started any more."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """Hold these spares from here on, `joined` of them free hosts until now."""
+
+    name: str
+    spares: tuple[int, ...]
+    joined: HostSet
+    reason: str
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Waiting jobs and when they start at the latest (policy *conservative*). `shares`: on
+    how many hosts of which kind, where windows tell hosts apart."""
+
+    starts: tuple[tuple[str, int], ...]
+    shares: tuple[tuple[str, Shares], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
+
+    name: str
+    edge_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rehost:
+    """In a reservation by count, `joined` stand in for `left`, which are out."""
+
+    name: str
+    left: HostSet
+    joined: HostSet
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Look at the hosts: the policy may move some, as was due at `due_ns`."""
+
+    due_ns: int
+
+
+Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn | Rehost | Judge
+
+
+def taken(action: Action) -> HostSet:
+    """The hosts that an action needs; a resize its own ones as well."""
+    match action:
+        case Start() | Resize():
+            return action.placement.held
+        case Swap():
+            return hostset.of(move.joined for move in action.moves)
+        case Refill():
+            return action.joined
+        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn() | Rehost() | Judge():
+            return 0
+    assert_never(action)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A waiting job starts by `start_ns`, when the gangs before it have ended.
+
+    `hosts`: where, as far as can be foreseen; kept free of longer jobs while others do.
+    `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
+    may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
+    because the job's constraints leave it no other place. `among`: the hosts that `extra`
+    counts, None for all: those that windows or gangs close to it then count for nothing.
+    `draws_on`: tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so
+    that these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
+    is for it too, how many hosts any jobs may take now, and longer ones.
+    """
+
+    name: str
+    start_ns: int
+    hosts: HostSet = 0
+    extra: int = 0
+    lendable: int | None = None
+    kept: HostSet = 0
+    among: HostSet | None = None
+    draws_on: tuple[str, ...] = ()
+    own: int = 0
+    limits: tuple[tuple[str, int, int], ...] = ()
+
+
+class Foreseen(Sequence[Reservation]):
+    """Reservations that are found when somebody looks: most plans are carried out without.
+
+    Equal to any sequence of the same ones; a copy for another process is a tuple.
+    """
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], tuple[Reservation, ...]]) -> None:
+        self._find = find
+
+    @overload
+    def __getitem__(self, at: int) -> Reservation: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Reservation, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Reservation | tuple[Reservation, ...]:
+        return self._find()[at]
+
+    def __len__(self) -> int:
+        return len(self._find())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foreseen | tuple) and self._find() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._find())
+
+    def __repr__(self) -> str:
+        return repr(self._find())
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[Reservation, ...]]]:
+        return tuple, (self._find(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Each action stands alone: a gang commits whole or not at all.
+
+    `look_again_ns`: a decision is due then even if nothing happens until then.
+    `reservations` say what the starts left room for; nothing is done for them. `is_last`:
+    once all of it is done, another decision finds nothing until something happens.
+    """
+
+    version: int
+    actions: tuple[Action, ...] = ()
+    reservations: Sequence[Reservation] = ()
+    look_again_ns: int | None = None
+    is_last: bool = False
+
+    def settles(self, before: int, after: int) -> bool:
+        """Whether nothing is left to decide at version `after`, if the plan was committed at
+        version `before` and nothing else has happened since."""
+        is_whole = self.version == before and after == before + len(self.actions)
+        return after == self.version or (self.is_last and is_whole)

@@ -1,0 +1,66 @@
+"""How the queue is served, and how long jobs are taken to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from placement.workload.request import Limits as PlaceLimits
+from scheduler.core.model.job import SECOND_NS, Job
+
+MINUTE_NS = 60 * SECOND_NS
+
+
+class Policy(StrEnum):
+    """How the queue is ordered and whether later jobs may overtake.
+
+    PRODUCTION: priority, fair share, then arrival, with EASY backfill. The others know
+    only arrival: EASY with one reservation, CONSERVATIVE with one for every waiting job,
+    and with FIFO nobody overtakes. Quotas hold under all of them.
+    """
+
+    PRODUCTION = "production"
+    EASY = "easy"
+    FIFO = "fifo"
+    CONSERVATIVE = "conservative"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`assumed_limit_s` stands in for the time limit of jobs that state none.
+
+    `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
+    one; those behind them wait until they are among these. `batch_hosts`: a decision that
+    has started gangs on so many hosts ends, and the next one goes on: they begin while
+    the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
+    its last start, swap or resize, `least_gain` percent of its replicas at a time or to its
+    largest size.
+    """
+
+    policy: Policy = Policy.PRODUCTION
+    place: PlaceLimits = field(default_factory=PlaceLimits)
+    assumed_limit_s: int = 24 * 3600
+    most_reservations: int = 500
+    batch_hosts: int = 128
+    resize_every_s: int = 1_800
+    least_gain: int = 10
+
+
+def time_limit_ns(job: Job, limits: Limits) -> int:
+    """The job's own limit, or the assumed one."""
+    stated_ns = job.limit_ns
+    return job.lasting(limits.assumed_limit_s) if stated_ns is None else stated_ns
+
+
+def expected_end_ns(job: Job, now_ns: int, limits: Limits) -> int:
+    """When a running job ends as far as anybody knows; always after `now_ns`.
+
+    Limits are not enforced. A job that has outrun its own is given a minute more, then
+    two, four, ...: it is taken to need at most as long again as it is late already.
+    Source: corrections by growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
+    """
+    end_ns = job.start_ns + time_limit_ns(job, limits)
+    if end_ns > now_ns:
+        return end_ns
+    minutes_late = (now_ns - end_ns) // MINUTE_NS
+    return end_ns + (MINUTE_NS << minutes_late.bit_length())

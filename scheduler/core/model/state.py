@@ -1,0 +1,185 @@
+"""The state of a cluster: one immutable value per version of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from scheduler.core.collections.evolve import found_from
+from scheduler.core.collections.name_list import Names
+from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.model.completed_request import Done
+from scheduler.core.model.failure_rates import NO_FAULTS, Faults
+from scheduler.core.model.goodput import NOTHING, Parts
+from scheduler.core.model.host_record import BLANK, Record
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState
+from scheduler.core.model.tenant_marks import Mark
+from scheduler.core.model.tenant_usage import Account
+from scheduler.core.model.window import Booking, Shares
+from scheduler.core.policies.health import AS_STATED, HealthPolicy
+from scheduler.core.policies.tenants import OPEN, Tenants
+
+RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
+    who cordoned or drained it, which outlast a failure; None when nobody did."""
+
+    state: HostState
+    since_ns: int
+    reason: str = ""
+    cordon: str | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """`version` is the number of the last event applied.
+
+    `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
+    names of those that hold hosts, in order of start. `stopped`: those among them that
+    a failure interrupted; `minding`: those that want more than hosts for their gang.
+    `ended`: the newest ended jobs by uid, oldest first.
+    `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
+    `lent`: spares that others may be on: their holders have them back.
+    `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
+    begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
+    anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
+    `accounts`: what each tenant holds and has used. `marks`: when those came and changed that a
+    tenants file named. `reserved`: latest start of waiting
+    jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
+    kind, where windows tell hosts apart. `requests`: what the newest requests
+    did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
+    open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
+    policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
+    time of the newest event. `spent`: host time of all ended jobs, by what it went to.
+    """
+
+    version: int = 0
+    fabric: Fabric | None = None
+    jobs: Mapping[str, Job] = field(default_factory=Overlay)
+    queue: Sequence[str] = Names()
+    running: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    minding: tuple[str, ...] = ()
+    ended: Mapping[str, Job] = field(default_factory=Overlay)
+    hosts: Mapping[int, Host] = field(default_factory=Overlay)
+    held: HostSet = 0
+    lent: HostSet = 0
+    unhealthy: HostSet = 0
+    probation: HostSet = 0
+    golden: HostSet = 0
+    early: HostSet = 0
+    records: Mapping[int, Record] = field(default_factory=Overlay)
+    health: HealthPolicy = AS_STATED
+    judge_ns: int = 0
+    tenants: Tenants = OPEN
+    accounts: Mapping[str, Account] = field(default_factory=Overlay)
+    marks: Mapping[str, Mark] = field(default_factory=Overlay)
+    reserved: Mapping[str, int] = field(default_factory=Overlay)
+    shares: Mapping[str, Shares] = field(default_factory=Overlay)
+    requests: Mapping[str, Done] = field(default_factory=Overlay)
+    windows: Mapping[str, Booking] = field(default_factory=Overlay)
+    closed: HostSet = 0
+    tidied_ns: int = 0
+    faults: Faults = NO_FAULTS
+    seen_ns: int = 0
+    spent: Parts = NOTHING
+
+    @staticmethod
+    def empty() -> State:
+        return State()
+
+    @property
+    def loaded_fabric(self) -> Fabric:
+        """Raises: RuntimeError before FabricLoaded, the first event of every log."""
+        if self.fabric is None:
+            raise RuntimeError("no fabric loaded")
+        return self.fabric
+
+    @found_from("fabric", "held", "lent", "unhealthy", "closed")
+    def free(self) -> HostSet:
+        """Hosts in service that nobody holds, nor has lent."""
+        everything = hostset.full(self.loaded_fabric.host_count)
+        return everything & ~(self.held | self.lent | self.out_of_service)
+
+    @property
+    def out_of_service(self) -> HostSet:
+        """Hosts on which nothing may begin, whatever it is."""
+        return self.unhealthy | self.closed
+
+    def host(self, index: int) -> Host:
+        """What people and monitors said of the host; see `shown` for windows."""
+        return self.hosts.get(index, _HEALTHY)
+
+    def record(self, index: int) -> Record:
+        return self.records.get(index, BLANK)
+
+    def shown(self, index: int, runs_gang: bool | None = None) -> Host:
+        """The host as an operator sees it: one in service under maintenance is drained.
+
+        `runs_gang`: whether it does, where that is known; None: look.
+        """
+        host = self.host(index)
+        if host.state not in IN_SERVICE or not hostset.has(self.closed, index):
+            return host
+        found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
+        booking = min(found, key=lambda b: b.since_ns)
+        is_used = self.runs_gang(index) if runs_gang is None else runs_gang
+        now = HostState.DRAINING if is_used else HostState.CORDONED
+        return Host(now, booking.since_ns, booking.window.title)
+
+    def runs_gang(self, index: int) -> bool:
+        """Whether the host carries a block of a gang, and is not a spare or free."""
+        job = self.holder(index)
+        return job is not None and index in job.hosts
+
+    def account(self, tenant: str) -> Account:
+        return self.accounts.get(tenant, _UNUSED)
+
+    def mark(self, tenant: str) -> Mark:
+        """One that no file has named yet has been there since the fabric was loaded."""
+        return self.marks.get(tenant) or Mark(self.faults.since_ns, self.faults.since_ns)
+
+    def find(self, name: str) -> Job | None:
+        """The live job of this name, else the newest ended one at hand."""
+        return self.jobs.get(name) or self.last_ended(name)
+
+    def last_ended(self, name: str) -> Job | None:
+        """The newest ended job of this name that is at hand."""
+        return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
+
+    def by_request(self, request_id: str) -> Job | None:
+        """The job that a submit with this request_id made, if it is at hand."""
+        done = self.requests.get(request_id)
+        if done is None or not done.uid:
+            return None
+        live = self.jobs.get(done.what.removeprefix("submit "))
+        return live if live and live.uid == done.uid else self.ended.get(done.uid)
+
+    @property
+    def holding(self) -> Iterator[Job]:
+        """Jobs that hold hosts, in order of start."""
+        return map(self.jobs.__getitem__, self.running)
+
+    def in_state(self, *states: JobState) -> Iterator[Job]:
+        """Jobs in these states, in order of start; of submission when QUEUED is among them."""
+        # Few run and many wait: those that run are found without looking at the queue.
+        names = self.jobs if JobState.QUEUED in states else self.running
+        return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
+
+    def holder(self, index: int) -> Job | None:
+        """The job that holds this host, as a gang member or as a spare."""
+        if not hostset.has(self.held, index):
+            return None
+        held = self.in_state(JobState.RUNNING, JobState.INTERRUPTED)
+        return next(job for job in held if index in job.hosts or index in job.spares)
+
+
+_HEALTHY = Host(HostState.HEALTHY, 0)
+_UNUSED = Account()

@@ -1,0 +1,32 @@
+"""When a tenants file first named a tenant, and when it last said something else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler.core.policies.tenants import Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`create_ns`: when a file first named it. `update_ns`: when one last changed it."""
+
+    create_ns: int
+    update_ns: int
+
+
+def marked(
+    mark: Callable[[str], Mark], was: Tenants, now: Tenants, time_ns: int
+) -> dict[str, Mark]:
+    """Of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
+    found = {}
+    for tenant in now.tenants:
+        before = was.by_name.get(tenant.name)
+        if before is None:
+            found[tenant.name] = Mark(time_ns, time_ns)
+            continue
+        known = mark(tenant.name)
+        is_same = before == tenant
+        found[tenant.name] = known if is_same else Mark(known.create_ns, time_ns)
+    return found

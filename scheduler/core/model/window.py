@@ -1,0 +1,100 @@
+"""Windows: hosts that are spoken for between two moments, known beforehand.
+
+A maintenance window closes its hosts to every gang. A reservation holds them for a tenant
+or for named jobs, and closes them to all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.model.lifecycle import WindowState
+
+Shares = tuple[tuple[int, int], ...]
+"""How many hosts of each kind, where windows tell them apart: (one of the kind, count)."""
+
+
+class WindowKind(StrEnum):
+    MAINTENANCE = "maintenance"
+    RESERVATION = "reservation"
+
+
+class Leave(StrEnum):
+    """What becomes of gangs that hold hosts of a window when it opens."""
+
+    WAIT = "wait"  # they run to their end
+    MOVE = "move"  # other hosts take over their blocks; where there are none, they run on
+    REQUEUE = "requeue"  # the same; where there are none, the gang is requeued
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Half-open: [start_ns, end_ns).
+
+    `among`: hosts and domains by name or range, empty for the whole fabric. `count`: so many hosts
+    of these, 0 for all. `hosts`: those that admit found. `tenant`, `jobs`: for whom a
+    reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are
+    in the way when it opens.
+    """
+
+    name: str
+    kind: WindowKind
+    start_ns: int
+    end_ns: int
+    among: tuple[str, ...] = ()
+    count: int = 0
+    hosts: tuple[str, ...] = ()
+    tenant: str = ""
+    jobs: tuple[str, ...] = ()
+    leave: Leave = Leave.WAIT
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """`window rack-12 (firmware)`."""
+        return f"window {self.name}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A window in the state. `indices`: of its hosts. `since_ns`: of `state`. `create_ns`,
+    `change_ns`: when it was first and last set. `sequence`: the version that made it."""
+
+    window: Window
+    indices: tuple[int, ...]
+    state: WindowState
+    since_ns: int
+    create_ns: int = 0
+    change_ns: int = 0
+    sequence: int = 0
+
+    @property
+    def update_ns(self) -> int:
+        """When it last became another, by a change or by the clock."""
+        return max(self.since_ns, self.change_ns)
+
+    @property
+    def hosts(self) -> HostSet:
+        return _set_of(self.indices)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nobody may use its hosts now."""
+        return self.state is WindowState.OPEN and self.window.kind is WindowKind.MAINTENANCE
+
+    @property
+    def is_clearing(self) -> bool:
+        """Whether it makes gangs leave that it is not for."""
+        return self.state is WindowState.OPEN and self.window.leave is not Leave.WAIT
+
+    def overlaps(self, start_ns: int, end_ns: int) -> bool:
+        return start_ns < self.window.end_ns and self.window.start_ns < end_ns
+
+
+@lru_cache(maxsize=1_024)
+def _set_of(indices: tuple[int, ...]) -> HostSet:
+    return hostset.of(indices)

@@ -1,0 +1,120 @@
+"""Hosts that preemptible gangs run on come back to a gang that would stop for want of one.
+
+A gang that lost a host and finds none to swap in takes it from a running gang that it may
+send away, by the rights of `victims`: idle capacity is lent to preemptible jobs, and comes
+back first. One victim is enough as a rule; of those that are, the least cut over the
+outermost tier decides, then the loss. An elastic victim gives up the replicas of these hosts
+and goes on with the others, where it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from placement import Swaps, choose_swaps
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.eviction import shrunk
+from scheduler.core.capacity.shrink_options import Forms, Gone, Slack
+from scheduler.core.capacity.victims import (
+    Victim,
+    candidates,
+    freed,
+    is_owed,
+    may_be_sent,
+    may_be_shrunk,
+)
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Swap
+from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.state import State
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.tenancy.quota_check import Quotas
+
+TRIED = 16  # gangs that are tried one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
+
+    victims: Gone
+    swaps: Swaps
+
+
+class Lent:
+    """Who may still be sent away for a gang that lost hosts. Mutable: told of those who are."""
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, busy: frozenset[str]) -> None:
+        self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
+        found = candidates(state, now_ns) if limits.policy is Policy.PRODUCTION else ()
+        self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
+        self._forms = Forms(state, now_ns, limits, Calendar(state))
+
+    def back(
+        self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet
+    ) -> Loan | None:
+        """The gangs that make room for these blocks. `barred`: hosts that `job` may not use."""
+        owed = is_owed(job, self._quotas, len(blocks))
+        forms = (self._form(job, v, owed, ~barred) for v in self._ripe)
+        may = [form for form in forms if form is not None and form.hosts & ~barred]
+        may.sort(key=lambda v: (v.job.priority, v.cost_ns, v.name))
+
+        def loan(gone: Sequence[Victim]) -> Loan | None:
+            room = free | (freed(gone) & ~barred)
+            swaps = choose_swaps(self._fabric, job.request, job.hosts, blocks, own, room)
+            return None if swaps is None else Loan(tuple(gone), swaps)
+
+        alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
+        # the first of equals has the least loss
+        found = min(alone, key=_outer) if alone else self._several(may, loan)
+        return None if found is None else self._eased(found)
+
+    def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
+        """What `job` may have of this gang. One that stands still waits for no checkpoint."""
+        if may_be_sent(job, v, owed, self._quotas):
+            return v
+        everywhere = hostset.full(self._fabric.host_count)
+        return self._forms.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
+
+    def _eased(self, found: Loan) -> Loan:
+        """The victims keep what of theirs the gang does not swap in."""
+        joined = hostset.of(host for _, host in found.swaps.joined)
+        theirs = joined & freed(found.victims)
+
+        def is_enough(gone: Gone) -> bool:
+            return not theirs & ~freed(gone)
+
+        return replace(
+            found, victims=self._forms.eased(found.victims, theirs, is_enough, Slack(theirs, 0))
+        )
+
+    def _several(
+        self, may: list[Victim], loan: Callable[[Sequence[Victim]], Loan | None]
+    ) -> Loan | None:
+        """As many as it takes, and then without those that are not needed."""
+        gone: list[Victim] = []
+        for v in may:
+            gone.append(v)
+            if loan(gone) is not None:
+                break
+        for v in reversed(gone[:-1]):
+            rest = [other for other in gone if other is not v]
+            if loan(rest) is not None:
+                gone = rest
+        return loan(gone) if gone else None
+
+    def left(self, action: Swap) -> HostSet:
+        """Gangs make room for this swap. The answer is the hosts that they leave."""
+        shrinks = {shrink.name: shrink for shrink in action.shrinks}
+        found = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
+        self._ripe = tuple(v for v in self._ripe if v not in found)
+        gone = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in found]
+        for v in gone:
+            self._quotas.left(v.job, v.gives)
+        return freed(gone)
+
+
+def _outer(found: Loan) -> int:
+    return found.swaps.cuts[0].bytes_per_step if found.swaps.cuts else 0

@@ -1,0 +1,265 @@
+"""The stage of a decision in which a job that has to wait may send others away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import replace
+
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.capacity.shrink_options import Forms, Gone
+from scheduler.core.capacity.victims import alone, candidates
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation
+from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.state import State
+from scheduler.core.preemption.victim_search import Aim, Board, Choice
+from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota_check import Quotas
+
+FOR_EVER = 1 << 62  # ns
+TRIES = 32  # jobs of one decision that are tried in vain beyond a count of hosts
+
+Place = Callable[[Job, HostSet, int], Placement | None]
+
+
+class Preempting:
+    """Who may be sent away still. Mutable: told of gangs that leave.
+
+    Under other policies than *production*, which is the only one that knows priorities,
+    nobody is. `look_again_ns`: when a gang that a waiting job may send away has had its
+    minimum run time.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        now_ns: int,
+        limits: Limits,
+        quotas: Quotas,
+        outlook: Outlook,
+        company: Company,
+        place: Place,
+    ) -> None:
+        self._state, self._now_ns, self._place = state, now_ns, place
+        self._quotas, self._outlook, self._company = quotas, outlook, company
+        self._running = everybody = self._candidates(limits)
+        self._forms = Forms(state, now_ns, limits, outlook.calendar)
+        self._is_ranked = quotas.is_open and state.tenants.aging is None
+        # To send a gang away takes more priority than it has, to be given back as much.
+        least = (v.job.priority - v.job.is_on_loan for v in everybody)
+        self._least = min(least, default=0)
+        self._in_vain: dict[Hashable, int] = {}
+        self._tries = TRIES
+        self.look_again_ns: int | None = None
+
+    def _candidates(self, limits: Limits) -> Gone:
+        """Without guarantees to take back, those whom the first in the queue outranks, and
+        those that have grown."""
+        if limits.policy is not Policy.PRODUCTION or not self._state.queue:
+            return ()
+        first = self._state.jobs[self._state.queue[0]]
+        below = first.priority if self._quotas.is_open else None
+        return candidates(self._state, self._now_ns, below)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody can be sent away."""
+        return not self._running
+
+    def is_over(self, job: Job) -> bool:
+        """Whether nobody behind `job` in the queue can send anybody away."""
+        return self.is_idle or (self._is_ranked and job.priority <= self._least)
+
+    def choice(
+        self, job: Job, free: HostSet, end_ns: int, first: Reservation | None
+    ) -> Choice | None:
+        """Whom `job` sends away to start now and end by `end_ns`, and where it starts.
+
+        `first`, the job that waits with a reservation, starts no later for it.
+        """
+        if self.is_in_vain(job, end_ns):
+            return None
+        aim = self._aim(job, self._now_ns, free, end_ns, first)
+        self._await(aim.unripe)
+        found = aim.choice() if aim.is_hopeful else None
+        if not aim.is_hopeful:
+            self._in_vain[self._kind(job, end_ns)] = job.needed
+        elif found is None:
+            self._tries -= 1
+        return found
+
+    def is_in_vain(self, job: Job, end_ns: int) -> bool:
+        """Whether it is known that `job` finds nobody to send away."""
+        if self.is_idle or not self._tries:
+            return True
+        return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
+
+    def _kind(self, job: Job, end_ns: int) -> Hashable:
+        """What jobs have in common that may send the same gangs away."""
+        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        windows = self._outlook.calendar.kind(job, end_ns)
+        return (job.tenant, job.priority, job.is_preemptible, windows, shut)
+
+    def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
+        """Whom `job` would send away if everybody had had the minimum run time."""
+        if self.is_idle:
+            return None
+        aim = self._aim(job, FOR_EVER, free, end_ns, None)
+        return aim.choice() if aim.is_hopeful else None
+
+    def _aim(
+        self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: Reservation | None
+    ) -> Aim:
+        fabric, shut = self._state.loaded_fabric, self._shut(job, end_ns)
+        trial = _Trial(self, job, end_ns, first, shut)
+        board = Board(self._running, free, shut, self._quotas, self._forms, until_ns)
+        return Aim(fabric, job, board, trial, self._is_anywhere(job))
+
+    def _shut(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
+        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        return shut | self._outlook.calendar.closed(job, self._now_ns, end_ns)
+
+    def _is_anywhere(self, job: Job) -> bool:
+        return self._company.is_open and not is_bound(job.spec.request, job.spec.neighbours)
+
+    def _await(self, unripe: Gone) -> None:
+        moments = [v.ripe_ns for v in unripe]
+        if self.look_again_ns is not None:
+            moments.append(self.look_again_ns)
+        self.look_again_ns = min(moments, default=None)
+
+    def left(self, gone: Gone) -> None:
+        """These gangs are sent away, or made smaller."""
+        names = {v.name for v in gone}
+        self._running = tuple(v for v in self._running if v.name not in names)
+        for gang in gone:
+            self._quotas.left(gang.job, gang.gives)
+        self._outlook.left(names)
+        self._company.left(names)
+        for gang in gone:
+            if gang.smaller:
+                self._outlook.took(gang.smaller.job, gang.keeps, gang.end_ns)
+                self._company.took(gang.job, gang.keeps)
+
+    def lend(self, names: Collection[str]) -> None:
+        """Others start on spares of these gangs, which stay for this decision."""
+        self._running = tuple(v for v in self._running if v.name not in names)
+
+    def took(self) -> None:
+        """A job starts: what was in vain may no longer be."""
+        self._in_vain.clear()
+
+    def place(
+        self, job: Job, free: HostSet, shut: HostSet, quotas: Quotas, gone: Gone
+    ) -> Placement | None:
+        """Where `job` starts in what is free, off the `shut`: in its tenant's cells if they
+        hold it."""
+        allowed = quotas.allowance(job, free)
+        company = alone(self._company, gone)
+        for hosts in (allowed.own, allowed.reach):
+            room = company.room(job, hosts & ~shut)
+            if room.bit_count() >= job.needed:
+                return self._place(job, room, job.needed)
+        return None
+
+    def stands(
+        self,
+        first: Reservation | None,
+        job: Job,
+        placement: Placement,
+        free: HostSet,
+        end_ns: int,
+    ) -> bool:
+        """Whether `first` starts as promised once `job` has started there. In which domains cells
+        are chosen may depend on it, where not any hosts will do a count does not tell, and what
+        may be borrowed may be needed for promises that others have drawn on."""
+        if first is None or end_ns <= first.start_ns:
+            return True
+        hosts = placement.held
+        uncovered = self._quotas.uncovered(job, (hosts & free).bit_count())
+        is_narrow = (first.kept or first.among is not None) and (
+            self._quotas.has_cells or first.lendable is not None
+        )
+        if not is_narrow and not (first.draws_on and uncovered > first.own):
+            return True
+        after = self._quotas.copy()
+        after.took(job, hosts, hosts & ~free)
+        return self.keeps(job, end_ns, first, (), free & ~hosts, after, hosts)
+
+    def keeps(
+        self,
+        job: Job,
+        end_ns: int,
+        first: Reservation,
+        gone: Gone,
+        free: HostSet,
+        quotas: Quotas,
+        hosts: HostSet,
+    ) -> bool:
+        """Whether `first` starts as promised once `gone` are, and `job` has `hosts`.
+
+        `free`, `quotas`: as they are then.
+        """
+        waiting = self._state.jobs[first.name]
+        if quotas.book.headroom(waiting.tenant)[0] < waiting.needed:
+            return False  # held back by its limit it would have no reservation
+        if (
+            end_ns <= first.start_ns
+            and not any(gang.smaller for gang in gone)  # they last longer than they did
+            and not (gone and quotas.has_cells)  # cells may be chosen elsewhere without them
+        ):
+            return True
+        after = self._outlook.without({v.name for v in gone}, quotas)
+        for gang in gone:
+            if gang.smaller:
+                after.took(gang.smaller.job, gang.keeps, gang.end_ns)
+        after.took(job, hosts, end_ns)
+        found = after.reservation(waiting, free)
+        return found is not None and found.start_ns <= first.start_ns
+
+
+class _Trial:
+    """What becomes of one job when others are gone. A `preempt.Trial`."""
+
+    def __init__(
+        self,
+        stage: Preempting,
+        job: Job,
+        end_ns: int,
+        first: Reservation | None,
+        shut: HostSet,
+    ) -> None:
+        self._stage, self._job, self._end_ns, self._first = stage, job, end_ns, first
+        self._shut = shut
+
+    def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+        return self._keeps(highest(free & ~self._shut, self._job.needed), free, quotas, gone)
+
+    def placed(self, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
+        found = self._stage.place(self._job, free, self._shut, quotas, gone)
+        if found is None:
+            return None
+        hosts = found.held
+        return found if self._keeps(hosts, free, quotas, gone) else None
+
+    def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+        if self._first is None:
+            return True
+        after = quotas.copy()
+        after.took(self._job, hosts)
+        return self._stage.keeps(
+            self._job, self._end_ns, self._first, gone, free & ~hosts, after, hosts
+        )
+
+
+def noted(choice: Choice) -> Placement:
+    """The placement, with a note that says who made room."""
+    sent = ", ".join(v.name for v in choice.victims if v.smaller is None)
+    notes = [f"preempted {sent}"] if sent else []
+    notes += [f"shrank {v.name} to dp {v.dp:,}" for v in choice.victims if v.smaller]
+    return replace(choice.placement, notes=(*choice.placement.notes, *notes))

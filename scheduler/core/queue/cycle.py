@@ -1,0 +1,399 @@
+"""The queue passes one desk: what a decision has given away so far, and what is left.
+
+The stages that every job passes are those of `decide`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core.capacity.eviction import parted
+from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.capacity.placer import Find
+from scheduler.core.capacity.shrink_options import Gone
+from scheduler.core.capacity.victims import freed, unneeded
+from scheduler.core.collections.name_list import Part
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Action, Reservation, Start
+from scheduler.core.model.policy import Limits, Policy, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.preemption.stage import Preempting, noted
+from scheduler.core.queue.backfill import Caps, Easy, Rule
+from scheduler.core.queue.conservative import Conservative
+from scheduler.core.queue.equivalence import Waiting
+from scheduler.core.queue.idle_spares import Loans
+from scheduler.core.queue.order import Line
+from scheduler.core.queue.verdict import Hold, Verdict
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.crash_loop import avoided, clear_ns
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota import UNLIMITED
+from scheduler.core.tenancy.quota_check import Allowance, Quotas
+
+
+class Desk:
+    """The queue passes here, one job after the other.
+
+    `free`: hosts not yet given away. `aim`: places those that send others away.
+    """
+
+    def __init__(
+        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find, aim: Find
+    ) -> None:
+        self.free = free
+        self.quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
+        self.company = Company(state)
+        self._outlook = Outlook(state, now_ns, limits, self.quotas)
+        self.calendar = self._outlook.calendar
+        self._has_windows = bool(self.calendar)
+        self.rule: Rule = (
+            Conservative(state, now_ns, limits, self._outlook, free)
+            if limits.policy is Policy.CONSERVATIVE
+            else Easy(self._outlook, self.quotas, self.company, limits.policy is Policy.FIFO)
+        )
+        self._easy = self.rule if isinstance(self.rule, Easy) else None
+        self.caps = Caps(self._outlook, self.quotas)
+        self.preempting = Preempting(
+            state, now_ns, limits, self.quotas, self._outlook, self.company, aim
+        )
+        self._loans = Loans(state, now_ns, limits, self.calendar)
+        self.sent: dict[str, Gone] = {}
+        self.clear_ns: int | None = None  # when somebody who waits may use a host again
+        self._restarts = state.tenants.restarts
+        self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
+        self._jobs = state.jobs
+        self._line = Line(state, now_ns, limits, self.quotas.book)
+        self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._everything = hostset.full(state.loaded_fabric.host_count)
+        self._started_hosts = 0
+        self.is_through = False  # nobody is left in the queue who was not asked, and might start
+        self._room = free.bit_count()
+        # What is found for jobs of one kind, until somebody takes hosts.
+        self._opened: dict[Hashable, Allowance] = {}
+        self._waiting = Waiting(self._jobs)
+
+    def starts(self) -> Iterator[tuple[Job, Placement]]:
+        """In the order of the queue, until nobody further back can start or enough has."""
+        # Windows may part jobs by their time limits in more than two.
+        for job in self._line if self._has_windows else self._line.less(self._all_wait):
+            outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
+            if isinstance(outcome, Placement):
+                yield job, outcome
+            self.is_through = self._is_done(job)
+            if self._started_hosts >= self._limits.batch_hosts or self.is_through:
+                return
+        self.is_through = True
+
+    def start(self, job: Job, placement: Placement) -> Start:
+        """The action for one of `starts`."""
+        gone, is_counted = self.sent.get(job.name, ()), job.name in self._counted
+        lenders = self._loans.by_name.get(job.name, ())
+        names, shrinks = parted(gone)
+        end_ns = self.end_ns(job.on(len(placement.hosts)))
+        return Start(job.name, placement, names, shrinks, is_counted, end_ns, lenders)
+
+    def _is_done(self, job: Job) -> bool:
+        """Whether nobody behind `job` can start."""
+        is_over = self.rule.is_done(self.free) and self.preempting.is_over(job)
+        return is_over and not self._loans.is_open(self.free)
+
+    def _waits_again(self, job: Job) -> bool:
+        """Whether `job` waits as others before it do."""
+        if self._easy is None or job.has_choice:
+            return False
+        end_ns = self.end_ns(job)
+        kind = self._kind(job, end_ns)
+        if self._waiting.has(job, kind):
+            return True
+        most = self._waits_up_to(job, end_ns, self._easy, kind)
+        if job.needed <= most:
+            self._waiting.add(kind, job.needed, most)
+        return job.needed <= most
+
+    def _all_wait(self, part: Part) -> bool:
+        return self._waiting.has_all(part, lambda job: self._kind(job, self.end_ns(job)))
+
+    def _kind(self, job: Job, end_ns: int) -> Hashable:
+        """What jobs have in common to which a decision leaves the same hosts."""
+        first = self._first()
+        outlasts = first is not None and end_ns > first.start_ns
+        windows = self.calendar.kind(job, end_ns) if self._has_windows else None
+        return (job.likeness, outlasts, windows)
+
+    def _waits_up_to(self, job: Job, end_ns: int, rule: Easy, kind: Hashable) -> int:
+        """How large a job like `job` may be to wait without being asked further: quotas and
+        reservations leave it too little, and all that could come of it has been tried for
+        others. Less than it needs if it is to be asked."""
+        allowed = self._open(job, end_ns)
+        if job.needed <= min(allowed.limit, rule.room(job, end_ns, allowed)):
+            return 0
+        if not self.preempting.is_in_vain(job, end_ns):
+            return 0
+        if self._loans.may(job, self.free, kind):
+            return 0
+        if self.caps.has_waiting(allowed.whose):
+            return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0
+        return allowed.limit if rule.is_settled(job) else 0
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What becomes of every job of the queue, if all were decided at once."""
+        for job in self._line:
+            free, first = self._room, self._first()
+            allowed = self._allowed(job)
+            outcome = self._outcome(job)
+            if isinstance(outcome, Placement):
+                yield Verdict(job, outcome, None, allowed, free, sent=self.sent.get(job.name, ()))
+                continue
+            passes_ns = None
+            if outcome is Hold.RESERVED:
+                passes_ns = self._passes_ns(job, first)
+                first = self.caps.before(job, self.end_ns(job)) or first
+            yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
+
+    def may_start(self, job: Job) -> bool:
+        """Whether quotas, limits and reservations let `job` start, behind all so far."""
+        return job.needed <= self._beside(job)[1]
+
+    def allowance(self, job: Job) -> Allowance:
+        """What quotas, constraints and reservations of places leave `job`."""
+        return self.rule.beside(job, self.end_ns(job), self._allowed(job))
+
+    def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
+        """The first moment at which somebody is promised hosts that `job` may need."""
+        if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):
+            return None
+        held_back = self.caps.held_back(job) + ([first] if first is not None else [])
+        return min((other.start_ns for other in held_back), default=None)
+
+    def promises(self) -> tuple[Action, ...]:
+        """Reservations that have to be kept beyond this decision."""
+        return self.rule.actions() if isinstance(self.rule, Conservative) else ()
+
+    def end_ns(self, job: Job) -> int:
+        """When `job` ends if it starts now, as far as anybody knows."""
+        return self._now_ns + time_limit_ns(job, self._limits)
+
+    def _outcome(self, job: Job) -> Placement | Hold:
+        """The stages, one after the other. What starts has its hosts from here on."""
+        if (placement := self._above_least(job)) is not None:
+            return placement
+        needed, end_ns = job.needed, self.end_ns(job)
+        by_quota = self.quotas.allowance(job, self.free)
+        allowed = self._allowed(job)
+        if needed > allowed.limit:
+            if (placement := self._by_preempting(job, end_ns)) is not None:
+                return placement
+            self.caps.waits(job, allowed)
+            return Hold.LIMIT
+        allowed = self.rule.beside(job, end_ns, allowed)
+        room = min(allowed.pool, allowed.limit)
+        below_cap = self.caps.room(job, end_ns, room)
+        if below_cap < needed <= room:
+            return Hold.RESERVED
+        if needed <= below_cap:
+            placement = self._placed(job, allowed, below_cap, end_ns)
+            if placement is not None:
+                self._take(job, placement.held, end_ns)
+                return placement
+        if (placement := self._by_borrowing(job, allowed, below_cap, end_ns)) is not None:
+            return placement
+        if (placement := self._by_preempting(job, end_ns)) is not None:
+            return placement
+        self.rule.waits(job, self.free)
+        if needed > self._room:
+            return Hold.HOSTS
+        if needed > by_quota.pool:
+            return Hold.PROMISES
+        if needed > self._unclosed(job).reach.bit_count():
+            is_shy = avoided(job, self._restarts, self._now_ns) & by_quota.reach
+            return Hold.AVOIDS if is_shy else Hold.WINDOW
+        return Hold.CONSTRAINTS if needed > self._allowed(job).reach.bit_count() else Hold.RESERVED
+
+    def _above_least(self, job: Job) -> Placement | None:
+        """An elastic job starts as large as it can now; as it waits, it is at its least."""
+        if not job.has_choice:
+            return None
+        allowed = self.quotas.allowance(job, self.free)
+        bound, least = min(allowed.pool, allowed.limit), None
+        while (size := self._largest(job, allowed.reach, bound)) is not None:
+            beside, room = self._beside(size)
+            if size.needed <= room:
+                end_ns = self.end_ns(size)
+                placement = self._placed(size, beside, room, end_ns)
+                if placement is not None:
+                    self._take(size, placement.held, end_ns)
+                return placement
+            least = self._beside(job)[1] if least is None else least
+            bound = min(max(room, least), size.needed - 1)
+        return None
+
+    def _beside(self, job: Job) -> tuple[Allowance, int]:
+        """What those before it leave `job`, and how many hosts of that it may take."""
+        end_ns = self.end_ns(job)
+        beside = self.rule.beside(job, end_ns, self._allowed(job))
+        return beside, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
+
+    def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
+        """The job at its largest size on at most `bound` hosts, if that is not its least.
+
+        No host is placed to find it. Cost: O(log sizes).
+        """
+
+        def is_too_large(dp: int) -> bool:
+            size = job.at(dp)
+            return bound < size.needed or self.company.room(size, reach).bit_count() < size.needed
+
+        at = bisect_left(job.sizes, True, key=is_too_large)
+        return job.at(job.sizes[at - 1]) if at > 1 else None
+
+    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]:
+        """Hosts that a running gang may take until `end_ns`, behind all that wait, and how
+        many of them: none that a job whose start can be foreseen waits for."""
+        allowed, first = self.quotas.allowance(job, self.free), self._first()
+        if first is not None and end_ns > first.start_ns:
+            return 0, 0
+        hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
+        hosts &= ~avoided(job, self._restarts, self._now_ns)
+        hosts &= ~self.company.closed(job.name, job.spec.neighbours)
+        beside = self.rule.beside(replace(job, needed=1), end_ns, allowed.on(hosts))
+        return beside.reach, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
+
+    def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
+        """A running gang takes `more` hosts."""
+        self.rule.took(job, more, end_ns)
+        self.caps.took(job, more, end_ns)
+        self.quotas.took(job, more)
+        self.company.took(job, job.held | more)
+        self._gives(more)
+
+    def _allowed(self, job: Job) -> Allowance:
+        """Of what quotas leave, what windows, its constraints and its neighbours leave."""
+        allowed = self._unclosed(job)
+        return allowed.on(self.company.room(job, allowed.reach))
+
+    def _unclosed(self, job: Job) -> Allowance:
+        """What is open to `job` if it starts now, less the hosts that stopped it of late."""
+        allowed = self._open(job, self.end_ns(job))
+        if not job.strikes or not (shut := avoided(job, self._restarts, self._now_ns)):
+            return allowed
+        self._await(clear_ns(job, self._restarts, self._now_ns))
+        return allowed.on(allowed.reach & ~shut)
+
+    def _open(self, job: Job, end_ns: int) -> Allowance:
+        """Of what quotas leave, what no window closes to `job` until then: the same for all
+        jobs of one kind, until somebody takes hosts."""
+        if not self._has_windows:
+            return self.quotas.allowance(job, self.free)
+        key = (job.tenant, job.is_preemptible, self.calendar.kind(job, end_ns))
+        if (found := self._opened.get(key)) is None:
+            allowed = self.quotas.allowance(job, self.free)
+            closed = self.calendar.closed(job, self._now_ns, end_ns)
+            found = self._opened[key] = allowed.on(allowed.reach & ~closed)
+        return found
+
+    def _await(self, at_ns: int | None) -> None:
+        self.clear_ns = min((at for at in (at_ns, self.clear_ns) if at is not None), default=None)
+
+    def _by_borrowing(
+        self, job: Job, allowed: Allowance, below_cap: int, end_ns: int
+    ) -> Placement | None:
+        """Where a preemptible `job` starts on what it may take and on idle spares of others."""
+        kind, first = self._kind(job, end_ns), self._first()
+        if not (self._loans.may(job, self.free, kind) and self.caps.leaves(job, end_ns, first)):
+            return None
+        reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
+        within = self._off_first(job, end_ns)
+        room = self._loans.room(job, reach, within, end_ns, first, self.company)
+        found = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
+        placement = self._loans.took(job, found, self.free)
+        if placement is not None:
+            self._take(job, hostset.of(placement.hosts), end_ns)
+            self.preempting.lend(self._loans.by_name[job.name])
+        else:
+            self._loans.failed(job, kind)
+        return placement
+
+    def _off_first(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts, whosever they are, on which `job` is not in the way of the reservation."""
+        if self._easy is None:
+            return self._everything
+        everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
+        return self._easy.off_first(replace(job, needed=1), end_ns, everywhere).reach
+
+    def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
+        """What a job that borrows the rest may take of what is free."""
+        part = replace(job, needed=min(job.needed, allowed.pool))
+        beside = self.rule.beside(part, end_ns, allowed)
+        return highest(beside.reach, max(0, beside.pool))
+
+    def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
+        """Where `job` starts once others are sent away for it, which they are then."""
+        if self.caps.room(job, end_ns, job.needed) < job.needed:
+            return None
+        first = self._first()
+        found = self.preempting.choice(job, self.free, end_ns, first)
+        if found is None:
+            return None
+        if unneeded(job, found.victims, self.free, self.quotas) is None:
+            self._counted.add(job.name)
+        self.sent[job.name] = found.victims
+        self.preempting.left(found.victims)
+        self._loans.left({v.name for v in found.victims})
+        self.free |= freed(found.victims)
+        self._room = self.free.bit_count()
+        placement = noted(found)
+        self._take(job, placement.held, end_ns)
+        if first is not None and self._easy is not None:
+            self._easy.reserves(self._jobs[first.name], self.free)
+        return placement
+
+    def _first(self) -> Reservation | None:
+        return None if self._easy is None else self._easy.first
+
+    def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
+        """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
+        reservation if it outlasts that, else anywhere."""
+        first = self._first()
+        outlasts = first is not None and end_ns > first.start_ns
+        beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
+        near = self.company.near(job.spec.neighbours)
+        held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
+        preferred = [held, allowed.own, beside]
+        preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
+        for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
+            if hosts.bit_count() >= job.needed:
+                found = self._find(job, hosts, min(most, hosts.bit_count()))
+                return self._noted(job, found, end_ns)
+        return self._noted(job, self._find(job, allowed.reach, most), end_ns)
+
+    def _noted(self, job: Job, placement: Placement | None, end_ns: int) -> Placement | None:
+        """With what there is to say of it; None also where the reservation would not stand."""
+        first, free = self._first(), self.free
+        if placement is None or not self.preempting.stands(first, job, placement, free, end_ns):
+            return None
+        return self.company.noted(job.spec.neighbours, placement)
+
+    def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+        """Hosts of `free`, and spares of others, which nobody foresees anything for."""
+        borrowed = hosts & ~self.free
+        self.rule.took(job, hosts, end_ns, borrowed)
+        self.caps.took(job, hosts, end_ns)
+        self._outlook.took(job, hosts, end_ns, borrowed)
+        self.quotas.took(job, hosts, borrowed)
+        self.preempting.took()
+        self.company.took(job, hosts)
+        self._line.took(job, hosts.bit_count())
+        self._started_hosts += hosts.bit_count()
+        self._gives(hosts)
+
+    def _gives(self, hosts: HostSet) -> None:
+        self.free &= ~hosts
+        self._room = self.free.bit_count()
+        self._opened.clear()
+        self._waiting.clear()
+        self._loans.starts()

@@ -1,0 +1,138 @@
+"""Preemptible jobs of the queue that start on idle spares of running gangs (spares.lending).
+
+Only who does not start otherwise borrows, and as few as it takes. What is borrowed was nobody's to
+wait for: a reservation is for hosts that come free, and spares come free with the gang that
+holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import replace
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core.capacity.spare_loans import lenders
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation
+from scheduler.core.model.policy import Limits, Policy, expected_end_ns
+from scheduler.core.model.state import State
+from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.wording import hosts_text, listed
+
+TRIES = 32  # jobs of one decision that are placed in vain
+
+
+class Loans:
+    """What may still be borrowed while the queue passes. Mutable: told of each loan.
+
+    `by_name`: of jobs that start so, whose spares they borrow.
+    """
+
+    def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._calendar = calendar
+        self._may = state.tenants.has_preemptible and limits.policy is Policy.PRODUCTION
+        self._found: dict[int, Job] | None = None
+        self._gone, self._given = set[str](), set[int]()
+        self._in_vain: dict[Hashable, int] = {}
+        self._least: int | None = None
+        self._tries = TRIES
+        self.by_name: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def _lenders(self) -> dict[int, Job]:
+        if self._found is None:
+            found = lenders(self._state, self._gone) if self._may else {}
+            self._found = {h: job for h, job in found.items() if h not in self._given}
+        return self._found
+
+    def left(self, names: Collection[str]) -> None:
+        """These gangs are sent away, or smaller: what they lent is theirs no more, and what
+        stood idle among it has to stand idle elsewhere."""
+        self._gone.update(names)
+        self._found = None
+
+    def may(self, job: Job, free: HostSet, kind: Hashable) -> bool:
+        """Whether `job` may borrow, and there is enough beside what is free. `kind`: what it
+        has in common with jobs that are lent the same hosts."""
+        if not self._may or not self._tries or not job.is_preemptible:
+            return False
+        if job.needed != job.gang_hosts:  # it insists on spares of its own
+            return False
+        if job.needed >= self._in_vain.get(_kind(job, kind), 1 << 40):
+            return False
+        return bool(self._lenders) and job.needed <= free.bit_count() + len(self._lenders)
+
+    def failed(self, job: Job, kind: Hashable) -> None:
+        """`job` found too little, and so would a larger one of its kind, until `starts`."""
+        self._in_vain[_kind(job, kind)] = job.needed
+
+    def starts(self) -> None:
+        """Somebody has started, and may have made room."""
+        self._in_vain.clear()
+
+    def is_open(self, free: HostSet) -> bool:
+        """Whether somebody in the queue might still borrow."""
+        if not self._may or not self._tries or not self._lenders:
+            return False
+        if self._least is None:
+            queue = map(self._state.jobs.__getitem__, self._state.queue)
+            self._least = min((j.needed for j in queue if j.is_preemptible), default=1 << 40)
+        return self._least <= free.bit_count() + len(self._lenders)
+
+    def room(
+        self,
+        job: Job,
+        reach: HostSet,
+        within: HostSet,
+        end_ns: int,
+        first: Reservation | None,
+        company: Company,
+    ) -> HostSet:
+        """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
+        `first` waits for hosts that come free until its start, spares that do among them."""
+        start_ns = first.start_ns if first is not None and end_ns > first.start_ns else 0
+        ends_ns = {
+            owner.name: expected_end_ns(owner, self._now_ns, self._limits)
+            for owner in self._lenders.values()
+        }
+        lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
+        lent &= within & ~self._calendar.closed(job, self._now_ns, end_ns)
+        lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
+        lent &= ~company.closed(job.name, job.spec.neighbours)
+        if not is_bound(job.request, job.spec.neighbours):
+            lent = self._nearest(lent, reach, job.needed - reach.bit_count())
+        room = company.fitting(job, reach | lent)
+        return room if room.bit_count() >= job.needed else 0
+
+    def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:
+        """So many of these spares, where most can be reached beside them."""
+        fabric = self._state.loaded_fabric
+        zones = domain_masks(fabric, fabric.tiers[0].name) if fabric.tiers else (-1,)
+        chosen = 0
+        for zone in sorted(zones, key=lambda z: -((lent | reach) & z).bit_count()):
+            more = highest(lent & zone, max(0, count))
+            chosen, count = chosen | more, count - more.bit_count()
+        return chosen
+
+    def took(self, job: Job, placement: Placement | None, free: HostSet) -> Placement | None:
+        """`job` starts there, with a note that says who lends; None: it has no place."""
+        if placement is None:
+            self._tries -= 1
+            return None
+        borrowed = [host for host in placement.hosts if not hostset.has(free, host)]
+        names = tuple(dict.fromkeys(self._lenders.pop(host).name for host in borrowed))
+        self._given.update(borrowed)
+        self.by_name[job.name] = names
+        note = f"{hosts_text(len(borrowed))} borrowed from the spares of {listed(names)}"
+        return replace(placement, notes=(*placement.notes, note)) if borrowed else placement
+
+
+def _kind(job: Job, kind: Hashable) -> Hashable:
+    return (kind, job.request.where, job.spec.neighbours)

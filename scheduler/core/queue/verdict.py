@@ -1,0 +1,42 @@
+"""What becomes of a queued job in a decision, and what keeps it from starting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from placement.workload.request import Placement
+from scheduler.core.capacity.shrink_options import Gone
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import Reservation
+from scheduler.core.tenancy.quota_check import Allowance
+
+
+class Hold(StrEnum):
+    """What keeps a job from starting now."""
+
+    LIMIT = "limit"  # its tenant's, or of one above
+    PROMISES = "promises"  # enough hosts are free, and guaranteed to others
+    HOSTS = "hosts"  # too few are free
+    WINDOW = "window"  # enough are free, and too few that no window closes to it
+    AVOIDS = "avoids"  # enough are free, and too few that did not stop the job of late
+    CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
+    RESERVED = "reserved"  # starting would delay an earlier job
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one queued job. `placement` None: it waits, because of `hold`.
+
+    `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
+    `passes_ns`: it would delay nobody if it ended by then. `sent`: gangs that make room.
+    """
+
+    job: Job
+    placement: Placement | None
+    hold: Hold | None
+    allowed: Allowance
+    free: int
+    behind: Reservation | None = None
+    passes_ns: int | None = None
+    sent: Gone = ()

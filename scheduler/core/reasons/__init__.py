@@ -1,1 +1,0 @@
-"""Why a job waits, what would change it, how many would start."""

@@ -1,0 +1,81 @@
+"""What a way back to work costs a gang, in GPU-seconds, beyond what every way costs.
+
+A larger cut makes every step longer for the rest of the run, and only steps of a job whose
+model is known have a length in seconds (placement.objective.step_time). A gang without some
+replicas does less until hosts are repaired and it grows again, one that waits does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from placement.objective.step_time import step_time
+from placement.workload.request import TierCut
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.policy import Limits, expected_end_ns
+from scheduler.core.model.state import State
+from scheduler.core.policies.spares import DAY_S
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The costs of one gang's ways at one moment. `repair_days`: until a host is back."""
+
+    state: State
+    job: Job
+    now_ns: int
+    limits: Limits
+    repair_days: float
+
+    @cached_property
+    def gpus(self) -> int:
+        return len(self.job.hosts) * self.state.loaded_fabric.gpus_per_host
+
+    @cached_property
+    def common_s(self) -> int:
+        """GPU-seconds that any way costs: standing still so far, work done again, restart."""
+        job = self.job
+        costs = job.costs(self.state.tenants.preemption.costs)
+        stop_ns = self.now_ns if job.stop_ns is None else job.stop_ns
+        lost_ns = costs.lost_ns(job.attempt, max(0, stop_ns - job.start_ns))
+        return (lost_ns + max(0, self.now_ns - stop_ns)) * self.gpus // SECOND_NS
+
+    @cached_property
+    def left_s(self) -> int:
+        """Seconds that the gang would have run on, as far as is known."""
+        return (expected_end_ns(self.job, self.now_ns, self.limits) - self.now_ns) // SECOND_NS
+
+    @cached_property
+    def _step_s(self) -> float | None:
+        if self.job.spec.request.model is None:
+            return None
+        return step_time(self.state.loaded_fabric, self.job.request, self.job.hosts).seconds
+
+    def rise(self, cuts: Sequence[TierCut]) -> int:
+        """Bytes per step over the outermost tier beyond those of the present placement."""
+        if not cuts or not self.job.cuts:
+            return 0
+        return cuts[0].bytes_per_step - self.job.cuts[0].bytes_per_step
+
+    def slower(self, hosts: Sequence[int]) -> float | None:
+        """Share by which steps on these hosts are longer than now; None: no model says."""
+        if not self._step_s:
+            return None
+        then_s = step_time(self.state.loaded_fabric, self.job.request, hosts).seconds
+        return max(0.0, then_s / self._step_s - 1)
+
+    def slow_s(self, slower: float | None) -> int:
+        """What longer steps cost until the end."""
+        return round((slower or 0.0) * self.left_s * self.gpus)
+
+    def shrunk_s(self, hosts_left: int) -> int:
+        """What the GPUs of dropped replicas would have done until they are back."""
+        gone = self.gpus - hosts_left * self.state.loaded_fabric.gpus_per_host
+        return round(gone * min(self.left_s, self.repair_days * DAY_S))
+
+    @property
+    def waiting_s(self) -> int:
+        """What the whole gang would have done until a host is repaired."""
+        return round(self.gpus * self.repair_days * DAY_S)

@@ -1,0 +1,67 @@
+"""What would happen now if a host of a running gang failed: each way with its cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.spare_loans import idle
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.fold.apply import apply
+from scheduler.core.model.events import HostMoved
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import RUNS, HostMove, JobState
+from scheduler.core.model.policy import Limits
+from scheduler.core.model.restart_option import Ladder, taken
+from scheduler.core.model.state import State
+from scheduler.core.restart.restart import climb
+from scheduler.core.restart.search import Climb
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """`host`: the one that is supposed to fail, in the zone of the gang in which least stands
+    by. `ladder`: the ways then."""
+
+    host: str
+    ladder: Ladder
+
+
+def prospect(state: State, name: str, now_ns: int, limits: Limits) -> Prospect | None:
+    """None for a gang that does not run. Cost: as a restart that weighs every way."""
+    job = state.jobs.get(name)
+    if job is None or job.state is not JobState.RUNNING:
+        return None
+    sound = [host for host in job.hosts if state.host(host).state in RUNS]
+    if not sound:
+        return None
+    stands_by = hostset.of(h for other in state.holding for h in idle(state, other)) | state.free
+    zones = Pools(state).zones
+    zone_of = state.loaded_fabric.zone_of
+    host = min(sound, key=lambda h: ((stands_by & zones[zone_of(h)]).bit_count(), h))
+    ladder = _failed(state, job, host, now_ns, limits).weighed()
+    return Prospect(state.loaded_fabric.hosts[host], ladder)
+
+
+def cost_s(state: State, job: Job, zone: HostSet, now_ns: int, limits: Limits) -> int | None:
+    """GPU-seconds that the failure of a host of `job` in this zone would cost beyond what every
+    way costs, if no spare were held there; None: it would have to wait, or has no host there."""
+    hosts = (h for h in job.hosts if hostset.has(zone, h) and state.host(h).state in RUNS)
+    host = next(hosts, None)
+    if host is None:
+        return None
+    spares = hostset.of(h for other in state.holding for h in (*other.spares, *other.lent))
+    found = _failed(state, job, host, now_ns, limits, spares & zone)
+    step, common_s = taken(found.best().ladder), found.prices.common_s
+    if step is None or step.gpu_s is None or step.gpu_s - common_s >= found.prices.waiting_s:
+        return None
+    return step.gpu_s - common_s
+
+
+def _failed(
+    state: State, job: Job, host: int, now_ns: int, limits: Limits, held_back: HostSet = 0
+) -> Climb:
+    name = state.loaded_fabric.hosts[host]
+    after = apply(state, HostMoved(now_ns, name, HostMove.FAIL, "supposed"))
+    return climb(after, after.jobs[job.name], now_ns, limits, held_back)

@@ -1,0 +1,94 @@
+"""Spares that were lent come back to a gang that lost hosts: who leaves, and at what loss.
+
+Neither the priority of a borrower nor its minimum run time count: it was lent to on that
+condition. The fewest leave, those with least to lose first. An elastic one drops the replicas
+that were on these hosts, any other waits in the queue, at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from placement import Swaps
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.shrink import resize, without_hosts
+from scheduler.core.capacity.spare_loans import Debt, debts
+from scheduler.core.capacity.victims import cost_ns
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Recall
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.wording import hosts_text, listed
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """`recalls` make room for the `swaps`. `lost_ns`: host-time that borrowers lose."""
+
+    swaps: Swaps
+    recalls: tuple[Recall, ...]
+    lost_ns: int
+
+    @property
+    def note(self) -> str:
+        shrunk = tuple(r.name for r in self.recalls if r.resize is not None)
+        sent = tuple(r.name for r in self.recalls if r.resize is None)
+        parts = [f"sends away {listed(sent)}"] if sent else []
+        parts += [f"{listed(shrunk)} drop replicas"] if shrunk else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Recalls:
+    """Who may be asked to leave. `busy`: gangs for which this decision does something;
+    `taken`: hosts that it has given out."""
+
+    state: State
+    now_ns: int
+    limits: Limits
+    busy: Collection[str]
+    taken: HostSet = 0
+
+    def back(
+        self, job: Job, lent: HostSet, swaps: Callable[[HostSet], Swaps | None]
+    ) -> Recalled | None:
+        """The borrowers that leave so that `swaps` finds hosts among the `lent`; None: it
+        does not."""
+        owing = [d for d in debts(self.state, lent) if d.job.name not in self.busy]
+        owing = sorted((d for d in owing if d.job.name != job.name), key=self._key)
+        found, room = None, 0
+        for debt in owing:
+            room |= debt.hosts
+            if (found := swaps(room)) is not None:
+                break
+        if found is None:
+            return None
+        joined = hostset.of(host for _, host in found.joined)
+        gone = [replace(d, hosts=d.hosts & joined) for d in owing if d.hosts & joined]
+        recalls = tuple(self._recall(debt, job.name) for debt in gone)
+        return Recalled(found, recalls, sum(self._lost_ns(d.job) for d in gone))
+
+    def _key(self, debt: Debt) -> tuple[int, str]:
+        return (self._lost_ns(debt.job), debt.job.name)
+
+    def _lost_ns(self, job: Job) -> int:
+        """A gang that stands still has lost what it had to lose."""
+        if job.state is JobState.INTERRUPTED:
+            return 0
+        return cost_ns(job, self.now_ns, self.state.tenants.preemption.costs)
+
+    def _recall(self, debt: Debt, whose: str) -> Recall:
+        job, state = debt.job, self.state
+        reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {whose}"
+        if not job.sizes or job.state is not JobState.RUNNING:
+            return Recall(job.name, reason)
+        own = job.held & ~(state.out_of_service | debt.hosts)
+        fabric = state.loaded_fabric
+        found = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
+        if found is None:
+            return Recall(job.name, reason)
+        end_ns = self.now_ns + time_limit_ns(found.job, self.limits)
+        return Recall(job.name, reason, resize(found, job, reason, end_ns))

@@ -1,0 +1,194 @@
+"""Gangs that a failure stopped, or that are to leave hosts: which way each goes on.
+
+Hosts are left because they drain, or because a window that opened says so. The ways and
+what they cost are in `ladder`; a gang that fails again and again is for `storm`.
+"""
+
+from __future__ import annotations
+
+from placement import choose_swaps
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.spare_loans import idle
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import RUNS, HostState, JobState
+from scheduler.core.model.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.preemption.reclaim import Lent
+from scheduler.core.restart.recall import Recalls
+from scheduler.core.restart.search import Climb, Loss
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.rules.crash_loop import avoided, given_up, is_soon, retry_ns
+from scheduler.core.rules.retiring_hosts import has_just_saved
+
+FEW = 8  # hosts that are looked for one by one
+
+
+def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
+    """Ways on for gangs that stopped or have hosts to leave, most important first."""
+    hit = state.unhealthy & state.held
+    if not hit and not state.stopped and not state.windows:
+        return ()
+    calendar = Calendar(state)
+    if not hit and not state.stopped and not calendar.cleared() & state.held:
+        return ()
+    moved = [
+        job
+        for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)
+        if job.state is JobState.INTERRUPTED or job.held & (hit | calendar.leaving(job)[0])
+    ]
+    if not moved:
+        return ()
+    return tuple(_Desk(state, now_ns, limits, calendar, moved).actions())
+
+
+def climb(state: State, job: Job, now_ns: int, limits: Limits, held_back: HostSet = 0) -> Climb:
+    """The ladder of a gang that has lost hosts, if it may not use those `held_back`."""
+    return _Desk(state, now_ns, limits, Calendar(state), [job]).climb(job, held_back)
+
+
+class _Desk:
+    """Gangs pass here one after the other; what one takes the next does not find."""
+
+    def __init__(
+        self, state: State, now_ns: int, limits: Limits, calendar: Calendar, moved: list[Job]
+    ) -> None:
+        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
+        self._free, self._company, self._pools = state.free, Company(state), Pools(state)
+        self._lent = Lent(state, now_ns, limits, frozenset(job.name for job in moved))
+        self._borrowed = self._left = 0
+        self._acted, self._gone = set[str](), set[str]()  # gangs
+
+    def actions(self) -> list[Action]:
+        found = []
+        for job in self._moved:
+            if job.name in self._gone:
+                continue  # it was on spares that another gang has back
+            action = self._way(job)
+            if action is None or (self._left and _makes_others_leave(action)):
+                continue  # its turn comes again at once, and with what others have left
+            found.append(action)
+            if isinstance(action, Requeue | GiveUp):
+                self._left |= job.held & ~self._state.out_of_service
+            self._acted.add(job.name)
+            if isinstance(action, Swap | Resize):
+                self._take(job, action)
+        return found
+
+    def _take(self, job: Job, action: Swap | Resize) -> None:
+        joined = taken(action)
+        if isinstance(action, Swap) and (action.victims or action.shrinks):
+            self._free |= self._lent.left(action)
+        self._free &= ~joined
+        self._borrowed |= joined
+        if isinstance(action, Swap):
+            self._gone |= {recall.name for recall in action.recalls}
+        self._company.took(job, job.held | joined)
+
+    def _way(self, job: Job) -> Action | None:
+        """What becomes of one gang; None: it runs on, or stands still for a while."""
+        state, terms, now_ns = self._state, self._state.tenants.restarts, self._now_ns
+        is_stopped = job.state is JobState.INTERRUPTED
+        if is_stopped and (why := given_up(job, terms)):
+            return GiveUp(job.name, why)
+        leaving, must = self._calendar.leaving(job)
+        has_to_go = bool(job.held & must)
+        if is_stopped and retry_ns(job, terms) > now_ns:
+            return Requeue(job.name, self._calendar.leave_text(job)) if has_to_go else None
+        end_ns = now_ns + time_limit_ns(job, self._limits)
+        avoid = avoided(job, terms, now_ns) if is_stopped else 0
+        away = {*_broken(state, job), *_blocks_in(job, must | avoid)}
+        if is_stopped:
+            leaving |= state.closed  # it stands still: a good moment to go
+            leaving |= 0 if job.is_preemptible else state.probation
+        if has_just_saved(state, job, now_ns):
+            leaving |= hostset.of(job.hosts[b] for b in _blocks_on(state, job, HostState.RETIRING))
+        rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
+        barred = self._barred(job, end_ns)
+        loss = self._loss(job, tuple(sorted(away)), barred)
+        if rest - away and (whole := self._tidy(job, sorted(away | rest), loss, end_ns)):
+            return whole
+        if away:
+            climb = self._climb(job, loss)
+            way = climb.best()
+            is_back = (
+                isinstance(way, Requeue)
+                and not hostset.of(job.hosts[block] for block in away) & state.out_of_service
+            )
+            return None if is_back and not has_to_go and is_soon(job, terms, now_ns) else way
+        if is_stopped:  # its hosts were repaired, long enough ago
+            return Swap(job.name, (), job.cuts, end_ns=end_ns)
+        return None
+
+    def _barred(self, job: Job, end_ns: int) -> HostSet:
+        """Hosts that the gang may not use until then."""
+        barred = self._calendar.closed(job, self._now_ns, end_ns)
+        barred |= self._company.closed(job.name, job.spec.neighbours)
+        return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
+
+    def climb(self, job: Job, held_back: HostSet) -> Climb:
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        barred = self._barred(job, end_ns) | held_back
+        return self._climb(job, self._loss(job, tuple(_broken(self._state, job)), barred))
+
+    def _climb(self, job: Job, loss: Loss) -> Climb:
+        state, now_ns, limits = self._state, self._now_ns, self._limits
+        busy = frozenset(self._acted | self._gone)
+        recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
+        return Climb(state, job, loss, self._lent, self._pools, limits, now_ns, recalls)
+
+    def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:
+        state = self._state
+        own = hostset.of(idle(state, job)) & ~(state.out_of_service | barred | self._borrowed)
+        lendable = (
+            {
+                host: name
+                for host, name in self._pools.lent_to(job).items()
+                if not hostset.has(barred | self._borrowed, host)
+            }
+            if blocks
+            else {}
+        )
+        why = job.reason
+        if job.state is JobState.RUNNING:
+            why = self._calendar.leave_text(job)
+        return Loss(blocks, own, self._free & ~barred, barred, lendable, why)
+
+    def _tidy(self, job: Job, blocks: list[int], loss: Loss, end_ns: int) -> Swap | None:
+        """Everything that can be left is left at once, if there are hosts for all of it."""
+        fabric = self._state.loaded_fabric
+        found = choose_swaps(fabric, job.request, job.hosts, blocks, loss.own, loss.free)
+        if found is None:
+            return None
+        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in found.joined)
+        return Swap(job.name, moves, found.cuts, end_ns=end_ns)
+
+
+def _makes_others_leave(action: Action) -> bool:
+    return isinstance(action, Swap) and bool(action.victims or action.shrinks or action.recalls)
+
+
+def _broken(state: State, job: Job) -> list[int]:
+    """Blocks of the gang whose host runs nothing."""
+    broken = (i for i, host in state.hosts.items() if host.state not in RUNS)
+    return _blocks_in(job, hostset.of(broken))
+
+
+def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
+    """Blocks of the gang whose host is in this state, which is not HEALTHY."""
+    there = (i for i, host in state.hosts.items() if host.state is host_state)
+    return _blocks_in(job, hostset.of(there))
+
+
+def _blocks_in(job: Job, hosts: HostSet) -> list[int]:
+    """Blocks of the gang on these hosts."""
+    found = hostset.of(job.hosts) & hosts if hosts else 0
+    if not found:
+        return []
+    if found.bit_count() < FEW:
+        return sorted(job.hosts.index(host) for host in hostset.members(found))
+    return [b for b, host in enumerate(job.hosts) if hostset.has(found, host)]

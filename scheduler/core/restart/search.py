@@ -1,0 +1,349 @@
+"""The ways back to work of one gang that lost hosts: each weighed, the cheapest taken.
+
+All hosts that it lost until now are one question. Hosts in the zones of those lost leave the
+cut as it is, so nothing is cheaper and nothing else is looked at. Otherwise every rung is
+weighed in GPU-seconds; what cannot be had says why. Ranks on hosts that have not failed stay,
+except where placing the gang again near where it was is the cheapest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+
+from placement import Hint, Swaps, choose_swaps, placed_near, shifted
+from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, broken, joinable, usable
+from placement.fabric.hostset import HostSet
+from placement.objective.cut import cut
+from placement.workload.request import Limits as PlaceLimits
+from placement.workload.request import TierCut
+from scheduler.core.capacity.eviction import parted, yielding
+from scheduler.core.capacity.shrink import resize, without_hosts
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.victims import unneeded_to_swap
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.plan import Move, Requeue, Resize, Swap
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.restart_option import Ladder, Rung, Step
+from scheduler.core.model.state import State
+from scheduler.core.preemption.reclaim import Lent
+from scheduler.core.restart.prices import Prices
+from scheduler.core.restart.recall import Recalls
+from scheduler.core.restart.relief import MOST_RISE, relieved
+from scheduler.core.wording import hosts_text, listed
+
+REPLACED_TREES = 2_000  # slicing trees tried when a gang is placed again
+WORTH_MOVING = 0.25  # of what every way costs: so much a larger cut costs at least
+MOST_WIDENED = 8  # lost at once: beyond that a gang goes on first, and has room made later
+MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near where it was
+
+Way = Swap | Resize | Requeue
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a gang lost, and what there is instead.
+
+    `blocks`: those that leave their hosts. `own`, `free`: spares of its own and free hosts
+    that it may use; `barred`: hosts that it may not. `lendable`: spares of others, and
+    whose. `why`: what happened, for the case that it has to wait.
+    """
+
+    blocks: tuple[int, ...]
+    own: HostSet
+    free: HostSet
+    barred: HostSet
+    lendable: dict[int, str]
+    why: str
+
+
+@dataclass(frozen=True)
+class Climb:
+    """One gang on the ladder."""
+
+    state: State
+    job: Job
+    loss: Loss
+    lent: Lent
+    pools: Pools
+    limits: Limits
+    now_ns: int
+    recalls: Recalls
+
+    @cached_property
+    def prices(self) -> Prices:
+        days = self.pools.sizing.repair_days
+        return Prices(self.state, self.job, self.now_ns, self.limits, days)
+
+    @cached_property
+    def end_ns(self) -> int:
+        return self.now_ns + time_limit_ns(self.job, self.limits)
+
+    def best(self) -> Way:
+        """The cheapest way, with the record of what was weighed."""
+        weighed: list[tuple[Step, Way | None]] = []
+        for step, way in self._rungs():
+            weighed.append((step, way))
+            if way is not None and self._is_settled(step):
+                break  # what is lent was lent on that condition; else no rung can cost less
+        best, ladder = self._marked(weighed)
+        return self._wider(self._told(weighed[best][1], ladder))
+
+    def weighed(self) -> Ladder:
+        """Every rung, whatever the first ones cost; the one that would be taken is marked."""
+        return self._marked(list(self._rungs()))[1]
+
+    def _marked(self, weighed: Sequence[tuple[Step, Way | None]]) -> tuple[int, Ladder]:
+        can = [i for i, (_, way) in enumerate(weighed) if way is not None]
+        settled = [i for i in can if self._is_settled(weighed[i][0])]
+        best = min(settled or can, key=lambda i: (0 if settled else weighed[i][0].gpu_s or 0, i))
+        return best, tuple(replace(s, is_taken=i == best) for i, (s, _) in enumerate(weighed))
+
+    def _is_settled(self, step: Step) -> bool:
+        """Whether no rung further up is looked at."""
+        return step.rung is Rung.RECALL or (step.gpu_s or 0) <= self.prices.common_s
+
+    def _wider(self, way: Way) -> Way:
+        """The same with room for spares in each zone, where one has hardly any left."""
+        if not isinstance(way, Swap) or way.victims or way.lenders or self.job.stop_ns is None:
+            return way
+        if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
+            return way
+        hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
+        found = relieved(self.pools, self.job, hosts, idle)
+        if found is None:
+            return way
+        pairs = enumerate(zip(self.job.hosts, found[0], strict=True))
+        moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
+        step = self._step(Rung.REPLACE, moves, found[1], note="makes room for spares")
+        ladder = (*(replace(s, is_taken=False) for s in way.ladder), replace(step, is_taken=True))
+        return replace(way, moves=moves, cuts=found[1], ladder=ladder)
+
+    @staticmethod
+    def _told(way: Way | None, ladder: Ladder) -> Way:
+        assert way is not None  # waiting can always be had
+        return replace(way, ladder=ladder)
+
+    def _rungs(self) -> Iterator[tuple[Step, Way | None]]:
+        """Each rung with its step; None: it cannot be had."""
+        plain = self._plain()
+        is_home = plain is not None and self._is_home(plain)
+        away: tuple[Step, Way] | None = None
+        if plain is not None and is_home:
+            yield self._swapped(Rung.ZONE, plain)
+        else:
+            yield Step(Rung.ZONE, note=self._short_text()), None
+            yield self._lender()
+            yield self._recalling()
+            if plain is not None:
+                away = self._swapped(Rung.AWAY, plain)
+                yield away
+            else:
+                yield Step(Rung.AWAY, note=self._few_text()), None
+        if not is_home:
+            yield self._preempting()
+        yield from self._shrinking()
+        if self._is_worth(away[0] if away else None):
+            yield from self._replacing(plain)
+        yield self._waiting(plain is None)
+
+    def _plain(self) -> Swaps | None:
+        """Own and free hosts: those that cut the least, but in the zones of those lost where
+        that cuts about as much."""
+        found = self._swaps(self.loss.free)
+        if found is None or self._is_home(found):
+            return found
+        fabric, hosts = self.state.loaded_fabric, self.job.hosts
+        left = {fabric.zone_of(hosts[block]) for block in self.loss.blocks}
+        near = self._swaps(self.loss.free, reduce(or_, map(self.pools.zones.__getitem__, left)))
+        if near is None or not self._is_home(near):
+            return found
+        saved = near.cuts[0].bytes_per_step - found.cuts[0].bytes_per_step
+        return near if saved <= self._about else found
+
+    @cached_property
+    def _about(self) -> float:
+        """Bytes over the outermost tier that are no reason to do otherwise."""
+        return MOST_RISE * self.job.cuts[0].bytes_per_step if self.job.cuts else 0.0
+
+    def _swaps(self, others: HostSet, among: HostSet = -1) -> Swaps | None:
+        fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
+        own, free = loss.own & among, others & among
+        found = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
+        if found is not None or job.request.where == ANYWHERE or not own:
+            return found
+        room = own | free  # its spares bind the gang to their domain, unless they stay behind
+        if len(loss.blocks) == len(job.hosts):
+            room = usable(fabric, job.request.where, room, len(job.hosts))
+        return choose_swaps(fabric, job.request, job.hosts, loss.blocks, 0, room)
+
+    def _is_home(self, swaps: Swaps) -> bool:
+        """Whether every host joins in the zone of the one lost, and nothing more is cut."""
+        zone_of, hosts = self.state.loaded_fabric.zone_of, self.job.hosts
+        stays = all(zone_of(hosts[block]) == zone_of(joined) for block, joined in swaps.joined)
+        return stays and self.prices.rise(swaps.cuts) <= 0
+
+    def _swapped(
+        self, rung: Rung, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
+    ) -> tuple[Step, Swap]:
+        moves = tuple(Move(b, self.job.hosts[b], joined) for b, joined in swaps.joined)
+        way = Swap(self.job.name, moves, swaps.cuts, end_ns=self.end_ns, lenders=lenders)
+        return self._step(rung, moves, swaps.cuts, note=note), way
+
+    def _step(
+        self,
+        rung: Rung,
+        moves: Sequence[Move],
+        cuts: tuple[TierCut, ...],
+        more_s: int = 0,
+        note: str = "",
+    ) -> Step:
+        rise = self.prices.rise(cuts)
+        slower = 0.0 if rise <= 0 else self.prices.slower(self._moved(moves))
+        gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
+        return Step(rung, gpu_s, rise, slower, len(moves), note)
+
+    def _moved(self, moves: Sequence[Move]) -> list[int]:
+        hosts = list(self.job.hosts)
+        for move in moves:
+            hosts[move.block] = move.joined
+        return hosts
+
+    def _lender(self) -> tuple[Step, Way | None]:
+        lendable = self.loss.lendable
+        if not lendable:
+            return Step(Rung.LENDER, note="no other job holds spares there"), None
+        found = self._swaps(self.loss.free | hostset.of(lendable))
+        if found is None or not self._is_home(found):
+            return Step(Rung.LENDER, note="other jobs hold too few spares there"), None
+        names = [lendable[joined] for _, joined in found.joined if joined in lendable]
+        lenders = tuple(dict.fromkeys(names))
+        return self._swapped(Rung.LENDER, found, lenders, f"from {listed(lenders)}")
+
+    def _recalling(self) -> tuple[Step, Way | None]:
+        """The loss is the borrowers', and shown; the gang is served as if nothing was lent."""
+        lent = self.pools.recallable(self.job) & ~self.loss.barred & ~self.recalls.taken
+        if not lent:
+            return Step(Rung.RECALL, note="no spare is lent there"), None
+
+        def home(room: HostSet) -> Swaps | None:
+            found = self._swaps(self.loss.free | hostset.of(self.loss.lendable) | room)
+            return found if found is not None and self._is_home(found) else None
+
+        found = self.recalls.back(self.job, lent, home)
+        if found is None:
+            return Step(Rung.RECALL, note="too few spares are lent there"), None
+        holders = {**self.loss.lendable, **self.pools.holders(lent)}
+        names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
+        whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
+        step, way = self._swapped(Rung.RECALL, found.swaps, whose, found.note)
+        lost_s = found.lost_ns * self.state.loaded_fabric.gpus_per_host // SECOND_NS
+        step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
+        return step, replace(way, recalls=found.recalls)
+
+    def _preempting(self) -> tuple[Step, Way | None]:
+        loss, job = self.loss, self.job
+        loan = self.lent.back(job, loss.blocks, loss.own, loss.free, loss.barred)
+        if loan is None:
+            return Step(Rung.PREEMPT, note="nobody may be sent away for it"), None
+        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
+        names, shrinks = parted(loan.victims)
+        room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
+        is_counted = unneeded_to_swap(len(moves), loan.victims, room) is None
+        gpus = self.state.loaded_fabric.gpus_per_host
+        lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
+        note = yielding(("sends away", "shrinks"), names, shrinks)
+        step = self._step(Rung.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
+        cuts, end_ns = loan.swaps.cuts, self.end_ns
+        return step, Swap(job.name, moves, cuts, False, end_ns, names, shrinks, is_counted)
+
+    def _shrinking(self) -> Iterator[tuple[Step, Way | None]]:
+        """Only for elastic jobs."""
+        job, loss = self.job, self.loss
+        if not job.sizes:
+            return
+        lost = hostset.of(job.hosts[block] for block in loss.blocks)
+        fit = job.held & ~(self.state.out_of_service | loss.barred | lost)
+        fabric = self.state.loaded_fabric
+        found = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
+        if found is None:
+            yield Step(Rung.SHRINK, note="it would be smaller than it may"), None
+            return
+        hosts = found.placement.hosts
+        gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
+        note = f"dp {found.job.dp:,} of {job.dp:,}"
+        longest_ns = self.now_ns + time_limit_ns(job.least, self.limits)
+        step = Step(Rung.SHRINK, gpu_s, note=note)
+        yield step, resize(found, job, self._waiting_text(), longest_ns)
+
+    def _replacing(self, plain: Swaps | None) -> Iterator[tuple[Step, Way | None]]:
+        """Blocks that have not lost their hosts may move, where that cuts less than a swap,
+        or where a swap breaks what the job wants."""
+        job, loss = self.job, self.loss
+        if len(loss.blocks) > len(job.hosts) * MOST_REPLACED or not (loss.own | loss.free):
+            return
+        if plain is None and (loss.own | loss.free).bit_count() < len(loss.blocks):
+            return
+        hosts = self._near()
+        if hosts is None:
+            yield Step(Rung.REPLACE, note="it finds no better place"), None
+            return
+        cuts = cut(self.state.loaded_fabric, job.request, hosts)
+        pairs = enumerate(zip(job.hosts, hosts, strict=True))
+        moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
+        if plain is not None and not self._cuts_less(cuts, plain):
+            yield Step(Rung.REPLACE, note="it would cut no less"), None
+            return
+        step = self._step(Rung.REPLACE, moves, cuts)
+        yield step, Swap(job.name, moves, cuts, end_ns=self.end_ns)
+
+    def _is_worth(self, step: Step | None) -> bool:
+        """Whether the larger cut of a swap costs enough that other blocks might move."""
+        if step is None or step.gpu_s is None:
+            return True
+        return step.gpu_s > self.prices.common_s * (1 + WORTH_MOVING)
+
+    @staticmethod
+    def _cuts_less(cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
+        return bool(cuts) and cuts[0].bytes_per_step < plain.cuts[0].bytes_per_step
+
+    def _near(self) -> tuple[int, ...] | None:
+        """The gang on its hosts that are left, spares and free ones: with a few blocks at the
+        borders of zones moved where that will do, else placed again."""
+        job, loss, fabric = self.job, self.loss, self.state.loaded_fabric
+        lost = {job.hosts[block] for block in loss.blocks}
+        stays = hostset.of(host for host in job.hosts if host not in lost)
+        room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
+        most = [(room & zone).bit_count() for zone in self.pools.zones]
+        found = shifted(fabric, job.request, job.hosts, room, most, self._about)
+        if found is not None and not broken(fabric, job.request.where, hostset.of(found)):
+            return found
+        limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
+        hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
+        found = placed_near(fabric, job.request, room, hint, limits)
+        if found is None or broken(fabric, job.request.where, hostset.of(found)):
+            return None
+        return found
+
+    def _waiting(self, is_short: bool) -> tuple[Step, Way]:
+        gpu_s = self.prices.common_s + self.prices.waiting_s
+        why = self._waiting_text() if is_short else self.loss.why
+        return Step(Rung.WAIT, gpu_s, note="for room or a repair"), Requeue(self.job.name, why)
+
+    def _waiting_text(self) -> str:
+        return f"{self.loss.why}; {self._few_text()}"
+
+    def _few_text(self) -> str:
+        blocks, job = self.loss.blocks, self.job
+        stays = hostset.of(h for b, h in enumerate(job.hosts) if b not in blocks)
+        may = self.loss.own | self.loss.free
+        may &= joinable(self.state.loaded_fabric, job.request.where, stays | self.loss.own)
+        lost = f"{len(blocks):,} {'failed' if job.stop_ns is not None else 'to leave'}"
+        return f"no host to swap in ({lost}, {may.bit_count():,} to swap in)"
+
+    def _short_text(self) -> str:
+        count = len(self.loss.blocks)
+        return f"too few spares and free hosts in the zone of {hosts_text(count)} lost"

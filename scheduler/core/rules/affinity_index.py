@@ -1,0 +1,196 @@
+"""The gangs that hold hosts while a decision is made, and what they leave a job.
+
+Everything that a job's constraints say about hosts comes together here: labels and shapes
+(placement.constraints) on the hosts that its neighbours leave open (neighbours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from placement.fabric import hostset
+from placement.fabric.constraints import (
+    ANYWHERE,
+    Constraints,
+    around,
+    room_text,
+    tier_of,
+    usable,
+    wish_text,
+)
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.workload.request import Placement, Request
+from scheduler.core.model.job import Job
+from scheduler.core.model.state import State
+from scheduler.core.policies.affinity import ANYBODY, Neighbours, Party, closed_by, matches
+
+
+class Company:
+    """Mutable: told of each start. What is found is remembered until the next one, by what
+    jobs have in common: thousands that wait want few different things."""
+
+    def __init__(self, state: State) -> None:
+        self._fabric: Fabric = state.loaded_fabric
+        self._state = state
+        self._wanting = [
+            name
+            for name in state.minding
+            if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
+        ]
+        # Most decisions ask nobody who holds what: it is found when somebody does.
+        self._found: dict[str, Party] | None = None
+        self._since: list[Party | frozenset[str]] = []
+        self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
+        self._closed: dict[tuple[Neighbours, tuple[bool, ...]], HostSet] = {}
+        self._avoided: tuple[tuple[str, ...], ...] | None = None
+
+    def took(self, job: Job, hosts: HostSet) -> None:
+        """`job` starts on these hosts."""
+        wants = job.spec.neighbours
+        self._change(Party(job.name, wants, hosts))
+        if wants != ANYBODY and job.name not in self._wanting:
+            self._wanting.append(job.name)
+        self._forget()
+
+    def left(self, names: Collection[str]) -> None:
+        """These gangs, which ran, are gone."""
+        self._change(frozenset(names))
+        self._wanting = [name for name in self._wanting if name not in names]
+        self._forget()
+
+    def without(self, names: Collection[str]) -> Company:
+        """A company of its own, from which these gangs are gone."""
+        other = copy(self)
+        other._since = [*self._since]
+        other._found = None if self._found is None else self._found.copy()
+        other._wanting = [*self._wanting]
+        other.left(names)
+        return other
+
+    @property
+    def _parties(self) -> dict[str, Party]:
+        """Who holds which hosts, in order of start."""
+        if self._found is None:
+            jobs = self._state.holding
+            self._found = {j.name: _party(j) for j in jobs}
+            changes, self._since = self._since, []
+            for change in changes:
+                self._change(change)
+        return self._found
+
+    def _change(self, change: Party | frozenset[str]) -> None:
+        """Somebody takes hosts, or these are gone."""
+        if self._found is None:
+            self._since.append(change)
+        elif isinstance(change, Party):
+            self._found[change.name] = change
+        else:
+            for name in change:
+                self._found.pop(name, None)
+
+    def _forget(self) -> None:
+        self._fitting, self._closed, self._avoided = {}, {}, None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody that holds hosts minds who lies beside it."""
+        return not self._wanting
+
+    def closed_by(self, name: str, wants: Neighbours) -> dict[str, HostSet]:
+        """Hosts that a job leaves alone, by the neighbour that closes them."""
+        names = self._wanting if wants == ANYBODY else self._parties
+        others = [self._parties[other] for other in names]
+        return closed_by(self._fabric, Party(name, wants), others)
+
+    def closed(self, name: str, wants: Neighbours) -> HostSet:
+        """Hosts that a job leaves alone because of its neighbours."""
+        if wants == ANYBODY and not self._wanting:
+            return 0
+        if name in self._parties:
+            return reduce(or_, self.closed_by(name, wants).values(), 0)
+        key = (wants, tuple(matches(patterns, name) for patterns in self._patterns()))
+        if key not in self._closed:
+            self._closed[key] = reduce(or_, self.closed_by(name, wants).values(), 0)
+        return self._closed[key]
+
+    def _patterns(self) -> tuple[tuple[str, ...], ...]:
+        """All that gangs avoid: jobs that the same of these name are closed out alike."""
+        if self._avoided is None:
+            everyone = [self._parties[name].wants.avoid for name in self._wanting]
+            self._avoided = tuple(dict.fromkeys(names for avoid in everyone for _, names in avoid))
+        return self._avoided
+
+    def room(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
+        hosts &= ~self.closed(job.name, job.spec.neighbours)
+        return self.fitting(job, hosts)
+
+    def fitting(self, job: Job, hosts: HostSet) -> HostSet:
+        """Those of `hosts` on which the shape and labels that it wants can be had."""
+        where, needed = job.request.where, job.needed
+        if where == ANYWHERE or hosts.bit_count() < needed:
+            return hosts
+        key = (where, needed, hosts)
+        if key not in self._fitting:
+            self._fitting[key] = usable(self._fabric, where, hosts, needed)
+        return self._fitting[key]
+
+    def room_text(self, job: Job, free: HostSet) -> str:
+        """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
+        which 4 lie beside jobs kept apart; at most 2 in one rack`."""
+        where = job.request.where
+        closed = free & self.closed(job.name, job.spec.neighbours)
+        beside = f", {closed.bit_count():,} of them beside jobs kept apart" if closed else ""
+        room = room_text(self._fabric, where, free & ~closed)
+        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
+        return f"{said}, {room}" if room else said
+
+    def kept(self, job: Job, place: HostSet) -> HostSet:
+        """Hosts that others leave alone so that `job` can start on `place` and nowhere
+        else; none when it can start on any hosts."""
+        wants = job.spec.neighbours
+        if not is_bound(job.request, wants):
+            return 0
+        return place | self.shadow(wants, place)
+
+    def shadow(self, wants: Neighbours, hosts: HostSet) -> HostSet:
+        """The domains around `hosts` that a job with these wishes cares about."""
+        names = [wants.exclusive] if wants.exclusive else []
+        found = 0
+        for name in (*names, *(tier for tier, _ in wants.avoid)):
+            found |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
+        return found
+
+    def near(self, wants: Neighbours) -> HostSet:
+        """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
+        party = self._parties.get(wants.near) if wants.near else None
+        return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
+
+    def noted(self, wants: Neighbours, placement: Placement) -> Placement:
+        """The placement, saying how the wish to be near a job was met."""
+        if not wants.near:
+            return placement
+        hosts = (1 << host for host in placement.hosts)
+        near = self.near(wants)
+        if wants.near not in self._parties:
+            note = f"near {wants.near}: it holds no hosts, so its zones are not known"
+        elif near and all(host & near for host in hosts):
+            note = f"near {wants.near}: all hosts lie in its zones; the bound is over these"
+        else:
+            note = f"near {wants.near}: its zones have too little room"
+        return replace(placement, notes=(*placement.notes, note))
+
+
+def _party(job: Job) -> Party:
+    """What it has lent is still its own: it has to be able to come back."""
+    return Party(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
+
+
+def is_bound(request: Request, wants: Neighbours) -> bool:
+    """Whether some hosts will not do for such a job."""
+    return request.where != ANYWHERE or bool(wants.exclusive or wants.avoid)

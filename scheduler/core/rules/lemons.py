@@ -1,0 +1,69 @@
+"""Hosts that fail again and again: the seven signals of a lemon.
+
+Source: Kokolis et al., Revisiting reliability in large-scale machine learning research
+clusters (HPCA 2025), section V: the signals, over 28 days. Failures of jobs counts those
+that the host's failure stopped; what fails by itself is the job's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.model.host_record import DAY_NS, Record, Tally
+from scheduler.core.policies.health import Lemons
+
+
+@dataclass(frozen=True, slots=True)
+class Seven:
+    """The signals of one host; the rate is of single-host starts, in percent."""
+
+    excl_jobid_count: int
+    xid_cnt: int
+    tickets: int
+    out_count: int
+    multi_node_node_fails: int
+    single_node_node_fails: int
+    single_node_failure_percent: int
+
+
+def seven(record: Record, policy: Lemons, now_ns: int) -> Seven:
+    """The seven signals of a host over the days before `now_ns`."""
+    from_ns = now_ns - policy.days * DAY_NS
+
+    def count(tally: Tally) -> int:
+        return record.of_days(tally, from_ns)
+
+    single, starts = count(Tally.SINGLE), count(Tally.START)
+    return Seven(
+        record.distinct("job ", from_ns),
+        record.distinct("xid ", from_ns),
+        count(Tally.TICKET),
+        count(Tally.OUT),
+        count(Tally.MULTI),
+        single,
+        min(100, 100 * single // max(1, starts)) if single >= 2 else 0,
+    )
+
+
+def passed(found: Seven, policy: Lemons) -> tuple[str, ...]:
+    """Names of the signals that reach their thresholds; a threshold of 0 is off."""
+    return tuple(
+        name
+        for name in Seven.__dataclass_fields__
+        if 0 < getattr(policy, name) <= getattr(found, name)
+    )
+
+
+def lemon_signals(record: Record, policy: Lemons, now_ns: int) -> tuple[str, ...]:
+    """The signals for which the host is a lemon; empty when it is none."""
+    names = passed(seven(record, policy, now_ns), policy)
+    return names if len(names) >= policy.at_least else ()
+
+
+def lemon_text(record: Record, policy: Lemons, now_ns: int) -> str:
+    """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
+    names, found = lemon_signals(record, policy, now_ns), seven(record, policy, now_ns)
+    if not names:
+        return ""
+    counts = ", ".join(f"{name} {getattr(found, name)}" for name in names)
+    return f"lemon: {counts} in {policy.days} days"

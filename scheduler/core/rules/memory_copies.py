@@ -1,0 +1,59 @@
+"""Copies of a gang's state in the memory of its hosts: who has them, and what a swap loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from placement import Holders, choose_holders, mend_holders, restore_source
+from scheduler.core.model.events import GangSwapped, HostSwap
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import RUNS
+from scheduler.core.model.plan import Move, Swap
+from scheduler.core.model.state import State
+
+
+def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
+    """Who is to have the copies of a gang on these hosts; nobody when it asks for none."""
+    peers = job.spec.checkpoint.peers
+    return choose_holders(state.loaded_fabric, job.request, hosts, peers) if peers else ()
+
+
+def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: int) -> GangSwapped:
+    """The fact of a swap after which the gang is on `hosts`: from whose memory each joining
+    host loads, and who has whose copy from here on."""
+    names, loads = state.loaded_fabric.hosts, _sources(state, job, action.moves)
+    swaps = tuple(
+        HostSwap(m.block, names[m.left], names[m.joined], source)
+        for m, source in zip(action.moves, loads, strict=True)
+    )
+    copies = _moved(state, job, hosts, (m.block for m in action.moves))
+    return GangSwapped(now_ns, job.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies)
+
+
+def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
+    """Holders once these blocks are on other hosts; empty: as it was."""
+    if not job.copies:
+        return ()
+    peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
+    found = mend_holders(fabric, job.request, hosts, peers, job.copies, blocks)
+    return () if found == job.copies else found
+
+
+def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
+    """Of each move, the host from whose memory the joining one loads; empty: from storage.
+
+    A host that is only left, not lost, hands its state over itself. When one block has no
+    copy left, the whole gang goes back to storage.
+    """
+    storage = ("",) * len(moves)
+    if not job.copies:
+        return storage
+    names = state.loaded_fabric.hosts
+    lost = {b for b, h in enumerate(job.hosts) if state.host(h).state not in RUNS}
+    found = []
+    for move in moves:
+        holder = restore_source(move.block, job.copies, lost) if move.block in lost else move.block
+        if holder is None:
+            return storage
+        found.append(names[job.hosts[holder]])
+    return tuple(found)

@@ -1,0 +1,60 @@
+"""Gangs on retiring hosts leave when they have just saved their state."""
+
+from __future__ import annotations
+
+from placement import choose_swaps
+from placement.fabric import hostset
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.state import State
+from scheduler.core.policies.costs import SECOND_NS
+from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.calendar import Calendar, next_edge_ns
+
+JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young need not be waited for again
+
+
+def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
+    """Whether leaving now loses next to nothing, by the one rule of costs. A gang that
+    stands still loses nothing in any case."""
+    if job.state is JobState.INTERRUPTED:
+        return True
+    return _next_save_ns(state, job, now_ns - JUST_SAVED_NS) <= now_ns
+
+
+def due_ns(state: State, now_ns: int, limits: Limits) -> tuple[int | None, ...]:
+    """When time alone changes something of hosts: windows, judgements, gangs that leave."""
+    return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, limits))
+
+
+def leave_ns(state: State, now_ns: int, limits: Limits) -> int | None:
+    """When the next gang saves that could leave its retiring hosts now; None: none could, and
+    something has to change first."""
+    if not state.unhealthy & state.held:
+        return None
+    retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
+    if not retiring & state.held or not state.tenants.preemption.costs.checkpoint_s:
+        return None
+    calendar, company = Calendar(state), Company(state)
+
+    def could(job: Job) -> bool:
+        blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
+        shut = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
+        own = hostset.of(job.spares) & ~(state.out_of_service | shut)
+        free = state.free & ~(shut | company.closed(job.name, job.spec.neighbours))
+        swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
+        return bool(blocks) and swaps is not None
+
+    gangs = (job for job in state.in_state(JobState.RUNNING) if job.held & retiring)
+    return min((_next_save_ns(state, job, now_ns) for job in gangs if could(job)), default=None)
+
+
+def _next_save_ns(state: State, job: Job, after_ns: int) -> int:
+    """The first checkpoint of the gang after `after_ns`."""
+    costs = state.tenants.preemption.costs
+    first_ns = job.start_ns + costs.overhead_ns(job.attempt)
+    interval_ns = costs.checkpoint_s * SECOND_NS
+    if not interval_ns:
+        return after_ns  # at every step
+    return first_ns + max(1, (after_ns - first_ns) // interval_ns + 1) * interval_ns

@@ -1,0 +1,159 @@
+"""Spares that were used are held again; those that are too many are let go.
+
+Only in a decision in which nothing else happens, so everybody who waits has been asked
+before: a number or share of spares that a job insists on comes first, then what the zones of
+all others lack. Neither takes a host that somebody waits for whose start can be foreseen.
+Spares are let go when a zone holds more than would be enough ten times as surely, so that
+none comes and goes as rates drift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Protocol
+
+from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, joinable
+from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.spare_loans import idle
+from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Refill
+from scheduler.core.model.policy import Limits, expected_end_ns
+from scheduler.core.model.state import State
+from scheduler.core.rules.calendar import Calendar
+from scheduler.core.wording import hosts_text
+
+SURELY = 10  # times as seldom short as asked for
+
+
+class Room(Protocol):
+    """What is left once every waiting job has had its turn."""
+
+    free: HostSet
+
+    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]: ...
+
+    def grows(self, job: Job, more: HostSet, end_ns: int) -> None: ...
+
+
+def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refill, ...]:
+    """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
+    none wants spares."""
+    gangs = map(state.jobs.__getitem__, state.minding)
+    if all(job.spec.request.spares.hosts == 0 for job in gangs):
+        return ()
+    pools = Pools(state)
+    if home := tuple(_home(state, now_ns)):
+        return home
+    if room.free:
+        found = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
+        if found:
+            return tuple(found)
+    return tuple(_let_go(pools))
+
+
+def _home(state: State, now_ns: int) -> Iterator[Refill]:
+    """Spares that were lent and that nobody is on any more, unless a window has them now."""
+    for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
+        shut = Calendar(state).closed(job, now_ns, now_ns + 1)
+        home = (h for h in idle(state, job) if not hostset.has(shut, h))
+        spares = (*job.spares, *(h for h in home if h not in job.spares))
+        if more := hostset.of(spares) & ~hostset.of(job.spares):
+            yield Refill(job.name, spares, more, f"has {hosts_text(more.bit_count())} back")
+
+
+def _required(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[Refill]:
+    """For gangs that insist on more spares than they have left."""
+    for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
+        rule = job.spec.request.spares
+        lacking = 0 if rule.is_auto else rule.required(len(job.hosts)) - len(job.spares + job.lent)
+        if lacking > 0:
+            held = hostset.of(job.hosts)
+            near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)
+            found = _held(pools, job, near, lacking, now_ns, limits, room)
+            yield from found or _held(pools, job, ~0, lacking, now_ns, limits, room)
+
+
+def _wished(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[Refill]:
+    """What zones lack, held by the most important gang that can."""
+    grown: set[str] = set()
+    for inside, wish, held in zip(pools.zones, pools.wishes, pools.held, strict=True):
+        lacking = wish - held
+        if lacking <= 0:
+            continue
+        for job in pools.jobs:
+            if job.name in grown or job.state is not JobState.RUNNING or not job.held & inside:
+                continue
+            for refill in _held(pools, job, inside, lacking, now_ns, limits, room):
+                grown.add(job.name)
+                lacking -= refill.joined.bit_count()
+                yield refill
+            if lacking <= 0:
+                break
+
+
+def _held(
+    pools: Pools,
+    job: Job,
+    inside: HostSet,
+    most: int,
+    now_ns: int,
+    limits: Limits,
+    room: Room,
+) -> list[Refill]:
+    """At most so many hosts more for `job`, of these."""
+    state = pools.state
+    if not room.free & inside:
+        return []
+    end_ns = expected_end_ns(job, now_ns, limits)
+    hosts, count = room.spare_room(job, end_ns)
+    hosts &= room.free & inside
+    if job.request.where != ANYWHERE:
+        hosts &= joinable(state.loaded_fabric, job.request.where, job.held)
+    more = _chosen(pools, hosts, min(most, count))
+    if not more:
+        return []
+    room.grows(job, more, end_ns)
+    spares = (*job.spares, *hostset.members(more))
+    return [Refill(job.name, spares, more, f"holds {hosts_text(more.bit_count())} more", end_ns)]
+
+
+def _chosen(pools: Pools, hosts: HostSet, count: int) -> HostSet:
+    """Hosts of racks that are not wholly free first: whole ones serve the next gang best,
+    and are what a lost switch takes, so they come first where whole racks are asked for."""
+    fabric = pools.state.loaded_fabric
+    members = hostset.members(hosts)
+    if len(fabric.tiers) > 1 and len(members) > count:
+        rack_of = {host: int(fabric.tiers[-1].domain_by_host[host]) for host in members}
+        free_in = Counter(rack_of.values())
+        sign = -1 if pools.sizing.racks else 1
+        members.sort(key=lambda host: (sign * free_in[rack_of[host]], host))
+    return hostset.of(members[: max(0, count)])
+
+
+def _let_go(pools: Pools) -> Iterator[Refill]:
+    """Spares beyond need, those of the least important jobs first, where no gang lies
+    before elsewhere."""
+    surely = replace(pools.sizing, epsilon=pools.sizing.epsilon / SURELY)
+    enough = pools.wished(surely)
+    beyond = sum(pools.held) - sum(enough)
+    over = [held - much for held, much in zip(pools.held, enough, strict=True)]
+    zone_of = pools.state.loaded_fabric.zone_of
+    for job in reversed(pools.jobs):
+        if beyond <= 0:
+            return
+        gone = []
+        for spare in sorted(job.spares, key=lambda s: (pools.hosts[zone_of(s)] > 0, s)):
+            zone = zone_of(spare)
+            if beyond > 0 and over[zone] > 0:
+                gone.append(spare)
+                beyond, over[zone] = beyond - 1, over[zone] - 1
+        if gone:
+            kept = tuple(s for s in job.spares if s not in gone)
+            yield Refill(job.name, kept, 0, f"lets {hosts_text(len(gone))} go: more than enough")

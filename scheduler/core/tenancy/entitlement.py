@@ -1,0 +1,75 @@
+"""What a specification may name, and what its tenant can ever have."""
+
+from __future__ import annotations
+
+from placement import impossible as too_large
+from placement import legal_sizes
+from placement.fabric.tree import Fabric
+from placement.workload.replicas import check_batch, sized
+from placement.workload.request import Infeasible, Request
+from scheduler.core.model.job import JobSpec
+from scheduler.core.model.state import State
+from scheduler.core.policies.tenants import Tenants
+from scheduler.core.tenancy.ownership import level_of, tenant_of
+from scheduler.core.tenancy.quota import empty_book
+from scheduler.core.wording import hosts_text
+
+
+def misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
+    """The field that names a tenant or a class that is not there, and what is wrong."""
+    tenant = tenant_of(spec, tenants)
+    if tenant not in tenants.by_name:
+        return "tenant", f"no tenant {tenant!r}; there are {', '.join(_leaves(tenants))}"
+    if tenant in tenants.inner:
+        below = [name for name in _leaves(tenants) if tenant in tenants.path(name)]
+        return "tenant", f"{tenant} has sub-tenants: name one of {', '.join(below)}"
+    if spec.priority_class and spec.priority_class not in tenants.class_by_name:
+        known = ", ".join(tenants.class_by_name) or "none"
+        return "priority_class", f"no class {spec.priority_class!r}; there are {known}"
+    return None
+
+
+def _leaves(tenants: Tenants) -> list[str]:
+    return [t.name for t in tenants.tenants if t.name not in tenants.inner]
+
+
+def least_request(fabric: Fabric, spec: JobSpec) -> Request:
+    """The gang at its smallest legal size. Raises: IndexError when `impossible` says why."""
+    if not spec.min_dp:
+        return spec.request
+    return sized(spec.request, legal_sizes(fabric, spec.request, spec.min_dp)[0])
+
+
+def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
+    """Why the empty fabric could hold the gang at none of its sizes; None when it could.
+
+    Raises: BadInput as `placement.impossible`, or when the batch does not suit its replicas.
+    """
+    never = too_large(fabric, spec.request)
+    if not spec.min_dp:
+        return never
+    check_batch(spec.request)
+    if never is None or legal_sizes(fabric, spec.request, spec.min_dp):
+        return None
+    return Infeasible(f"{never.reason}, and no room for a legal size from dp {spec.min_dp:,}")
+
+
+def beyond_quota(state: State, spec: JobSpec) -> str | None:
+    """Why the job could not start on a cluster that is otherwise empty."""
+    fabric, tenants = state.loaded_fabric, state.tenants
+    gang = least_request(fabric, spec).hosts_needed(fabric.gpus_per_host)
+    needed = gang + spec.request.spares.required(gang)
+    tenant = tenant_of(spec, tenants)
+    empty = empty_book(tenants, fabric)
+    most, whose = empty.headroom(tenant)
+    if needed > most:
+        return f"needs {hosts_text(needed)}; the limit of tenant {whose} is {hosts_text(most)}"
+    if level_of(spec, tenants).is_preemptible:
+        return None
+    if needed <= fabric.host_count and empty.leaves_promises(tenant, needed, fabric.host_count):
+        return None
+    return (
+        f"needs {needed:,} hosts; tenant {tenant} can have"
+        f" {empty.most(tenant, fabric.host_count):,},"
+        " the rest is guaranteed to others (preemptible jobs may use it)"
+    )

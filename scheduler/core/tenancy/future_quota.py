@@ -1,0 +1,62 @@
+"""Quotas at moments to come, as gangs end: what tenants hold then, and which hosts are kept for
+cells.
+
+Where a cell will be chosen depends on who leaves early and who comes between, which nobody knows.
+How many hosts it takes does not: what its tenant lacks of its guarantee, and no more. A start that
+leaves so many hosts beside it is therefore sure, wherever cells are chosen in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from scheduler.core.model.job import Job, Release
+from scheduler.core.policies.tenants import Tenants
+from scheduler.core.tenancy.guarantees import kept_hosts
+from scheduler.core.tenancy.quota import Book, Node, cell_hosts
+
+
+class Later:
+    """Mutable: told of each gang that ends. `book`: who holds how many hosts then."""
+
+    def __init__(
+        self,
+        tenants: Tenants,
+        fabric: Fabric,
+        by_name: Mapping[str, Node],
+        book: Book,
+        held_by_leaf: dict[str, HostSet],
+    ) -> None:
+        self._tenants, self._fabric, self._by_name = tenants, fabric, by_name
+        self._held, self.book = held_by_leaf, book
+
+    def left(self, gang: Release, hosts: HostSet) -> None:
+        """`gang` ends; `hosts`: all that it holds, or has lent."""
+        self.book.take(gang.tenant, -gang.held, -gang.borrowed)
+        if self._tenants.has_cells:
+            self._held[gang.tenant] = self._held.get(gang.tenant, 0) & ~hosts
+
+    def due_in_cells(self, job: Job) -> int:
+        """How many hosts may be kept from `job` for the cells of others, wherever they are."""
+        if job.is_preemptible or not self._tenants.has_cells:
+            return 0
+        path = self._by_name[job.tenant].path
+        return sum(
+            min(
+                self.book.due(tenant.name),
+                sum(cell.count * cell_hosts(self._fabric, cell) for cell in tenant.cells),
+            )
+            for tenant in self._tenants.tenants
+            if tenant.cells and tenant.name not in path
+        )
+
+    def kept_from(self, job: Job, free: HostSet) -> HostSet:
+        """Which of the `free` hosts would be kept from `job` for the cells of others."""
+        if job.is_preemptible or not self._tenants.has_cells:
+            return 0
+        path = self._by_name[job.tenant].path
+        kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
+        others = (hosts for name, hosts in kept.items() if name not in path)
+        return sum(others)  # no host is kept for two

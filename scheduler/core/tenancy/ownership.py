@@ -1,0 +1,84 @@
+"""Tenants in the state: whose job it is, and what its tenant holds and has used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.name_list import Names
+from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.model.events import TenantsLoaded
+from scheduler.core.model.job import SECOND_NS, Job, JobSpec
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.state import State
+from scheduler.core.model.tenant_marks import marked
+from scheduler.core.model.tenant_usage import Account
+from scheduler.core.policies.tenants import PriorityClass, Tenants
+
+
+def owned(job: Job, tenants: Tenants) -> Job:
+    """The job with the tenant and the priority that its spec means under `tenants`."""
+    level = level_of(job.spec, tenants)
+    return remade(
+        job,
+        tenant=tenant_of(job.spec, tenants),
+        priority=level.priority,
+        is_preemptible=level.is_preemptible,
+    )
+
+
+def tenant_of(spec: JobSpec, tenants: Tenants) -> str:
+    return spec.tenant or tenants.default
+
+
+def level_of(spec: JobSpec, tenants: Tenants) -> PriorityClass:
+    """The priority class, or one of its own for a job that gives a number."""
+    if spec.priority_class:
+        return tenants.class_by_name[spec.priority_class]
+    return _own_level(spec.priority)
+
+
+@lru_cache(maxsize=1024)
+def _own_level(priority: int) -> PriorityClass:
+    return PriorityClass("", priority)
+
+
+def charged(state: State, tenant: str, more: int, now_ns: int) -> Overlay[str, Account]:
+    """The accounts after `tenant` took `more` hosts, or gave them back when negative."""
+    accounts = state.accounts
+    overlay = accounts if isinstance(accounts, Overlay) else Overlay(accounts)
+    if not more:
+        return overlay
+    account = state.account(tenant).having(more, now_ns, half_life_ns(state.tenants))
+    return overlay.having(tenant, account)
+
+
+def half_life_ns(tenants: Tenants) -> int:
+    return tenants.half_life_s * SECOND_NS
+
+
+def reloaded(state: State, event: TenantsLoaded) -> State:
+    """Live jobs are judged anew; what a tenant has used stays with its name.
+
+    Raises: KeyError when a live job names a tenant or a class that is no longer there.
+    """
+    jobs = {name: owned(job, event.tenants) for name, job in state.jobs.items()}
+    queued = sorted((j for j in jobs.values() if j.state is JobState.QUEUED), key=lambda j: j.order)
+    held = Counter[str]()
+    for job in jobs.values():
+        event.tenants.by_name[job.tenant]
+        held[job.tenant] += len(job.hosts) + len(job.spares)
+    used = {
+        name: account.used_at(event.time_ns, half_life_ns(state.tenants))
+        for name, account in state.accounts.items()
+    }
+    names = [t.name for t in event.tenants.tenants if held[t.name] or used.get(t.name)]
+    return remade(
+        state,
+        tenants=event.tenants,
+        marks=Overlay(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
+        jobs=Overlay(jobs),
+        queue=Names(job.name for job in queued),
+        accounts=Overlay({n: Account(held[n], used.get(n, 0), event.time_ns) for n in names}),
+    )

@@ -1,0 +1,212 @@
+"""Admission by quota: how many hosts a job may take now, and which.
+
+Limits bound what a tenant holds. Promises to other tenants bound what it borrows, by
+number and, where a guarantee has a shape, by place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.state import State
+from scheduler.core.tenancy.future_quota import Later
+from scheduler.core.tenancy.guarantees import kept_hosts
+from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a job's tenant may take at this moment.
+
+    `limit`: hosts that limits leave, `whose` limit it is. `reach`: free hosts that are
+    not kept for others. `own`: those among them kept for this tenant. `pool`: hosts of
+    `reach` at most, while the promises to others stand.
+    """
+
+    limit: int
+    whose: str
+    reach: HostSet
+    own: HostSet
+    pool: int
+
+    def on(self, hosts: HostSet) -> Allowance:
+        """The same on no other hosts than these."""
+        if hosts == self.reach:
+            return self
+        pool = min(self.pool, hosts.bit_count())
+        return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
+
+    def at_most(self, count: int) -> Allowance:
+        """The same for no more hosts than so many."""
+        return self if self.pool <= count else replace(self, pool=max(0, count))
+
+
+class Quotas:
+    """The quotas while one decision is made. Mutable: told of each start.
+
+    `can_take_back`: hosts lent to preemptible gangs count as obtainable, as they are under
+    a policy that preempts. Without it a promise is kept by free hosts alone.
+    """
+
+    def __init__(self, state: State, can_take_back: bool = True) -> None:
+        self._tenants, self._fabric = state.tenants, state.loaded_fabric
+        self.book = empty_book(state.tenants, state.loaded_fabric).copy()
+        self._by_name = self.book.nodes
+        self.is_open = self.book.is_open
+        for name, account in state.accounts.items():
+            if account.held:
+                self.book.take(name, account.held)
+        self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
+        for job in state.holding if state.lent else ():
+            self.book.take(job.tenant, len(job.lent))  # what it has lent it still holds
+            self._borrow(job, job.held & state.lent)
+        self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
+        self._unhealthy = state.unhealthy | state.lent
+        is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
+        self._lent = _preemptible_by_leaf(state) if is_lending else None
+        self._kept: dict[str, HostSet] | None = None
+        self._memo: dict[tuple[str, bool], Allowance] = {}
+
+    def allowance(self, job: Job, free: HostSet) -> Allowance:
+        """Answers for `free` are remembered until the next start."""
+        key = (job.tenant, job.is_preemptible)
+        if key not in self._memo:
+            self._memo[key] = self._allowance(job, free)
+        return self._memo[key]
+
+    def _allowance(self, job: Job, free: HostSet) -> Allowance:
+        if self.is_open:
+            return Allowance(UNLIMITED, "", free, 0, free.bit_count())
+        limit, whose = self.book.headroom(job.tenant)
+        own, others = self._cells(job, free)
+        reach = free & ~others
+        pool = reach.bit_count()
+        if not job.is_preemptible:
+            obtainable = free.bit_count() + self.book.lent(self._lent or {})
+            pool = min(pool, self.book.most(job.tenant, obtainable))
+        return Allowance(limit, whose, reach, own, pool)
+
+    def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
+        """Free hosts kept for the job's tenant, and those that it has to leave alone."""
+        own, others = 0, 0
+        for name, hosts in self.kept_hosts(free).items():
+            if name in self._by_name[job.tenant].path:
+                own |= hosts
+            elif not job.is_preemptible:
+                others |= hosts
+        return own, others
+
+    def kept_hosts(self, free: HostSet) -> dict[str, HostSet]:
+        """Free hosts kept for each tenant whose guarantee has a shape."""
+        if self._kept is None:
+            self._kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
+        return self._kept
+
+    def _borrow(self, job: Job, hosts: HostSet) -> None:
+        """These of its hosts are not its tenant's own."""
+        self.book.take(job.tenant, 0, hosts.bit_count())
+        self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
+
+    def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
+        """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
+        own = hosts & ~borrowed
+        self.book.take(job.tenant, hosts.bit_count())
+        self._borrow(job, borrowed)
+        self._lend(job, own.bit_count())
+        if self._tenants.has_cells:
+            self._held[job.tenant] = self._held.get(job.tenant, 0) | own
+        self._kept = None
+        self._memo.clear()
+
+    def left(self, job: Job, hosts: HostSet) -> None:
+        """`job`, which ran, gives up these hosts; those that it had lent are now their
+        borrowers' own."""
+        borrowed = hosts & job.held & self._borrowed.get(job.tenant, 0)
+        if borrowed:
+            self._return(job.tenant, borrowed)
+        self.book.take(job.tenant, -hosts.bit_count())
+        self._lend(job, -(hosts & ~self._unhealthy).bit_count())
+        if self._tenants.has_cells:
+            self._held[job.tenant] &= ~hosts
+        if job.lent:
+            self._pass_over(hosts & hostset.of(job.lent))
+        self._kept = None
+        self._memo.clear()
+
+    def _pass_over(self, lent: HostSet) -> None:
+        for tenant, borrowed in self._borrowed.items():
+            if now_own := borrowed & lent:
+                self._return(tenant, now_own)
+                if self._tenants.has_cells:
+                    self._held[tenant] = self._held.get(tenant, 0) | now_own
+
+    def _return(self, tenant: str, borrowed: HostSet) -> None:
+        """What this tenant uses of these hosts is no longer borrowed."""
+        self.book.take(tenant, 0, -borrowed.bit_count())
+        self._borrowed[tenant] &= ~borrowed
+
+    def _lend(self, job: Job, hosts: int) -> None:
+        if job.is_preemptible and self._lent is not None:
+            self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
+
+    def later(self) -> Later:
+        """What they will be as gangs end."""
+        tenants, fabric = self._tenants, self._fabric
+        if self.is_open:
+            return Later(tenants, fabric, self._by_name, self.book, {})
+        return Later(tenants, fabric, self._by_name, self.book.copy(), self._held.copy())
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether a guarantee has a shape."""
+        return self._tenants.has_cells
+
+    def copy(self) -> Quotas:
+        """Quotas of their own, to try something out."""
+        other: Quotas = Quotas.__new__(Quotas)
+        other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
+        other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
+        other._unhealthy, other._borrowed = self._unhealthy, self._borrowed.copy()
+        other._lent = None if self._lent is None else self._lent.copy()
+        other._kept, other._memo = None, {}
+        return other
+
+    def is_lent(self, tenant: str, owner: str) -> bool:
+        """Whether all that `tenant` does not share with `owner` hold more than their
+        guarantees, so that part of it may be `owner`'s."""
+        apart = set(self.path(tenant)) - set(self.path(owner))
+        return bool(apart) and all(self.book.is_beyond_guarantee(name) for name in apart)
+
+    def path(self, tenant: str) -> tuple[str, ...]:
+        """The tenant and those above it."""
+        return self._by_name[tenant].path
+
+    def borrowed(self, job: Job, hosts: int, book: Book | None = None) -> int:
+        """How many of `hosts` more hosts the job would borrow and not give back."""
+        return 0 if job.is_preemptible else self.uncovered(job, hosts, book)
+
+    def uncovered(self, job: Job, hosts: int, book: Book | None = None) -> int:
+        """How many of `hosts` more hosts no promise to the job's own tenants covers."""
+        return 0 if self.is_open else hosts - (book or self.book).covered(job.tenant, hosts)
+
+
+def _preemptible_by_leaf(state: State) -> dict[str, int]:
+    """Healthy hosts of each tenant's gangs that can be sent away."""
+    found: dict[str, int] = {}
+    for job in state.in_state(JobState.RUNNING):
+        if job.is_preemptible:
+            hosts = (job.held & ~(state.unhealthy | state.lent)).bit_count()
+            found[job.tenant] = found.get(job.tenant, 0) + hosts
+    return found
+
+
+def _held_by_leaf(state: State) -> dict[str, HostSet]:
+    held: dict[str, HostSet] = {}
+    for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
+        own = job.held & ~state.lent | hostset.of(job.lent)
+        held[job.tenant] = held.get(job.tenant, 0) | own
+    return held

@@ -1,1 +1,0 @@
-"""Moves that make room: proposals, and doing them by policy."""

@@ -1,1 +1,0 @@
-"""Maintenance windows and calendar reservations."""

@@ -1,0 +1,158 @@
+"""The loop that decides, beside the one that writes.
+
+Whenever the state has moved, or a plan asked for it, it takes the newest state, decides, and
+enters the plan like any command. What happened meanwhile is found by commit, on the newest
+state; if nothing of the plan still holds, it decides again.
+
+A gang that a failure stops does not wait: how it goes on is decided at once by itself, in
+milliseconds, while a decision on the whole queue is under way, or rests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from scheduler.core import Conflict, Limits, Plan, State, commit
+from scheduler.core.decide import decide_restarts
+from scheduler.core.model.job import SECOND_NS
+from scheduler.engine.planning.executor import Mind
+from scheduler.engine.proposal import Answer, NotLeading, Stopped
+from scheduler.eventlog.job_changes import ChangeKind
+from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.observe.instruments import Instruments, Stage, Step
+
+RETRY_NS = SECOND_NS  # after a decision that failed, when one was due anyway
+
+log = logging.getLogger("muster.writer")
+
+Found = TypeVar("Found")
+Enter = Callable[[Stage, Callable[[State, int], Answer]], Awaitable[tuple[Answer, State]]]
+
+
+class Deciding:
+    """Decides for one writer. `state`: the newest durable one; `enter`: has a plan checked
+    and written, as the writer has commands; `is_busy`: whether many of those come."""
+
+    def __init__(
+        self,
+        mind: Mind,
+        limits: Limits,
+        instruments: Instruments,
+        state: Callable[[], State],
+        now_ns: Callable[[], int],
+        enter: Enter,
+        is_busy: Callable[[], bool],
+    ) -> None:
+        self._mind = mind
+        self._limits = limits
+        self._instruments = instruments
+        self._state = state
+        self._now_ns = now_ns
+        self._enter = enter
+        self._is_busy = is_busy
+        self._thread = ThreadPoolExecutor(1, "muster-restart")
+        self._moved = asyncio.Event()
+        self._struck = asyncio.Event()
+
+    def begin(self) -> None:
+        """What waited before a restart is decided first."""
+        self._moved.set()
+
+    def wrote(self, steps: Sequence[Step]) -> None:
+        """The state has moved."""
+        self._moved.set()
+        if any(s.change and s.change.kind is ChangeKind.INTERRUPTED for s in steps):
+            self._struck.set()
+
+    async def run(self) -> None:
+        again_ns: int | None = None
+        while True:
+            await self._moved_or(again_ns)
+            await self._beside(self._mind.rest(self._is_busy()))
+            self._moved.clear()
+            try:
+                with self._instruments.deciding():
+                    again_ns = await self._decide(self._state())
+            except NotWritten:
+                again_ns = self._now_ns() + RETRY_NS
+            except (Stopped, NotLeading, StoreError):
+                return
+            except Exception:  # a bug in placement; the next change tries again
+                log.exception("no decision")
+                again_ns = None if again_ns is None else self._now_ns() + RETRY_NS
+
+    async def _moved_or(self, again_ns: int | None) -> None:
+        """Return when the state has moved, or at the time for which a plan asked."""
+        if again_ns is None:
+            await self._moved.wait()
+            return
+        wait_s = max(0.01, (again_ns - self._now_ns()) / 1e9)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):  # wait_for may lose a cancel before 3.12
+                await self._moved.wait()
+
+    async def _decide(self, state: State) -> int | None:
+        """Decide on `state`. The answer is when to look again, if nothing happens before."""
+        with self._instruments.inside(Stage.DECIDE):
+            plan = await self._beside(self._mind.decide(state, self._now_ns()))
+        await self._carry_out(plan)
+        return plan.look_again_ns
+
+    async def _beside(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """What `work` returns. Gangs that are stopped meanwhile, or were just before, go on."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done() or self._struck.is_set():
+                await self._struck_or(task)
+                if self._struck.is_set():
+                    self._struck.clear()
+                    await self._restart(self._state())
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _struck_or(self, task: asyncio.Task[Found]) -> None:
+        """Return when a gang is stopped, or `task` is done."""
+        struck = asyncio.ensure_future(self._struck.wait())
+        try:
+            await asyncio.wait({task, struck}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            struck.cancel()
+
+    async def _restart(self, state: State) -> None:
+        """Say how the gangs go on that stand still."""
+        loop, now_ns = asyncio.get_running_loop(), self._now_ns()
+        with self._instruments.inside(Stage.DECIDE):
+            plan = await loop.run_in_executor(
+                self._thread, decide_restarts, state, now_ns, self._limits
+            )
+        await self._carry_out(plan)
+
+    async def _carry_out(self, plan: Plan) -> None:
+        if not plan.actions:
+            return
+        answer, after = await self._enter(
+            Stage.COMMIT, lambda newest, now_ns: commit(newest, plan, now_ns)
+        )
+        if isinstance(answer, Conflict):
+            self._conflicted(plan, answer)
+        elif isinstance(answer, tuple) and plan.is_last:
+            before = after.version - len(answer)
+            if plan.settles(before, after.version) and self._state().version == after.version:
+                self._moved.clear()  # it was this plan that moved it, and nothing is left to do
+
+    def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
+        self._instruments.conflicted()
+        log.info("plan on version %d fell: %s", plan.version, "; ".join(conflict.reasons))
+        if self._state().version != plan.version:
+            self._moved.set()
+        else:  # the same state would fall again: do not spin
+            log.error("a plan fell on its own version %d", plan.version)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

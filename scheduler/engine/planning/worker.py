@@ -1,0 +1,96 @@
+"""The process that decides, started by mind.py with the number of its pipe.
+
+It holds a state of its own and folds into it the events that each question brings. It
+ends when the other side of its pipe does, however that came about.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import starmap
+from multiprocessing.connection import Connection
+from time import perf_counter_ns
+
+from placement import warm_up
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core import Job, Limits, Plan, State, decide, replay
+from scheduler.core.capacity.placer import placing
+from scheduler.eventlog import codec, snapshots
+
+Spans = list[tuple[int, int]]
+
+_NICE = 10  # calls go first
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What to do on the state at `version`. `base`: a snapshot to begin with, else the
+    state of the question before; `events`: what follows it, as the log has it."""
+
+    version: int
+    now_ns: int
+    limits: Limits
+    base: bytes | None
+    events: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The plan, and from when to when each placement was looked for, by perf_counter_ns,
+    which all processes of a machine share."""
+
+    plan: Plan
+    solves: Spans
+
+
+def followed(state: State, ask: Ask) -> State:
+    """The state to decide on. Raises: ValueError when it is another one than asked for."""
+    if ask.base is not None:
+        state, _ = snapshots.decode(ask.base)
+    state = replay(starmap(codec.decode, ask.events), state)
+    if state.version != ask.version:
+        raise ValueError(f"the events lead to version {state.version}, not {ask.version}")
+    return state
+
+
+def told(state: State, ask: Ask) -> Told:
+    """Decide, and take the time of every placement."""
+    solves: Spans = []
+    find = placing(state, ask.limits)
+
+    def timed(job: Job, free: HostSet, most: int) -> Placement | None:
+        began_ns = perf_counter_ns()
+        try:
+            return find(job, free, most)
+        finally:
+            solves.append((began_ns, perf_counter_ns()))
+
+    return Told(decide(state, ask.now_ns, ask.limits, timed), solves)
+
+
+def answer(link: Connection) -> None:
+    """Answer until the other side is gone. Exceptions are answers too."""
+    state = State.empty()
+    warm_up()
+    link.send("up")
+    while True:
+        ask = link.recv()
+        try:
+            state = followed(state, ask)
+            found: Told | Exception = told(state, ask)
+        except Exception as error:
+            found = error
+        link.send(found)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the server, which ends the pipe
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(_NICE)
+    with Connection(int(sys.argv[1])) as link, suppress(EOFError, OSError):
+        answer(link)

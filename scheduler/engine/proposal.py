@@ -1,0 +1,59 @@
+"""What waits for the writer: one thing to check, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from scheduler.core import Conflict, Rejected, State
+from scheduler.core.model.events import Event
+from scheduler.eventlog.host_changes import hosts_changed
+from scheduler.eventlog.job_changes import follow
+from scheduler.eventlog.window_changes import window_changed
+from scheduler.observe.instruments import Mark, Stage, Step
+
+Answer = tuple[Event, ...] | Rejected | Conflict
+
+
+class Stopped(Exception):
+    """The writer takes nothing more: the server is stopping."""
+
+
+class NotLeading(Exception):
+    """Another server writes. `leader`: where it listens, "" when that is not known."""
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(leader)
+        self.leader = leader
+
+
+class Entry(NamedTuple):
+    """One thing to check and write, a command or a plan, who asked for it, and when."""
+
+    stage: Stage
+    check: Callable[[State, int], Answer]
+    answer: asyncio.Future[tuple[Answer, State]]
+    actor: str
+    mark: Mark
+
+    def resolve(self, answer: Answer | Exception, after: State | None = None) -> None:
+        """Answer, with the state that this entry left."""
+        if self.answer.done():  # the caller has gone away
+            return
+        if isinstance(answer, Exception):
+            self.answer.set_exception(answer)
+        elif after is not None:
+            self.answer.set_result((answer, after))
+
+
+def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
+    """What the events of an answer do, one after the other."""
+    steps = []
+    for event in answer if isinstance(answer, tuple) else ():
+        after, change = follow(state, event)
+        hosts = hosts_changed(state, event, after)
+        window = window_changed(state, event, after)
+        steps.append(Step(state, event, after, actor, mark, change, hosts, window))
+        state = after
+    return steps

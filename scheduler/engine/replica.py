@@ -1,0 +1,192 @@
+"""One of several servers that share a store: it follows, leads when nobody does, follows again.
+
+    follow:  poll the log -> apply -> answer reads; ask for the lead five times a second
+    lead:    raise the term -> catch up -> write, and be heard of four times a lease
+    lost:    drop every connection -> wait -> follow on, from the state that is there
+
+Whatever the database does not answer within a lease is cut off, so that no thread waits
+for ever. A server that loses the lead loses nothing else: its state is a prefix of the
+log, its watchers stay, and an append of which it does not know comes back with the poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from scheduler.core import Tenants
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.recovery import Recovered, replayed, settle
+from scheduler.eventlog.store import Compacted, Deposed, SharedStore, Unreachable
+
+POLL_S = 0.2  # how long a follower waits for news, and between asking for the lead
+RETRY_S = 0.5  # after the database was not to be reached
+
+log = logging.getLogger("muster.replica")
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a server brings when it takes the lead. `address`: where others find it.
+    `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec` and
+    `tenants` as for recovery.settle."""
+
+    address: str
+    lease_s: float
+    clock: Callable[[], int]
+    fabric_spec: Mapping[str, Any] | None
+    tenants: Tenants | None
+
+
+class Replica:
+    """Keeps `writer` in step with the store. `is_ready`: it is at the end of a log that is
+    not empty, and knows who leads."""
+
+    def __init__(self, store: SharedStore, writer: Writer, candidate: Candidate) -> None:
+        self.is_ready = asyncio.Event()
+        self._store = store
+        self._writer = writer
+        self._candidate = candidate
+        self._stop = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "muster-session")
+        self._asker = ThreadPoolExecutor(1, "muster-newest")
+        self._asked_s = float("-inf")
+        self._heard_s = asyncio.get_running_loop().time()
+        self._next_answer: asyncio.Task[int] | None = None
+
+    def age_s(self) -> float:
+        """For how long this server has not known that it is at the end of the log."""
+        if self._writer.is_leading:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._heard_s
+
+    async def run(self) -> None:
+        """Follow and lead until `stop`. Raises: StoreError when the log is no use."""
+        try:
+            while not self._stop.is_set():
+                try:
+                    await self._turn()
+                except (Unreachable, Deposed) as error:
+                    await self._lost(error)
+        finally:
+            await self._timed(self._store.resign)
+            self._writer.close()
+            self._thread.shutdown()
+            self._asker.shutdown()
+
+    def stop(self) -> None:
+        """Finish what waits, free the lead, and return from `run`."""
+        self._stop.set()
+        self._writer.stop()
+
+    async def newest_version(self) -> int:
+        """The end of the log, asked for after this call began: what is acknowledged by
+        then is in it. Raises: StoreError."""
+        if self._next_answer is None or self._next_answer.done():
+            self._next_answer = asyncio.create_task(self._ask_soon())
+        return await asyncio.shield(self._next_answer)
+
+    async def _ask_soon(self) -> int:
+        """One question for all who come before it is put."""
+        await asyncio.sleep(0)
+        self._next_answer = None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._asker, self._store.last_version)
+
+    async def _turn(self) -> None:
+        """One look at the log, and at the lead if it is time."""
+        await self._catch_up(POLL_S if self.is_ready.is_set() else 0.0)
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._asked_s < POLL_S or self._stop.is_set():
+            return
+        self._asked_s = now_s
+        candidate = self._candidate
+        term = await self._timed(self._store.try_lead, candidate.address, candidate.lease_s)
+        if term is not None:
+            return await self._lead(term)
+        self._writer.leader = (await self._timed(self._store.leader)).address
+        if self._writer.state.version:
+            self.is_ready.set()
+        return None
+
+    async def _catch_up(self, wait_s: float = 0.0) -> None:
+        """Apply what others wrote, up to the end of the log."""
+        while True:
+            began_s = asyncio.get_running_loop().time()
+            version = self._writer.state.version
+            try:
+                found = await self._timed(self._store.poll, version, wait_s)
+            except Compacted:
+                self._writer.restart_from(await self._timed(self._replay))
+                continue
+            if not found:
+                self._heard_s = began_s
+                return
+            self._writer.follow(found)
+            wait_s = 0.0
+
+    def _replay(self) -> Recovered:
+        return replayed(self._store)
+
+    async def _lead(self, term: int) -> None:
+        """Lead until the lead is lost or the server stops."""
+        await self._catch_up()
+        await self._timed(self._settle, term)
+        await self._catch_up()
+        self.is_ready.set()
+        version = self._writer.state.version
+        log.warning("leads in term %d, from version %d on", term, version)
+        self._writer.leader = ""
+        writing = asyncio.create_task(self._writer.lead(term))
+        try:
+            await self._be_heard_of(term, writing)
+        finally:
+            self._writer.give_up()
+            if not writing.done():
+                self._store.cut()
+            await asyncio.wait({writing})
+            error = writing.exception()
+        if error is not None:
+            raise error
+
+    async def _be_heard_of(self, term: int, writing: asyncio.Task[None]) -> None:
+        while not writing.done():
+            await asyncio.wait({writing}, timeout=self._candidate.lease_s / 4)
+            if not writing.done():
+                await self._timed(self._store.keep_lead, term)
+
+    def _settle(self, term: int) -> None:
+        at_end = Recovered(self._writer.state, self._writer.now_ns())
+        candidate = self._candidate
+        now_ns = self._writer.now_ns()
+        settle(self._store, at_end, candidate.fabric_spec, now_ns, candidate.tenants, term)
+
+    async def _lost(self, error: Exception) -> None:
+        log.warning("%s; follows again", error)
+        self._store.cut()
+        await self._timed(self._store.resign)
+        self._asked_s = float("-inf")
+        if not isinstance(error, Deposed):
+            await _either(self._stop, RETRY_S)
+
+    async def _timed(self, call: Callable[..., Found], *arguments: Any) -> Found:
+        """`call` in the session's thread; cut off after a lease."""
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._thread, call, *arguments)
+        done, _ = await asyncio.wait({running}, timeout=self._candidate.lease_s + POLL_S)
+        if not done:
+            self._store.cut()
+        return await running
+
+
+async def _either(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for `event`, but not for longer."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({waiting}, timeout=timeout_s)
+    waiting.cancel()

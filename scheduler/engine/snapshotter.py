@@ -1,0 +1,137 @@
+"""Snapshots beside the writer, and the end of old events.
+
+A state is a value, so a thread can write it down while the writer goes on with later
+ones; it pauses often, for Python runs one thread at a time. Events are dropped only up
+to a snapshot that was read back and is the state it was made from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.core import State
+from scheduler.core.model.job import SECOND_NS
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.recovery import replayed
+from scheduler.eventlog.store import Store, StoreError
+
+DAY_S = 24 * 3600
+_PAUSE_S = 0.01  # after a millisecond or two of work: calls hardly notice a snapshot
+
+log = logging.getLogger("muster.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A snapshot after so many events, or after as many as the state has entries, where those
+    are more. `log_s`: events older than this may be dropped; None keeps all."""
+
+    snapshot_events: int = 10_000
+    log_s: int | None = None
+
+
+class Keeper:
+    """Saves a snapshot when enough has happened. `saved`: version of the newest one."""
+
+    def __init__(self, store: Store, disk: Executor, retention: Retention, saved: int) -> None:
+        self._store = store
+        self._disk = disk
+        self._retention = retention
+        self._saved = saved
+        self._running: asyncio.Task[None] | None = None
+        self._is_ending = False
+
+    def offer(self, state: State, last_ns: int) -> None:
+        """Begin a snapshot of `state` if one is due and none is under way."""
+        self._is_ending = False  # of several servers, one may lead again
+        if self._is_due(state) and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._keep(state, last_ns))
+
+    def _is_due(self, state: State) -> bool:
+        """As often as its entries: else a long queue would be written down again and again,
+        for little that is new. Cost: a start, which reads an event in the time of two entries,
+        takes three times as long at most."""
+        since = state.version - self._saved
+        return since >= self._retention.snapshot_events and since >= snapshots.entries(state)
+
+    async def finish(self, state: State, last_ns: int) -> None:
+        """Wait for what is under way, then save the last state, so that a start is quick."""
+        self._is_ending = True
+        if self._running is not None:
+            await self._running
+        if state.version > self._saved:
+            await self._keep(state, last_ns)
+
+    def abandon(self) -> None:
+        """Leave off what is under way."""
+        self._is_ending = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def _rest(self) -> None:
+        if not self._is_ending:
+            time.sleep(_PAUSE_S)
+
+    async def _keep(self, state: State, last_ns: int) -> None:
+        """Save `state`, then drop what is old. A store that refuses costs no service: the
+        log alone is the truth, and the writer meets the same disk."""
+        try:
+            body = await asyncio.to_thread(snapshots.encode, state, last_ns, self._rest)
+            await self._on_disk(self._store.save_snapshot, state.version, body)
+            self._saved = state.version
+            await self._compact(last_ns)
+        except StoreError as error:
+            log.warning("no snapshot of version %d: %s", state.version, error)
+
+    async def _compact(self, now_ns: int) -> None:
+        if self._retention.log_s is None:
+            return
+        oldest_ns = now_ns - self._retention.log_s * SECOND_NS
+        to_version = await asyncio.to_thread(droppable, self._store, oldest_ns, self._rest)
+        if to_version:
+            dropped = await self._on_disk(self._store.compact, to_version)
+            log.info("dropped %d events, up to version %d", dropped, to_version)
+
+    async def _on_disk(self, call: Any, *arguments: Any) -> Any:
+        """In the one thread that writes."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, call, *arguments)
+
+
+def droppable(store: Store, oldest_ns: int, pause: snapshots.Pause = lambda: None) -> int:
+    """The newest sound snapshot whose events are all before `oldest_ns`; 0 when there is none.
+
+    Raises: StoreError.
+    """
+    before = store.version_at(oldest_ns) - 1
+    for version, body in store.snapshots(before):
+        if version < store.first_version():
+            return 0
+        if is_sound(version, body, pause):
+            return version
+    return 0
+
+
+def is_sound(version: int, body: bytes, pause: snapshots.Pause = lambda: None) -> bool:
+    """Whether a start can begin with this snapshot."""
+    try:
+        state, last_ns = snapshots.decode(body, pause)
+    except snapshots.BadSnapshot:
+        return False
+    return state.version == version and snapshots.encode(state, last_ns, pause) == body
+
+
+def compacted(store: Store, oldest_ns: int) -> int:
+    """Drop what is older, on a store that no server writes to; how many events went.
+
+    Raises: StoreError.
+    """
+    found = replayed(store)
+    if found.state.version > found.saved:
+        store.save_snapshot(found.state.version, snapshots.encode(found.state, found.last_ns))
+    to_version = droppable(store, oldest_ns)
+    return store.compact(to_version) if to_version else 0

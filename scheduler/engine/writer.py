@@ -1,0 +1,340 @@
+"""The single writer: everything that changes the state goes through here, in order.
+
+Commands and finished plans wait in one queue. The writer takes what has gathered,
+checks each entry on the state that those before it leave, appends all their events
+in one transaction, and only then makes the new state visible, answers and publishes:
+
+    append (durable) -> apply -> acknowledge -> publish
+
+A second loop decides beside it (deciding.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from scheduler.core import Limits, Plan, Rejected, State, admit, decide
+from scheduler.core.capacity.placer import placing
+from scheduler.core.model.commands import Command, MoveHost, ReportHost
+from scheduler.core.model.events import Event
+from scheduler.engine.feed import Feed, Told
+from scheduler.engine.history import recorded
+from scheduler.engine.planning.executor import Mind
+from scheduler.engine.planning.loop import Deciding
+from scheduler.engine.proposal import Answer, Entry, NotLeading, Stopped, followed
+from scheduler.engine.snapshotter import Keeper, Retention
+from scheduler.eventlog.recovery import Recovered
+from scheduler.eventlog.store import NotWritten, Store
+from scheduler.identity import actor
+from scheduler.observe.instruments import Instruments, Stage, Step
+
+BATCH = 256  # entries of one append at most
+_GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
+# Turns of the event loop that bring somebody: gRPC takes six for each call, and each of its
+# servers (listeners.py) accepts one after the other.
+_TURNS, _TURNS_BUSY = 2, 12
+_MANY = 4  # entries that arrived during one append
+
+log = logging.getLogger("muster.writer")
+
+Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
+
+
+class Writer:
+    """Owns the state, and the log while it leads. A server alone leads from `run` to `stop`;
+    one of several follows what others write until it is told to `lead`.
+
+    `leader`: where the server listens that leads instead, "" when that is not known.
+    `admission` checks commands: the core's own rule, or one that is stricter.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        recovered: Recovered,
+        clock: Callable[[], int],
+        limits: Limits,
+        feed: Feed,
+        retention: Retention,
+        instruments: Instruments | None = None,
+        long_decision_s: float | None = None,
+        admission: Admit = admit,
+    ) -> None:
+        self.limits = limits
+        self.feed = feed
+        self.instruments = instruments or Instruments()
+        self._admit = admission
+        self._store = store
+        self._state = recovered.state
+        self._clock = clock
+        self._last_ns = recovered.last_ns
+        self._queue: deque[Entry] = deque()
+        self._arrived = asyncio.Event()
+        self._advanced = asyncio.Event()
+        self._term: int | None = None  # while it leads
+        self._is_stopping = False
+        self.leader = ""
+        self._gathered = 0  # entries of the last batch
+        self._is_urgent = False  # whether any waits that nothing should hold up
+        self._disk = ThreadPoolExecutor(1, "muster-disk")
+        self._mind = Mind(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._deciding = Deciding(
+            self._mind,
+            limits,
+            self.instruments,
+            lambda: self._state,
+            self.now_ns,
+            self._enter,
+            lambda: self.is_busy,
+        )
+        self._keeper = Keeper(store, self._disk, retention, recovered.saved)
+
+    @property
+    def state(self) -> State:
+        """The newest durable state."""
+        return self._state
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it takes commands."""
+        return self._term is not None
+
+    @property
+    def last_ns(self) -> int:
+        """The time of the log's last event."""
+        return self._last_ns
+
+    @property
+    def waiting(self) -> int:
+        """Commands and plans that nobody has looked at yet."""
+        return len(self._queue)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether many ask at once."""
+        return self._gathered > _MANY
+
+    def now_ns(self) -> int:
+        """The time, except that it is never before the last event of the log."""
+        return max(self._last_ns, self._clock())
+
+    async def submit(self, command: Command) -> State | Rejected:
+        """Check a command and make it durable; the state right after it, before whatever
+        others wrote in the same moment.
+
+        Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
+        refuses.
+        """
+        self._is_urgent |= isinstance(command, ReportHost | MoveHost)
+        answer, after = await self._enter(
+            Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
+        )
+        return answer if isinstance(answer, Rejected) else after
+
+    async def carry_out(self, check: Callable[[State, int], Answer]) -> Answer:
+        """Make durable what `check` finds on the newest state. Raises: as `submit`."""
+        answer, _ = await self._enter(Stage.COMMIT, check)
+        return answer
+
+    async def watch(self, kind: type[Told], after_version: int) -> AsyncGenerator[Told, None]:
+        """Every change of jobs, hosts or windows after `after_version`, for ever.
+
+        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
+        """
+        # From here on the feed has every later change, the log every earlier one.
+        subscription = self.feed.subscribe(kind)
+        joined = self._state.version
+        try:
+            if after_version < joined:
+                async for change in recorded(self._store, kind, after_version, joined):
+                    yield change
+            async for change in subscription:
+                yield change
+        finally:
+            self.feed.unsubscribe(subscription)
+
+    async def run(self) -> None:
+        """Lead until `stop`, alone. Raises: StoreError when the disk refuses."""
+        try:
+            await self._write_and_decide(0)
+        finally:
+            self.close()
+
+    async def lead(self, term: int) -> None:
+        """Lead until `stop` or `give_up`, among others.
+
+        Raises: StoreError when the store refuses; Deposed when others lead by now.
+        """
+        try:
+            await self._write_and_decide(term)
+        finally:
+            self._turn_away()
+
+    def give_up(self) -> None:
+        """Lead no more; `lead` returns without writing what waits."""
+        self._term = None
+        self._arrived.set()
+
+    def follow(self, recorded: Sequence[tuple[int, Event]]) -> None:
+        """Take over what the leader wrote, one event at least.
+
+        Cost: some 50 us an event, on the event loop's thread.
+        """
+        steps = followed(self._state, tuple(event for _, event in recorded), "")
+        self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
+        self._mind.follow(step.event for step in steps)
+        self.instruments.heard(steps)
+        self._publish(steps)
+
+    def restart_from(self, recovered: Recovered) -> None:
+        """Jump to a later state, where the events between are no longer kept. Watchers
+        must resume, for they would miss some."""
+        self.feed.cut_off()
+        self._mind.forget()
+        self._advance(recovered.state, recovered.last_ns)
+
+    async def reach(self, version: int) -> None:
+        """Return once the state has this version."""
+        while self._state.version < version:
+            await self._advanced.wait()
+
+    def close(self) -> None:
+        """Turn everybody away, for good."""
+        self._is_stopping = True
+        self._turn_away()
+        self.feed.close()
+        self._disk.shutdown()
+        self._mind.close()
+        self._deciding.close()
+
+    async def _write_and_decide(self, term: int) -> None:
+        self._term = term
+        self._deciding.begin()
+        decider = asyncio.create_task(self._deciding.run())
+        try:
+            while self.is_leading and not (self._is_stopping and not self._queue):
+                await self._arrived.wait()
+                self._arrived.clear()
+                while self._queue and self.is_leading:
+                    await self._gather()
+                    await self._write(self._batch())
+            if self.is_leading:
+                await self._keeper.finish(self._state, self._last_ns)
+        finally:
+            self._term = None
+            decider.cancel()
+            await asyncio.wait({decider})  # it must not ask for threads that close() ends
+            self._keeper.abandon()
+
+    def _turn_away(self) -> None:
+        """Refuse what waits."""
+        for entry in self._batch(len(self._queue)):
+            entry.resolve(Stopped() if self._is_stopping else NotLeading(self.leader))
+
+    def _advance(self, state: State, last_ns: int) -> None:
+        self._state, self._last_ns = state, last_ns
+        self._advanced.set()
+        self._advanced = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take nothing more; `run` returns when what waits is written."""
+        self._is_stopping = True
+        self._arrived.set()
+
+    async def _enter(
+        self, stage: Stage, check: Callable[[State, int], Answer]
+    ) -> tuple[Answer, State]:
+        if self._is_stopping:
+            raise Stopped
+        if not self.is_leading:
+            raise NotLeading(self.leader)
+        answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
+        mark = self.instruments.mark()
+        self._is_urgent |= stage is Stage.COMMIT
+        self._queue.append(Entry(stage, check, answer, actor(), mark))
+        self._arrived.set()
+        return await answer
+
+    async def _gather(self) -> None:
+        """Let those come along who are about to arrive: some turns of the loop bring some while
+        many ask, and nobody when one does. What concerns hosts or gangs does not wait."""
+        loop, seen = asyncio.get_running_loop(), 0
+        until_s = loop.time() + _GATHER_S
+        turns = _TURNS_BUSY if self.is_busy else _TURNS
+        while seen < len(self._queue) < BATCH and loop.time() < until_s:
+            seen = len(self._queue)
+            for _ in range(turns):
+                if self._is_urgent:
+                    return
+                await asyncio.sleep(0)
+
+    def _batch(self, most: int = BATCH) -> list[Entry]:
+        self._is_urgent = False
+        return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+
+    async def _write(self, batch: list[Entry]) -> None:
+        """Check entries one after the other, append at once, then answer."""
+        state, now_ns = self._state, self.now_ns()
+        self._gathered = len(batch)
+        steps: list[Step] = []
+        answers: list[tuple[Answer | Exception, State]] = []
+        for entry in batch:
+            answer, done = self._checked(entry, state, now_ns)
+            if done:
+                steps += done
+                state = done[-1].after
+            answers.append((answer, state))
+        if steps:
+            try:
+                await self._append(batch, steps)
+            except NotWritten as error:
+                log.error("nothing is taken until it can be written: %s", error)
+                return
+            self._advance(state, now_ns)
+            self._mind.follow(step.event for step in steps)
+            self.instruments.wrote(steps)
+            self._deciding.wrote(steps)
+            self._keeper.offer(state, now_ns)
+        for entry, result in zip(batch, answers, strict=True):
+            entry.resolve(*result)
+        self._publish(steps)
+
+    def _publish(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            for change in (step.change, step.hosts, step.window):
+                if change is not None:
+                    self.feed.publish(change)
+
+    def _checked(
+        self, entry: Entry, state: State, now_ns: int
+    ) -> tuple[Answer | Exception, list[Step]]:
+        """The answer to one entry, and what it changes."""
+        self.instruments.passed(Stage.QUEUE, entry.mark)
+        try:
+            with self.instruments.timed(entry.stage, (entry.mark,)):
+                answer = entry.check(state, now_ns)
+            return answer, followed(state, answer, entry.actor, entry.mark)
+        except Exception as error:  # a bug in one command must not take down the rest
+            log.exception("a command failed")
+            return error, []
+
+    async def _append(self, batch: list[Entry], steps: list[Step]) -> None:
+        loop = asyncio.get_running_loop()
+        events, actors = [step.event for step in steps], [step.actor for step in steps]
+        arguments = (self._state.version, events, self._term or 0, actors)
+        try:
+            with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
+                await loop.run_in_executor(self._disk, self._store.append, *arguments)
+        except Exception as error:
+            # Unless it is NotWritten, only a replay can tell what the disk has.
+            for entry in batch:
+                entry.resolve(error)
+            raise
+
+    def _plan(self, state: State, now_ns: int) -> Plan:
+        find = self.instruments.finding(placing(state, self.limits))
+        return decide(state, now_ns, self.limits, find)

@@ -1,0 +1,145 @@
+"""From a log to a state: the first thing a server does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placement import BadInput
+from placement.fabric.tree import from_spec
+from scheduler.core import Rejected, State, Tenants, admit, replay
+from scheduler.core.fold.apply import apply
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import FabricLoaded
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.store import Store, StoreError
+from scheduler.identity import SERVER
+
+log = logging.getLogger("muster.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The state at the end of a log, the time of its last event, and the version of the
+    snapshot it was built on, 0 for none."""
+
+    state: State
+    last_ns: int
+    saved: int = 0
+
+
+def recover(
+    store: Store,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    tenants: Tenants | None = None,
+) -> Recovered:
+    """Replay the log; a new one begins with the fabric. `tenants`: from here on, None
+    for those of the log.
+
+    Raises: StoreError when the log cannot be replayed, is new and no fabric is given,
+    is for another fabric than the one given, or does not go with the tenants.
+    """
+    return settle(store, replayed(store), fabric_spec, now_ns, tenants)
+
+
+def settle(
+    store: Store,
+    recovered: Recovered,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    tenants: Tenants | None,
+    term: int = 0,
+) -> Recovered:
+    """Write what a server that begins to write in `term` writes first: the fabric of a new
+    log, the tenants if they are other ones.
+
+    Raises: StoreError, as `recover`.
+    """
+    recovered = _with_fabric(store, recovered, fabric_spec, now_ns, term)
+    if tenants is None:
+        return recovered
+    now_ns = max(now_ns, recovered.last_ns)
+    answer = admit(recovered.state, LoadTenants(tenants), now_ns)
+    if isinstance(answer, Rejected):
+        raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
+    if not answer:
+        return recovered
+    store.append(recovered.state.version, answer, term, [SERVER] * len(answer))
+    return Recovered(replay(answer, recovered.state), now_ns, recovered.saved)
+
+
+def _with_fabric(
+    store: Store,
+    recovered: Recovered,
+    fabric_spec: Mapping[str, Any] | None,
+    now_ns: int,
+    term: int,
+) -> Recovered:
+    check_fabric(store, recovered.state, fabric_spec)
+    if recovered.state.version or fabric_spec is None:
+        return recovered
+    loaded = FabricLoaded(now_ns, fabric_spec)
+    state = apply(State.empty(), loaded)
+    store.append(0, [loaded], term, [SERVER])
+    return Recovered(state, now_ns)
+
+
+def replayed(store: Store) -> Recovered:
+    """The newest snapshot that can be read, and the events after it."""
+    base = newest_snapshot(store)
+    state, last_ns = base.state, base.last_ns
+    if state.version + 1 < (first := store.first_version()):
+        raise StoreError(
+            f"{store.name} keeps events from version {first} on, and no snapshot can be read"
+            " to begin with: restore a backup"
+        )
+    for version, event in store.read(state.version):
+        try:
+            state, last_ns = apply(state, event), event.time_ns
+        except (KeyError, IndexError, RuntimeError, BadInput) as error:
+            what = f"version {version} does not follow from those before it ({error!r})"
+            raise StoreError(f"{store.name} is corrupt: {what}") from error
+    return Recovered(state, last_ns, base.state.version)
+
+
+def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
+    """The newest readable snapshot, none after `to_version`; else the empty state.
+
+    One of another release serves only where the log begins with it.
+
+    Raises: StoreError.
+    """
+    first = store.first_version()
+    for version, body in store.snapshots(to_version):
+        if snapshots.is_older(body) and version != first - 1:  # the log makes up for it
+            words = "%s: the snapshot of version %d is of another release: the log is read instead"
+            log.warning(words, store.name, version)
+            continue
+        try:
+            state, last_ns = snapshots.decode(body)
+            if state.version != version:
+                raise snapshots.BadSnapshot(f"is of version {state.version}")
+        except snapshots.BadSnapshot as error:
+            log.warning(
+                "%s: the snapshot of version %d is left out: %s", store.name, version, error
+            )
+        else:
+            return Recovered(state, last_ns, version)
+    return Recovered(State.empty(), 0)
+
+
+def check_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:
+    """Raises: StoreError when the log is new and no fabric is given, or is for another."""
+    if not state.version and fabric_spec is None:
+        raise StoreError(f"{store.name} is new: name its fabric with --fabric")
+    if not state.version or fabric_spec is None:
+        return
+    given, logged = from_spec(fabric_spec), state.loaded_fabric
+    if given != logged:
+        raise StoreError(
+            f"{store.name} is for fabric {logged.name} ({logged.digest}), not {given.name}"
+            f" ({given.digest}); leave --fabric out, or begin a new store"
+        )

@@ -1,0 +1,102 @@
+"""The event log: append-only, durable before it is acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scheduler.eventlog.store.base import (
+    Asked,
+    Compacted,
+    Deposed,
+    Leader,
+    NotWritten,
+    SharedStore,
+    Store,
+    StoreError,
+    Unreachable,
+    VersionMismatch,
+)
+from scheduler.eventlog.store.files import backup as backup_sqlite
+from scheduler.eventlog.store.files import restore as restore_sqlite
+from scheduler.eventlog.store.files import shrink as shrink_sqlite
+from scheduler.eventlog.store.sqlite import look_at as look_at_sqlite
+from scheduler.eventlog.store.sqlite import open_sqlite
+
+__all__ = [
+    "Asked",
+    "Compacted",
+    "Deposed",
+    "Leader",
+    "NotWritten",
+    "SharedStore",
+    "Store",
+    "StoreError",
+    "Unreachable",
+    "VersionMismatch",
+    "backup",
+    "is_shared",
+    "look_at",
+    "open_store",
+    "restore",
+    "shrink",
+]
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_store(url: str) -> Store:
+    """Open the log at `sqlite:///FILE` or `postgresql://...`, or make it.
+
+    Raises: StoreError on another kind of URL, a folder that is not there, a file that
+    is no muster log, is newer than this program, is corrupt, or is in use; likewise for
+    a database, or one that does not answer.
+    """
+    if is_shared(url):
+        from scheduler.eventlog.store.postgres import open_postgres  # loads libpq
+
+        return open_postgres(url)
+    return open_sqlite(url)
+
+
+def is_shared(url: str) -> bool:
+    """Whether it is of a kind that several servers may have open."""
+    return url.startswith(_POSTGRES)
+
+
+def look_at(url: str) -> Store:
+    """Open a log to read it, beside the servers that write it. Raises: StoreError."""
+    if is_shared(url):
+        from scheduler.eventlog.store.postgres import look_at_postgres  # loads libpq
+
+        return look_at_postgres(url)
+    return look_at_sqlite(url)
+
+
+def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
+    """Copy the store to a file as it is at one moment, while servers may write to it.
+
+    The answer is the copy's last version. Raises: StoreError.
+    """
+    if is_shared(url):
+        from scheduler.eventlog.store import pgfiles  # loads libpq
+
+        return pgfiles.backup(url, target, is_forced=is_forced)
+    return backup_sqlite(url, target, is_forced=is_forced)
+
+
+def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
+    """Make a backup the store at `url`, which no server may have open; what was there is
+    kept beside it. The answer is the last version. Raises: StoreError.
+    """
+    if is_shared(url):
+        from scheduler.eventlog.store import pgfiles  # loads libpq
+
+        return pgfiles.restore(source, url, is_forced=is_forced)
+    return restore_sqlite(source, url, is_forced=is_forced)
+
+
+def shrink(url: str) -> None:
+    """Give back the room of dropped events. No server may have the store open. PostgreSQL
+    sees to that by itself. Raises: StoreError."""
+    if not is_shared(url):
+        shrink_sqlite(url)

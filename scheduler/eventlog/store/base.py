@@ -1,0 +1,154 @@
+"""What every store of the event log does, whatever keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from scheduler.core.model.events import Event
+
+
+class StoreError(Exception):
+    """The log cannot be used; the message is a sentence for the operator."""
+
+
+class VersionMismatch(StoreError):
+    """Somebody else appended meanwhile: what was checked no longer holds."""
+
+
+class Unreachable(StoreError):
+    """The database does not answer, or no longer: whether the last append is there is
+    not known."""
+
+
+class Deposed(StoreError):
+    """Another server leads by now: nothing was written."""
+
+
+class NotWritten(StoreError):
+    """The disk is full or read-only. The append left no trace: a later one may succeed."""
+
+
+class Compacted(StoreError):
+    """Events this old are dropped. `first_version` is the oldest that is kept."""
+
+    def __init__(self, first_version: int) -> None:
+        super().__init__(f"events are kept from version {first_version:,} on, older ones are not")
+        self.first_version = first_version
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An event that somebody asked for. `actor`: under which name."""
+
+    version: int
+    event: Event
+    actor: str
+
+
+class Store(Protocol):
+    """An open log with snapshots. Use what writes from one thread; what reads from any.
+
+    Versions are 1, 2, 3, ... without a gap. Snapshots are what codec writes of a state;
+    a store keeps bytes and knows nothing of them.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def append(
+        self,
+        expected_version: int,
+        events: Sequence[Event],
+        term: int = 0,
+        actors: Sequence[str] = (),
+    ) -> int:
+        """Write `events` after `expected_version`, all or none; the new last version.
+
+        `actors`: who asked for each; none given: the scheduler did it by itself.
+        `term`: of the leader that writes; a store that several servers share refuses an
+        older one. When this returns the events are durable.
+
+        Raises: VersionMismatch when the log ends elsewhere, NotWritten when certainly
+        nothing was written, StoreError when that is unknown.
+        """
+
+    def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+        """(version, event) in order, of everything that is durable when it is called.
+
+        Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
+        """
+
+    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+        """The events that somebody asked for, in order, of those that are kept.
+
+        Raises: StoreError on a record that cannot be read.
+        """
+
+    def first_version(self) -> int:
+        """The oldest version that `read` has; 1 as long as nothing is dropped."""
+
+    def last_version(self) -> int:
+        """The newest durable version; 0 when the log is empty."""
+
+    def version_at(self, time_ns: int) -> int:
+        """The first kept version that is not before `time_ns`; else one after the last."""
+
+    def save_snapshot(self, version: int, body: bytes) -> None:
+        """Keep the state at `version`. Raises: StoreError."""
+
+    def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """(version, body), newest first, none after `to_version`. Raises: StoreError."""
+
+    def compact(self, to_version: int) -> int:
+        """Drop the events up to `to_version`, and the snapshots before that one; how many
+        events were dropped. The snapshot at `to_version` now stands for them.
+
+        Raises: StoreError, also when there is no such snapshot.
+        """
+
+    def size_bytes(self) -> int:
+        """Room that it takes on the disk."""
+
+    def close(self) -> None:
+        """Let another server have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who may append. `term` counts leaders from 1; `address` is where it listens."""
+
+    term: int
+    address: str
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store that several servers have open; one of them leads, and appends.
+
+    A session with the database stands for the server: who leads loses the lead with it,
+    at the latest `lease_s` after it was last heard of. That frees the lead; what keeps an
+    old leader from writing is the term, which every append compares.
+
+    Raises, all of them: Unreachable.
+    """
+
+    def try_lead(self, address: str, lease_s: float) -> int | None:
+        """The term of this server, if nobody leads; from then on no older term appends."""
+
+    def keep_lead(self, term: int) -> None:
+        """Be heard of. Raises: Deposed."""
+
+    def resign(self) -> None:
+        """Free the lead at once, if it is held. Raises nothing."""
+
+    def leader(self) -> Leader:
+        """Who led last."""
+
+    def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
+        """The next events, in order; waits for one for up to `wait_s`. Raises: Compacted."""
+
+    def cut(self) -> None:
+        """Drop every connection: what hangs ends as Unreachable. From any thread."""

@@ -1,0 +1,124 @@
+"""Backups of a PostgreSQL store, in the same files as those of a SQLite store.
+
+So a backup of one kind of store can be put back as the other kind. Nothing but the
+connection is needed: no pg_dump, and no right to read the server's files.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from psycopg import IsolationLevel
+
+from scheduler.eventlog.store.base import StoreError
+from scheduler.eventlog.store.files import check_target, written
+from scheduler.eventlog.store.pglink import Connection, Links
+from scheduler.eventlog.store.pgschema import ALONE, LEAD, prepare, schema_of
+from scheduler.eventlog.store.schema import migrate
+from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
+
+_EVENTS = "SELECT version, time_ns, type, body, actor FROM log ORDER BY version"
+_SNAPSHOTS = "SELECT version, body FROM snapshot ORDER BY version"
+_FIRST = "SELECT value FROM meta WHERE key = 'first_version'"
+_TABLES = ("meta", "log", "snapshot")
+
+
+def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
+    """Copy the store as it is at one moment, while servers write to it.
+
+    The answer is the copy's last version. Raises: StoreError.
+    """
+    check_target(target, is_forced)
+    links = Links(url)
+    connection = links.connect()
+    # Of one snapshot of the database: the log, its snapshots and where it begins agree.
+    connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
+    with closing(connection), links.speaking(), connection.transaction():
+        if not schema_of(links.name, connection):
+            raise StoreError(f"{links.name} is empty: there is no muster store")
+        with written(target) as file:
+            return _fill(file, connection)
+
+
+def _fill(file: sqlite3.Connection, connection: Connection) -> int:
+    """Copy row by row into an empty file; the last version."""
+    migrate(file, 0)
+    with file, connection.cursor() as cursor:
+        file.execute("BEGIN")
+        (first,) = cursor.execute(_FIRST).fetchone() or ("1",)
+        file.execute("UPDATE meta SET value = ? WHERE key = 'first_version'", (first,))
+        file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
+        file.executemany("INSERT INTO snapshot VALUES (?, ?)", cursor.stream(_SNAPSHOTS))
+    return _last(file.execute)
+
+
+def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
+    """Make `source`, a backup of any store, the store at `url`, which no server may have open.
+
+    All of it or nothing. What was there is kept in the tables meta_replaced, log_replaced
+    and snapshot_replaced. The answer is the last version. Raises: StoreError.
+    """
+    look_at(f"{PREFIX}{source}")  # refuses what is no store of this version
+    links = Links(url)
+    connection = links.connect()
+    with closing(connection), closing(connect(source)) as file, links.speaking():
+        prepare(links.name, connection)
+        for lock, who in ((LEAD, "a server leads"), (ALONE, "servers follow")):
+            if connection.execute(lock.encode()).fetchone() != (True,):
+                raise StoreError(f"{links.name} is in use: {who} there; stop all of them first")
+        with connection.transaction():
+            if _last(connection.execute):
+                if not is_forced:
+                    raise StoreError(f"{links.name} holds a store already; --force replaces it")
+                _keep(connection)
+            last = _replace(connection, file)
+        # Closing frees them as well, but somewhat later: a server that starts now would be refused.
+        connection.execute("SELECT pg_advisory_unlock_all()")
+        return last
+
+
+def _keep(connection: Connection) -> None:
+    for table in _TABLES:
+        connection.execute(f"DROP TABLE IF EXISTS {table}_replaced".encode())
+        connection.execute(f"CREATE TABLE {table}_replaced AS TABLE {table}".encode())
+
+
+def _replace(connection: Connection, file: sqlite3.Connection) -> int:
+    connection.execute("DELETE FROM snapshot")
+    connection.execute("DELETE FROM log")
+    _load(connection, "log (version, time_ns, type, body, actor, term)", _with_term(file))
+    _load(connection, "snapshot (version, body)", file.execute(_SNAPSHOTS))
+    (first,) = file.execute(_FIRST).fetchone()
+    connection.execute("UPDATE meta SET value = %s WHERE key = 'first_version'", (first,))
+    # Whoever led before and still runs is refused from now on, and so is who followed.
+    connection.execute(
+        "INSERT INTO meta VALUES ('restored', '1') ON CONFLICT (key)"
+        " DO UPDATE SET value = (meta.value::bigint + 1)::text"
+    )
+    connection.execute("UPDATE leader SET term = term + 1, address = ''")
+    return _last(connection.execute)
+
+
+def _with_term(file: sqlite3.Connection) -> Iterable[tuple[Any, ...]]:
+    return ((*row, 0) for row in file.execute(_EVENTS))
+
+
+def _load(connection: Connection, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY {columns} FROM STDIN".encode()) as lines,
+    ):
+        for row in rows:
+            lines.write_row(row)
+
+
+def _last(execute: Any) -> int:
+    query = """
+        SELECT COALESCE(MAX(version), 0)
+        FROM (SELECT version FROM log UNION ALL SELECT version FROM snapshot) AS kept
+    """
+    return int(execute(query).fetchone()[0])

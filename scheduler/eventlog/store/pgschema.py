@@ -1,0 +1,88 @@
+"""The tables of a PostgreSQL store: those of SQLite, and who leads.
+
+Servers may start at the same time on an empty database, so all of it happens under a
+lock; DDL is transactional here, so a migration happens whole or not at all.
+"""
+
+from __future__ import annotations
+
+from scheduler.eventlog.store.base import StoreError
+from scheduler.eventlog.store.pglink import Connection
+from scheduler.eventlog.store.schema import FORMAT, schema_in
+
+LOCK = 0x6D757374  # "must": first half of every advisory lock here
+_CREATION = 0  # second half, while tables are made; the locks of a log have its own number
+
+# Held by the one session that leads, and shared by every session that stands for a server.
+LEAD = f"SELECT pg_try_advisory_lock({LOCK}, 'log'::regclass::oid::bigint::int)"
+_SERVERS = f"({LOCK + 1}, 'log'::regclass::oid::bigint::int)"
+ATTEND = f"SELECT pg_try_advisory_lock_shared{_SERVERS}"
+ALONE = f"SELECT pg_try_advisory_lock{_SERVERS}"
+
+_TABLES = f"""
+    CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
+    CREATE TABLE log (
+        version bigint PRIMARY KEY,  -- 1, 2, 3, ... without a gap
+        time_ns bigint NOT NULL,
+        type    text NOT NULL,
+        body    text NOT NULL,       -- JSON
+        actor   text NOT NULL,       -- who asked for it; empty: nobody, the scheduler did it
+        term    bigint NOT NULL      -- of the leader that wrote it
+    );
+    CREATE TABLE snapshot (
+        version bigint PRIMARY KEY,  -- of the last event in it
+        body    bytea NOT NULL
+    );
+    CREATE TABLE leader (
+        is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+        term    bigint NOT NULL,     -- how often the lead was taken
+        address text NOT NULL,
+        since   timestamptz NOT NULL DEFAULT now()
+    );
+    INSERT INTO leader (term, address) VALUES (0, '');
+    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('first_version', '1');
+"""
+
+MIGRATIONS = (_TABLES,)
+SCHEMA = len(MIGRATIONS)
+
+
+def prepare(name: str, connection: Connection) -> None:
+    """Make or migrate the tables. Raises: StoreError when the database is not ours."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, _CREATION))
+        schema = schema_of(name, connection)
+        for step in MIGRATIONS[schema:]:
+            connection.execute(step.encode())
+        if schema < SCHEMA:
+            connection.execute(
+                "INSERT INTO meta VALUES ('schema', %s)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(SCHEMA),),
+            )
+
+
+def restores(connection: Connection) -> int:
+    """How often a backup was put back here: a server that has seen what was there before must
+    not go on from what is there now."""
+    row = connection.execute("SELECT value::bigint FROM meta WHERE key = 'restored'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def schema_of(name: str, connection: Connection) -> int:
+    """The schema of what is there, 0 for an empty database.
+
+    Raises: StoreError when it is no muster store, or a newer one.
+    """
+    where = connection.execute("SELECT current_schema()").fetchone()
+    if where is None or where[0] is None:
+        raise StoreError(f"{name} has no such schema as its search_path names")
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+        " AND relkind IN ('r', 'p', 'v', 'm')"
+    )
+    tables = {str(relname) for (relname,) in found}
+    meta = {}
+    if {"meta", "log", "leader"} <= tables:
+        meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
+    return schema_in(name, tables, meta, SCHEMA)

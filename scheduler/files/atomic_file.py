@@ -1,0 +1,53 @@
+"""Files for users, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from scheduler.files.errors import unwritable
+
+
+@contextmanager
+def written(path: Path, option: str) -> Iterator[BinaryIO]:
+    """A file that is `path`, on disk, once the block has ended well; until then, and if it
+    does not, what was there stays. A device or a pipe takes what comes.
+
+    Raises: as `unwritable`, which `option` names.
+    """
+    is_file = path.is_file() or not path.exists()
+    # A link goes on pointing where it does.
+    target = Path(os.path.realpath(path)) if is_file else path
+    beside = target.with_name(f"{target.name}.part") if is_file else target
+    try:
+        with beside.open("wb") as file:
+            yield file
+            if is_file:
+                file.flush()
+                os.fsync(file.fileno())
+        if is_file:
+            beside.replace(target)
+            _sync(target.parent)
+    except OSError as error:
+        raise unwritable(path, option, error) from None
+    finally:
+        if is_file:
+            with suppress(OSError):
+                beside.unlink()
+
+
+def _sync(folder: Path) -> None:
+    entry = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
+
+
+def write(path: Path, text: str, option: str) -> None:
+    """A file of this text. Raises: as `written`."""
+    with written(path, option) as file:
+        file.write(text.encode())

@@ -1,0 +1,78 @@
+"""Topology files of other programs, read into fabrics and written from them.
+
+Every format becomes one value, a `Network`: hosts, and the domains above each. What
+it lacks, an overlay adds (overlay.py); what comes out is a fabric file
+(fabricyaml.py). One module a format: a `read`, a `write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from placement.fabric.tree import Fabric
+from scheduler.files.fabrics import (
+    fabricyaml,
+    ibnetdiscover,
+    kubernetes,
+    losses,
+    overlay,
+    slurmconf,
+    slurmyaml,
+    topograph,
+)
+from scheduler.files.fabrics.build import Built, build
+from scheduler.files.fabrics.fitting import only_hosts
+from scheduler.files.fabrics.network import Choices, Network, of_fabric
+from scheduler.files.fabrics.overlay import Overlay
+
+__all__ = ["FORMATS", "Choices", "Format", "dump", "read_fabric", "write_fabric", "write_overlay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one format is read and written; blocks hold only the innermost tier."""
+
+    read: Callable[[str, Choices], Network]
+    write: Callable[[Network], str]
+    has_outer_tiers: bool = True
+
+
+FORMATS: dict[str, Format] = {
+    "slurm": Format(slurmconf.read, slurmconf.write_tree),
+    "slurm-block": Format(slurmconf.read, slurmconf.write_blocks, has_outer_tiers=False),
+    "slurm-yaml": Format(slurmyaml.read, slurmyaml.write_tree),
+    "slurm-yaml-block": Format(slurmyaml.read, slurmyaml.write_blocks, has_outer_tiers=False),
+    "topograph": Format(topograph.read, topograph.write),
+    "ibnetdiscover": Format(ibnetdiscover.read, ibnetdiscover.write),
+    "kubernetes": Format(kubernetes.read, kubernetes.write),
+}
+
+
+def read_fabric(
+    path: str, form: str, overlay_path: str | None = None, choices: Choices | None = None
+) -> Built:
+    """The fabric that a topology file describes, and notes on what was made of it.
+
+    Raises: InputError with file, line and field.
+    """
+    choices = choices or Choices()
+    extra = overlay.read(overlay_path) if overlay_path else Overlay()
+    network = only_hosts(FORMATS[form].read(path, choices), choices.hosts)
+    return build(network, extra, Path(path).stem, path)
+
+
+def write_fabric(fabric: Fabric, form: str) -> str:
+    """The text of a topology file. Raises: BadInput when the format cannot hold a name."""
+    return FORMATS[form].write(of_fabric(fabric))
+
+
+def write_overlay(fabric: Fabric, form: str) -> str:
+    """The text of the overlay with which the file becomes this fabric again."""
+    return fabricyaml.dump(losses.overlay_of(fabric, FORMATS[form].has_outer_tiers))
+
+
+def dump(fabric: Fabric) -> str:
+    """The text of a fabric file."""
+    return fabricyaml.dump(fabric.spec)

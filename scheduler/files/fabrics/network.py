@@ -1,0 +1,103 @@
+"""What every topology file says in the end: hosts, and the domains above each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from placement.fabric.tree import Fabric
+from scheduler.files.errors import InputError, Problem
+
+MOST_BYTES = 1 << 30  # `kubectl get nodes -o json` spends 20 KB a node
+FROM_BELOW = ("rack", "zone", "building")  # tiers of a file that does not name them
+MOST_NAMED = 3
+
+Path = tuple[str, ...]  # domains above a host, outermost first
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Hosts in the order of the file; `paths[i]`, all of one length, stands above `hosts[i]`.
+
+    `oversubscription` is by (tiers below, domain). It and the bandwidths are what the
+    format itself knows: for most, nothing. `notes` are sentences for the person who
+    imports.
+    """
+
+    hosts: tuple[str, ...]
+    paths: tuple[Path, ...]
+    tier_names: tuple[str, ...]  # of the domains, outermost first
+    kind: str = "roce"
+    gpus_per_host: int | None = None
+    nic_gbps: float | None = None
+    oversubscription: Mapping[tuple[int, str], float] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    notes: tuple[str, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """Tiers above the hosts."""
+        return len(self.tier_names)
+
+    def domains(self, level: int) -> list[str]:
+        """Names on one level, in the order of the file."""
+        return list(dict.fromkeys(path[level] for path in self.paths))
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person who imports chooses: a topology, label keys, hosts by pattern."""
+
+    topology: str | None = None
+    label_keys: tuple[str, ...] = ()
+    hosts: str | None = None
+
+
+def refusal(message: str, source: str, line: int = 0, field_name: str = "") -> InputError:
+    """An error that names the place in the file."""
+    return InputError(Problem(field_name, message, source, line))
+
+
+def names_from_below(levels: int) -> tuple[str, ...]:
+    """rack; zone, rack; building, zone, rack; tier-4, building, zone, rack; ..."""
+    names = [FROM_BELOW[i] if i < len(FROM_BELOW) else f"tier-{i + 1}" for i in range(levels)]
+    return tuple(reversed(names))
+
+
+def padded(path: Path, length: int) -> Path:
+    """A short path with its outermost domain repeated: it stands alone on the tiers it skips."""
+    return (path[0],) * (length - len(path)) + path
+
+
+def shortened(names: Iterable[str]) -> str:
+    """`a, b, c and 7 more`."""
+    listed = list(names)
+    text = ", ".join(listed[:MOST_NAMED])
+    more = len(listed) - MOST_NAMED
+    return f"{text} and {more:,} more" if more > 0 else text
+
+
+def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
+    """A domain that stands under two others, with both; None in a tree."""
+    for level in range(1, len(paths[0]) if paths else 0):
+        above: dict[str, str] = {}
+        for path in paths:
+            first = above.setdefault(path[level], path[level - 1])
+            if first != path[level - 1]:
+                return path[level], first, path[level - 1]
+    return None
+
+
+def of_fabric(fabric: Fabric) -> Network:
+    """A fabric as a network, below one root: a file needs something that joins the tiers."""
+    taken = {name for tier in fabric.tiers for name in tier.domains}
+    root = re.sub(r"[^A-Za-z0-9._-]+", "-", fabric.name).strip("-.") or "root"
+    while root in taken:
+        root += "-root"
+    columns = [[tier.domains[i] for i in tier.domain_by_host.tolist()] for tier in fabric.tiers]
+    paths = tuple((root, *path) for path in zip(*columns, strict=True)) if columns else ()
+    names = ("root", *(tier.name for tier in fabric.tiers))
+    return Network(fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind)

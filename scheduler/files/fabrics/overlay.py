@@ -1,0 +1,141 @@
+"""The overlay: what a topology file cannot say and a fabric needs.
+
+A small YAML file in the words of a fabric file: name, kind, gpus_per_host, nic_gbps,
+scale_up_gbps and tiers, outermost first, hosts last. A tier names and rates the domains that the
+import finds; below `domains` stand exceptions, and whole tiers that no file knows:
+
+    tiers:
+      - name: zone
+        oversubscription: 7
+        domains: {z0: {holds: "r[00-11]"}, z1: {holds: "r[12-23]", oversubscription: 8}}
+      - {name: rack}
+      - {name: host}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from placement import BadInput
+from placement.fabric import hostlist
+from placement.fabric.tree import KINDS
+from scheduler.files.yaml12 import Document, load
+
+DEFAULT_HOST_TIER = "host"
+LARGEST = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class DomainOverlay:
+    """One domain: its own oversubscription, the domains of the next tier that it holds."""
+
+    oversubscription: float | None = None
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TierOverlay:
+    name: str
+    oversubscription: float | None = None
+    domains: Mapping[str, DomainOverlay] = field(default_factory=dict)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether this tier is made here, from the one below, and not by the file."""
+        return any(domain.holds for domain in self.domains.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """`tiers` is empty where the overlay says nothing of them; else the hosts come last."""
+
+    name: str | None = None
+    kind: str | None = None
+    gpus_per_host: int | None = None
+    nic_gbps: float | None = None
+    scale_up_gbps: float | None = None
+    tiers: tuple[TierOverlay, ...] = ()
+    document: Document = field(default_factory=lambda: Document(None))
+
+
+def read(path: str) -> Overlay:
+    """Raises: InputError with file, line and field."""
+    document = load(path)
+    try:
+        return _overlay(document)
+    except BadInput as error:
+        raise document.error((error.field, error.message)) from None
+
+
+def _overlay(document: Document) -> Overlay:
+    body = document.mapping()
+    _only(body, "", ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers"))
+    name, kind, gpus = body.get("name"), body.get("kind"), body.get("gpus_per_host")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise BadInput("name", "must be a non-empty text")
+    if kind is not None and kind not in KINDS:
+        raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
+    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
+        raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
+    speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
+    return Overlay(name, kind, gpus, *speeds, _tiers(body), document)
+
+
+def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:
+    listed = body.get("tiers", [])
+    if not isinstance(listed, list) or ("tiers" in body and not listed):
+        raise BadInput("tiers", "must be a list, outermost tier first, hosts last")
+    tiers = tuple(_tier(item, f"tiers.{i}") for i, item in enumerate(listed))
+    names = [tier.name for tier in tiers]
+    if len(set(names)) != len(names):
+        raise BadInput("tiers", f"tier names repeat: {', '.join(names)}")
+    if tiers and tiers[-1].domains:
+        raise BadInput(
+            f"tiers.{len(tiers) - 1}.domains", "the last tier is the hosts, which have none"
+        )
+    return tiers
+
+
+def _tier(item: Any, at: str) -> TierOverlay:
+    if not isinstance(item, dict):
+        raise BadInput(at, "must be a mapping with name")
+    _only(item, at, ("name", "oversubscription", "domains"))
+    if not isinstance(item.get("name"), str) or not item["name"]:
+        raise BadInput(f"{at}.name", "must be a non-empty text")
+    domains = item.get("domains", {})
+    if not isinstance(domains, dict):
+        raise BadInput(f"{at}.domains", "must be a mapping of domain names")
+    named = {name: _domain(value, f"{at}.domains.{name}") for name, value in domains.items()}
+    return TierOverlay(item["name"], _number(item, "oversubscription", at), named)
+
+
+def _domain(value: Any, at: str) -> DomainOverlay:
+    if not isinstance(value, dict):
+        raise BadInput(at, "must be a mapping with oversubscription or holds")
+    _only(value, at, ("oversubscription", "holds"))
+    holds = value.get("holds", "")
+    if not isinstance(holds, str):
+        raise BadInput(f"{at}.holds", f"must be names or ranges, not {holds!r}")
+    try:
+        names = tuple(hostlist.expand(holds)) if holds else ()
+    except BadInput as error:
+        raise BadInput(f"{at}.holds", error.message) from None
+    return DomainOverlay(_number(value, "oversubscription", at), names)
+
+
+def _number(item: Mapping[str, Any], key: str, at: str) -> float | None:
+    value = item.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
+        raise BadInput(f"{at}.{key}" if at else key, f"must be a positive number, not {value!r}")
+    return value
+
+
+def _only(item: Mapping[str, Any], at: str, known: tuple[str, ...]) -> None:
+    for key in item:
+        if key not in known:
+            field_name = f"{at}.{key}" if at else str(key)
+            raise BadInput(field_name, f"unknown key; known are {', '.join(known)}")

@@ -1,0 +1,72 @@
+"""What Slurm's two topology files share: hostlists and block sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from placement import BadInput
+from placement.fabric import hostlist
+from scheduler.files.fabrics.network import Network, refusal
+from scheduler.files.fabrics.switches import Switch, table
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+LARGEST_BLOCK_SIZE = 10**9
+
+
+def names(text: str, source: str, line: int, key: str) -> tuple[str, ...]:
+    """Raises: InputError on what is no hostlist, and on ALL, which needs slurm.conf."""
+    if text == "ALL":
+        message = "ALL stands for the hosts of slurm.conf, which is not read; list them"
+        raise refusal(message, source, line, key)
+    try:
+        return tuple(hostlist.expand(text))
+    except BadInput as error:
+        raise refusal(error.message, source, line, key) from None
+
+
+def sizes(values: Sequence[Any], source: str, line: int, field: str) -> list[int]:
+    numbers = [str(value).strip() for value in values]
+    for number in numbers:
+        if not number.isdecimal() or not 0 < int(number[:20]) < LARGEST_BLOCK_SIZE:
+            raise refusal(f"{number!r} is no number of hosts", source, line, field)
+    return [int(number) for number in numbers]
+
+
+def check_sizes(
+    found: Sequence[int], blocks: Sequence[Switch], source: str, line: int, field: str
+) -> None:
+    """Each size a power of two times the one before; no block below the first."""
+    for small, large in pairwise(found):
+        ratio = large // small
+        if large % small or ratio < 2 or ratio & (ratio - 1):
+            raise refusal(f"{large} is no power of two times {small}", source, line, field)
+    for block in blocks:
+        if found and len(block.nodes) < found[0]:
+            raise block.refusal(
+                f"has {len(block.nodes)} hosts, fewer than the block size {found[0]}"
+            )
+
+
+def checked(names: Iterable[str]) -> None:
+    """Raises: BadInput on a name that Slurm would read as something else."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise BadInput("", f"{name!r} cannot be a name in Slurm: letters, digits, . _ - only")
+
+
+def blocks(network: Network) -> dict[str, list[str]]:
+    """Hosts of each innermost domain: a block file holds no other tier."""
+    found: dict[str, list[str]] = {}
+    for host, path in zip(network.hosts, network.paths, strict=True):
+        found.setdefault(path[-1], []).append(host)
+    checked([*found, *network.hosts])
+    return found
+
+
+def switches(network: Network) -> list[Switch]:
+    found = table(network)
+    checked([*(switch.name for switch in found), *network.hosts])
+    return found

@@ -1,0 +1,135 @@
+"""Slurm's topology.yaml: several topologies in one file, trees or blocks.
+
+Source: topology.yaml(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from placement.fabric import hostlist
+from scheduler.files.fabrics import slurm
+from scheduler.files.fabrics.network import Choices, Network
+from scheduler.files.fabrics.switches import Switch, network
+from scheduler.files.yaml12 import Document, load
+
+TYPES = ("tree", "block", "flat", "ring", "torus3d")
+
+
+def read(path: str, choices: Choices) -> Network:
+    """One topology of a topology.yaml: the one named, else the default, else the only one.
+
+    Raises: InputError.
+    """
+    document = load(path)
+    body, at = _chosen(document, choices.topology)
+    if "tree" in body:
+        return network(list(_switches(document, body["tree"], f"{at}.tree", "switches", "switch")))
+    blocks = list(_switches(document, body["block"], f"{at}.block", "blocks", "block"))
+    _sizes(document, body["block"], f"{at}.block", blocks)
+    return network(blocks)
+
+
+def _chosen(document: Document, name: str | None) -> tuple[Mapping[str, Any], str]:
+    """The topology to read and its path in the file."""
+    listed = document.value
+    if not isinstance(listed, list) or not listed:
+        raise document.error(("", "must be a list of topologies"))
+    entries: dict[str, int] = {}
+    for i, entry in enumerate(listed):
+        if not isinstance(entry, dict) or not isinstance(entry.get("topology"), str):
+            raise document.error((str(i), "must be a mapping with the name `topology`"))
+        if entry["topology"] in entries:
+            raise document.error((f"{i}.topology", "names a topology for the second time"))
+        entries[entry["topology"]] = i
+    if name is not None and name not in entries:
+        raise document.error(("", f"has no topology {name!r}; it has {', '.join(entries)}"))
+    defaults = [i for i, entry in enumerate(listed) if _is_true(entry.get("cluster_default"))]
+    if name is None and not defaults and len(listed) > 1:
+        raise document.error(
+            ("", f"has no default; choose one with --topology: {', '.join(entries)}")
+        )
+    at = entries[name] if name is not None else (defaults or [0])[0]
+    _check_type(document, listed[at], str(at))
+    return listed[at], str(at)
+
+
+def _is_true(value: Any) -> bool:
+    """Slurm takes the words of YAML 1.1 too."""
+    return value is True or str(value).lower() in ("yes", "on")
+
+
+def _check_type(document: Document, entry: Mapping[str, Any], at: str) -> None:
+    _only(document, entry, at, {"topology", "cluster_default", *TYPES})
+    types = [key for key in TYPES if key in entry]
+    if len(types) != 1:
+        raise document.error((at, "must have one of tree, block and flat"))
+    if types[0] not in ("tree", "block"):
+        raise document.error(
+            (f"{at}.{types[0]}", "has no tiers; a tree or blocks can become a fabric")
+        )
+
+
+def _switches(document: Document, body: Any, at: str, many: str, one: str) -> Iterator[Switch]:
+    keys = {one, "nodes"} | ({"children"} if one == "switch" else set())
+    if not isinstance(body, dict) or not isinstance(body.get(many), list) or not body[many]:
+        raise document.error((at, f"must have a list of {many}"))
+    for i, item in enumerate(body[many]):
+        path = f"{at}.{many}.{i}"
+        if not isinstance(item, dict):
+            raise document.error((path, f"must be a mapping with {', '.join(sorted(keys))}"))
+        _only(document, item, path, keys)
+        for key, value in item.items():
+            if not isinstance(value, str) or not value:
+                raise document.error((f"{path}.{key}", f"must be a name or range, not {value!r}"))
+        if one not in item:
+            raise document.error((path, f"has no name: `{one}` is missing"))
+        line = document.lines.get(path, 0)
+        below = {
+            key: slurm.names(item[key], document.source, line, key) if key in item else ()
+            for key in ("children", "nodes")
+        }
+        yield Switch(item[one], below["children"], below["nodes"], document.source, line)
+
+
+def _sizes(document: Document, body: Mapping[str, Any], at: str, blocks: list[Switch]) -> None:
+    path = f"{at}.block_sizes"
+    values = body.get("block_sizes")
+    _only(document, body, at, {"blocks", "block_sizes"})
+    if values is None:
+        return
+    if not isinstance(values, list):
+        raise document.error((path, "must be a list of numbers of hosts"))
+    line = document.lines.get(path, 0)
+    found = slurm.sizes(values, document.source, line, "block_sizes")
+    slurm.check_sizes(found, blocks, document.source, line, "block_sizes")
+
+
+def _only(document: Document, item: Mapping[str, Any], at: str, known: set[str]) -> None:
+    for key in item:
+        if key not in known:
+            message = f"unknown key; known are {', '.join(sorted(known))}"
+            raise document.error((f"{at}.{key}", message))
+
+
+def write_tree(network: Network) -> str:
+    """One topology, called after the root, default of the cluster."""
+    rows = [*_head(network), "  tree:", "    switches:"]
+    for switch in slurm.switches(network):
+        key, below = ("nodes", switch.nodes) if switch.nodes else ("children", switch.switches)
+        rows += [f'    - switch: "{switch.name}"', f'      {key}: "{hostlist.fold(below)}"']
+    return "\n".join(rows) + "\n"
+
+
+def write_blocks(network: Network) -> str:
+    blocks = slurm.blocks(network)
+    sizes = f"    block_sizes: [{min(map(len, blocks.values()))}]"
+    rows = [*_head(network), "  block:", sizes, "    blocks:"]
+    for name, hosts in blocks.items():
+        rows += [f'    - block: "{name}"', f'      nodes: "{hostlist.fold(hosts)}"']
+    return "\n".join(rows) + "\n"
+
+
+def _head(network: Network) -> list[str]:
+    return [f'- topology: "{network.paths[0][0]}"', "  cluster_default: true"]

@@ -1,0 +1,180 @@
+"""How Slurm sees its nodes: text of `scontrol show nodes -o`, a table of `sinfo`, or JSON.
+
+scontrol show nodes -o          NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
+sinfo                           a header with STATE and NODELIST
+scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}
+sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
+
+Sources: sinfo(1), "Node state codes", for the words, their short forms and marks; the data
+parsers of Slurm 23.02 to 25.05 for JSON, where a reason is text or {"description": ...}.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from placement import BadInput
+from placement.fabric import hostlist
+from scheduler.files import yaml12
+from scheduler.files.errors import InputError, Problem, line_of
+from scheduler.files.fabrics.jsonfile import JsonFile
+from scheduler.files.fabrics.network import MOST_BYTES
+from scheduler.files.health.found import Found, Standing
+
+
+def _group(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_DOWN: Final = _group("down fail error err")
+# Nothing may run there now, and nothing has failed: no fault of the host's is counted.
+_DRAIN: Final = _group(
+    "drain drained draining drng maint maintenance reboot_issued boot"
+    " powered_down powering_down power_down pow_dn power_drain"
+    " powering_up power_up pow_up future futr inval invalid invalid_reg"
+)
+_FAILING: Final = _group("failing failg")
+_SILENT: Final = _group("not_responding")
+_UNKNOWN: Final = _group("unknown unk")  # the controller has just started
+_UP: Final = _group(
+    "idle allocated alloc mixed mix completing comp reserved resv planned plnd blocked"
+    " perfctrs npc reboot reboot_requested reboot_canceled canc_r powered_up cloud external"
+    " dynamic_norm dynamic_future resume undrain"
+)
+_MARKS: Final = {
+    "*": "not_responding",
+    "~": "powered_down",
+    "#": "powering_up",
+    "!": "power_down",
+    "%": "powering_down",
+    "$": "maintenance",
+    "^": "reboot_issued",
+}
+_IGNORED_MARKS: Final = "@-+"  # a reboot is asked for; planned for a job; completing
+_KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
+
+
+def load_slurm(path: str) -> list[Found]:
+    """Raises: InputError naming line and field."""
+    text = yaml12.read_text(path, MOST_BYTES)
+    if text.lstrip().startswith("{"):
+        file = JsonFile.load(path)
+        found = list(_json(file))
+        lines = file.lines()
+        return [replace(f, line=line_of(lines, f.field)) for f in found]
+    rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
+    if not rows:
+        raise InputError(Problem("", "holds no node", path))
+    if rows[0][1].lstrip().startswith("NodeName="):
+        return [one for number, row in rows for one in _node(path, number, row)]
+    return list(_table(path, rows))
+
+
+def _node(path: str, line: int, row: str) -> Iterator[Found]:
+    """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
+    found = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
+    for key in ("NodeName", "State"):
+        if not found.get(key, "")[:1].strip():  # nothing stands right behind it
+            raise InputError(Problem(key, "is missing", path, line))
+    name, state = found["NodeName"].split()[0], found["State"].split()[0]
+    reason = found.get("Reason", "").strip()
+    standing = _standing([state], partial(_refused, path, line, "State"))
+    yield Found(name, line, "State", standing=standing, detail=reason)
+
+
+def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[Found]:
+    line, head = rows[0]
+    columns = head.split()
+    if "STATE" not in columns or "NODELIST" not in columns:
+        told = "is neither scontrol show nodes -o, nor a table of sinfo with STATE and NODELIST"
+        raise InputError(Problem("header", told, path, line))
+    has_reason = "REASON" in columns
+    for number, row in rows[1:]:
+        cells = row.split(maxsplit=len(columns) - 1) if columns[-1] == "REASON" else row.split()
+        if len(cells) != len(columns):
+            told = f"has {len(cells)} columns, not {len(columns)}"
+            raise InputError(Problem("columns", told, path, number))
+        state = cells[columns.index("STATE")]
+        reason = cells[columns.index("REASON")] if has_reason else ""
+        standing = _standing([state], partial(_refused, path, number, "STATE"))
+        for name in _names(path, number, cells[columns.index("NODELIST")]):
+            yield Found(name, number, "STATE", standing=standing, detail=reason)
+
+
+def _refused(path: str, line: int, field: str, message: str) -> InputError:
+    return InputError(Problem(field, message, path, line))
+
+
+def _names(path: str, line: int, text: str) -> list[str]:
+    try:
+        return hostlist.expand(text)
+    except BadInput as error:
+        raise InputError(Problem("NODELIST", error.message, path, line)) from None
+
+
+def _standing(states: Iterable[str], refused: Callable[[str], InputError]) -> Standing | None:
+    """None: Slurm does not know itself."""
+    words: set[str] = set()
+    for state in states:
+        parts = state.lower().split("+")
+        for part in parts:
+            plain = part.rstrip("".join(_MARKS) + _IGNORED_MARKS)
+            words |= {plain} | {_MARKS[c] for c in part[len(plain) :] if _MARKS.get(c)}
+    known = _DOWN | _DRAIN | _FAILING | _SILENT | _UNKNOWN | _UP
+    if strange := sorted(words - known):
+        raise refused(f"unknown state {strange[0]!r}")
+    for group, standing in (
+        (_DOWN, Standing.DOWN),
+        (_DRAIN, Standing.DRAIN),
+        (_FAILING, Standing.FAILING),
+        (_SILENT, Standing.SILENT),
+        (_UNKNOWN, None),
+    ):
+        if words & group:
+            return standing
+    return Standing.UP
+
+
+def _json(file: JsonFile) -> Iterator[Found]:
+    if isinstance(file.value.get("nodes"), list):
+        for i, node in enumerate(file.value["nodes"]):
+            here = f"nodes.{i}"
+            name = _at(file, node, here, "name")
+            if not isinstance(name, str) or not name:
+                raise file.error(f"{here}.name", "must be a name")
+            yield _of_json(file, name, here, node)
+    elif isinstance(file.value.get("sinfo"), list):
+        for i, entry in enumerate(file.value["sinfo"]):
+            here = f"sinfo.{i}"
+            names = _at(file, _at(file, entry, here, "nodes"), f"{here}.nodes", "nodes")
+            node = _at(file, entry, here, "node")
+            if not isinstance(names, list):
+                raise file.error(f"{here}.nodes.nodes", "must be a list of names")
+            if not isinstance(node, dict):
+                raise file.error(f"{here}.node", "must be an object")
+            reason = entry.get("reason")
+            for name in names:
+                yield _of_json(file, str(name), f"{here}.node", {**node, "reason": reason})
+    else:
+        raise file.error("", "has neither a list of nodes nor of sinfo")
+
+
+def _at(file: JsonFile, value: Any, field: str, key: str) -> Any:
+    if not isinstance(value, dict) or key not in value:
+        raise file.error(f"{field}.{key}", "is missing")
+    return value[key]
+
+
+def _of_json(file: JsonFile, name: str, field: str, node: Any) -> Found:
+    states = _at(file, node, field, "state")
+    states = states if isinstance(states, list) else [states]
+    if not states or not all(isinstance(state, str) for state in states):
+        raise file.error(f"{field}.state", "must be a list of states")
+    reason = node.get("reason") or ""
+    text = reason.get("description", "") if isinstance(reason, dict) else str(reason)
+    standing = _standing(states, partial(file.error, f"{field}.state"))
+    return Found(name, 0, f"{field}.state", standing=standing, detail=str(text))

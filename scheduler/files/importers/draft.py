@@ -1,0 +1,153 @@
+"""A job file in the making: its keys, where each came from, and what is to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from textwrap import wrap
+from typing import Any
+
+import yaml
+
+from placement.workload.parallelism import Parallelism
+from placement.workload.training import Batch, ModelShape, Training
+from scheduler.core.model.job import JobSpec
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.job import job_from_document
+from scheduler.files.yaml12 import Document
+
+SECTIONS = {"parallelism": Parallelism, "model": ModelShape, "batch": Batch, "training": Training}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """`name`: of an option or key, as its tool writes it. `line` 0: not in the file."""
+
+    name: str
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Draft:
+    """`source`: the file. `tool`: what wrote it, for people.
+
+    `model`: dotted keys of a model from elsewhere, for files that describe none.
+    """
+
+    source: str
+    tool: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    faults: list[Problem] = field(default_factory=list)
+
+    def put(self, key: str, value: Any, origin: Origin | None = None) -> None:
+        """Set a dotted key of the job file, unless it has its value from the user."""
+        self.values.setdefault(key, value)
+        if origin is not None:
+            self.origins.setdefault(key, origin)
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def fault(self, origin: Origin, message: str) -> None:
+        self.faults.append(Problem(origin.name, message, self.source, origin.line))
+
+    def raise_faults(self) -> None:
+        """Raises: InputError with every fault so far."""
+        if self.faults:
+            raise InputError(*sorted(self.faults, key=lambda fault: fault.line))
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The content of the job file, keys in the order of its documentation."""
+        nested: dict[str, Any] = {}
+        for key in sorted(self.values, key=_place):
+            section, _, name = key.partition(".")
+            if name:
+                nested.setdefault(section, {})[name] = self.values[key]
+            else:
+                nested[key] = self.values[key]
+        return nested
+
+    def checked(self) -> JobSpec:
+        """The job that the draft stands for.
+
+        Raises: InputError, which names the options that the refused keys came from.
+        """
+        self.raise_faults()
+        try:
+            return job_from_document(Document(self.mapping, self.source))
+        except InputError as error:
+            raise InputError(*(self._blamed(problem) for problem in error.found)) from None
+
+    def check_given(self) -> None:
+        """Raises: InputError on a key that no job file has, or a value that it cannot hold.
+
+        Called before anything is drawn: what is missing does not count yet.
+        """
+        try:
+            job_from_document(Document({"parallelism": {}, **self.mapping}, self.source))
+        except InputError as error:
+            wrong = [problem for problem in error.found if problem.field in self.values]
+            if wrong:
+                raise InputError(*map(self._blamed, wrong)) from None
+
+    def _blamed(self, problem: Problem) -> Problem:
+        origin = self.origins.get(problem.field)
+        if origin is None:
+            return problem
+        message = f"{problem.field}: {problem.message}"
+        return Problem(origin.name, message, problem.source, origin.line)
+
+    def text(self) -> str:
+        """The job file, with what is to be said as comments."""
+        rows = [f"# Imported from {self.source}: {self.tool}."]
+        for note in self.notes:
+            rows += [f"# {row}" for row in wrap(f"- {note}", 96, subsequent_indent="  ")]
+        body = "".join(
+            yaml.safe_dump({key: value}, sort_keys=False, default_flow_style=flow, width=96)
+            for key, value in self.mapping.items()
+            for flow in (None if isinstance(value, dict) else False,)
+        )
+        return "\n".join(rows) + "\n" + body
+
+
+def _place(key: str) -> tuple[int, int]:
+    """Where a dotted key stands: the name, the sections, then what else there is."""
+    section, _, name = key.partition(".")
+    if section not in SECTIONS:
+        return (0 if key == "name" else len(SECTIONS) + 1, 0)
+    known = [field.name for field in fields(SECTIONS[section])]
+    place = known.index(name) if name in known else len(known)
+    return (1 + list(SECTIONS).index(section), place)
+
+
+def put_experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tuple[int, int]:
+    """The ep and dp axes when experts are spread over ranks of several axes.
+
+    `degrees`: tp, cp, dp, ep and etp (ranks of one expert) of the tool. An EP group of ep x
+    etp ranks takes all of tp and cp first; what it has beyond these is muster's ep axis, on
+    which as many bytes leave a host as in the tool's own group.
+    """
+    tp, cp, dp = degrees["tp"], degrees["cp"], degrees["dp"]
+    group = degrees["ep"] * degrees["etp"]
+    inner = tp * cp
+    if degrees["ep"] == 1:
+        return 1, dp
+    if degrees["etp"] not in (1, tp):
+        draft.note(f"experts are cut over {degrees['etp']} ranks, which is neither 1 nor tp")
+    elif degrees["etp"] != tp:
+        draft.put("training.expert_tp", 1, origin)
+    if group > inner and (group % inner or dp % (group // inner)):
+        draft.fault(origin, f"{group} ranks are not tp x cp {inner} times a part of dp {dp}")
+        return 1, dp
+    if cp > 1 or group < inner:
+        draft.note(
+            "experts are spread over tp or cp ranks in a way that muster's axes do not have:"
+            " it counts them as copied over cp, and exchanges inside tp and cp not at all"
+        )
+    ep = max(1, group // inner)
+    return ep, dp // ep

@@ -1,0 +1,243 @@
+"""Megatron-LM's arguments, from a launch script or a line of them.
+
+Option names and defaults: megatron/training/arguments.py of NVIDIA/Megatron-LM. Ranks are
+ordered tp-cp-ep-dp-pp, with --use-tp-pp-dp-mapping tp-cp-ep-pp-dp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from scheduler.files.importers.draft import Draft, Origin, put_experts
+from scheduler.files.importers.options import Options, ranks_of, read_options, unrepresented
+
+SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
+CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"}
+
+
+def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
+    """Fill `draft`. Raises: InputError."""
+    options = read_options(draft, text, environment)
+    if not options.is_any:
+        draft.fault(Origin(""), "has no Megatron-LM options, such as --num-layers 32")
+    if draft.model:
+        message = "the options describe the model; --set model.vocab=... replaces a part of it"
+        draft.fault(Origin("--model"), message)
+    draft.raise_faults()
+    ranks = gpus or ranks_of(options)
+    if not ranks:
+        draft.fault(Origin("--gpus"), "say how many GPUs run: the file does not")
+    _axes(options, max(ranks, 1))
+    _model(options)
+    _experts(options)
+    _batch(options)
+    _training(options)
+    for word in unrepresented(options):
+        draft.note(f"not represented: {word.text} (line {word.line})")
+
+
+def _axes(options: Options, ranks: int) -> None:
+    draft = options.draft
+    tp = options.number("tensor-model-parallel-size", 1)
+    cp = options.number("context-parallel-size", 1)
+    pp = options.number("pipeline-model-parallel-size", 1)
+    dp, odd = divmod(ranks, max(1, tp * cp * pp))
+    if odd or not dp:
+        draft.fault(
+            options.origin("tensor-model-parallel-size"),
+            f"tp {tp} x cp {cp} x pp {pp} = {tp * cp * pp} do not divide {ranks} GPUs",
+        )
+        dp = 1
+    degrees = {
+        "tp": tp,
+        "cp": cp,
+        "dp": dp,
+        "ep": options.number("expert-model-parallel-size", 1),
+        "etp": options.number("expert-tensor-parallel-size", tp),
+    }
+    ep, dp = put_experts(draft, degrees, options.origin("expert-model-parallel-size"))
+    mapped = options.has("use-tp-pp-dp-mapping")
+    order = "tp-cp-ep-pp-dp" if mapped else "tp-cp-ep-dp-pp"
+    for axis, size in (("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp), ("dp", dp)):
+        draft.put(f"parallelism.{axis}", size)
+    draft.put("parallelism.order", order)
+
+
+def _model(options: Options) -> None:
+    hidden, heads = options.required("hidden-size"), options.required("num-attention-heads")
+    swiglu = options.has("swiglu")
+    wide = int(hidden * 4 * 2 / 3 / 64) * 64 if swiglu else 4 * hidden
+    grouped = options.has("group-query-attention")
+    options.put("model.layers", options.required("num-layers"), "num-layers")
+    options.put("model.hidden", hidden, "hidden-size")
+    options.put("model.ffn", options.number("ffn-hidden-size", wide), "ffn-hidden-size")
+    options.put("model.heads", heads, "num-attention-heads")
+    kv_heads = options.number("num-query-groups", 1) if grouped else heads
+    options.put("model.kv_heads", kv_heads, "num-query-groups")
+    _vocabulary(options)
+    options.put("model.sequence", options.required("seq-length"), "seq-length")
+    half = "bf16" if options.has("bf16") else "fp16"
+    is_half = options.has("bf16") or options.has("fp16")
+    options.put("model.dtype", half if is_half else "fp32", half)
+    if options.has("kv-channels"):
+        options.put("model.head_dim", options.number("kv-channels"), "kv-channels")
+    if not swiglu:
+        options.put("model.gated", False, "swiglu")
+    if not options.has("untie-embeddings-and-output-weights"):
+        options.put("model.tied_embeddings", True, "untie-embeddings-and-output-weights")
+    if options.has("multi-latent-attention"):
+        _latent(options)
+
+
+def _vocabulary(options: Options) -> None:
+    """Padded, as Megatron does, so that tp ranks share it out in round parts."""
+    if options.has("padded-vocab-size"):
+        padded = options.number("padded-vocab-size")
+        return options.put("model.vocab", padded, "padded-vocab-size")
+    if options.has("vocab-size"):
+        tp = options.number("tensor-model-parallel-size", 1)
+        part = options.number("make-vocab-size-divisible-by", 128)
+        if part < 1:
+            origin = options.origin("make-vocab-size-divisible-by")
+            options.draft.fault(origin, "must be at least 1")
+        unit = max(1, tp) * max(1, part)
+        padded = -(-options.number("vocab-size") // unit) * unit
+        return options.put("model.vocab", padded, "vocab-size")
+    if "model.vocab" not in options.draft.values:
+        options.draft.fault(
+            Origin("--vocab-size"),
+            "is not there (the tokenizer knows it): --set model.vocab=... gives it",
+        )
+    return None
+
+
+def _latent(options: Options) -> None:
+    width = options.number("v-head-dim", 128)
+    options.draft.values.pop("model.head_dim", None)
+    options.put("model.head_dim", width, "v-head-dim")
+    options.put("model.kv_rank", options.number("kv-lora-rank", 32), "kv-lora-rank")
+    if options.has("q-lora-rank"):
+        options.put("model.query_rank", options.number("q-lora-rank"), "q-lora-rank")
+    rope = options.number("qk-pos-emb-head-dim", 64)
+    options.put("model.rope_dim", rope, "qk-pos-emb-head-dim")
+    if options.number("qk-head-dim", 128) != width:
+        options.draft.note(f"keys are counted as wide as values, {width}")
+
+
+def _experts(options: Options) -> None:
+    if not options.has("num-experts"):
+        return
+    ffn = options.draft.values["model.ffn"]
+    width = options.number("moe-ffn-hidden-size", ffn)
+    options.put("model.experts", options.number("num-experts"), "num-experts")
+    options.put("model.experts_per_token", options.number("moe-router-topk", 2), "moe-router-topk")
+    options.put("model.expert_ffn", width, "moe-ffn-hidden-size")
+    shared = options.number("moe-shared-expert-intermediate-size")
+    if shared:
+        origin = "moe-shared-expert-intermediate-size"
+        options.put("model.shared_experts", max(1, round(shared / max(1, width))), origin)
+        if shared % max(1, width):
+            options.draft.note(f"shared experts of width {shared} are not a multiple of {width}")
+    layers = _dense_layers(options)
+    if layers:
+        options.put("model.dense_layers", layers, "moe-layer-freq")
+    if options.has("moe-router-group-topk"):
+        name = "moe-router-group-topk"
+        options.put("training.expert_hosts_per_token", options.number(name), name)
+        options.draft.note("a group of experts is taken to be the experts of one host")
+
+
+def _dense_layers(options: Options) -> int:
+    """Layers without experts: every but the n-th, or the zeros of a pattern."""
+    text = options.text("moe-layer-freq", "1")
+    layers = int(options.draft.values["model.layers"])
+    if text.isdecimal() and int(text):
+        return layers - -(-layers // int(text))
+    zeros, total = _pattern(text)
+    if total != layers:
+        options.draft.fault(
+            options.origin("moe-layer-freq"), f"{text!r} is no pattern of {layers} layers"
+        )
+    return zeros
+
+
+def _pattern(text: str) -> tuple[int, int]:
+    """Zeros and length of a sum of repeated lists, `[0]*3+[1]*58`; (0, 0) if it is none."""
+    plain = text.strip("\"'").replace(" ", "")
+    outer = re.fullmatch(r"\((.*)\)(?:\*(\d{1,4}))?", plain)
+    times = int(outer[2] or 1) if outer else 1
+    zeros = total = 0
+    for part in (outer[1] if outer else plain).split("+"):
+        one = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", part)
+        if one is None:
+            return 0, 0
+        items, repeat = one[1].split(","), int(one[2] or 1)
+        zeros += items.count("0") * repeat
+        total += len(items) * repeat
+    return zeros * times, total * times
+
+
+def _batch(options: Options) -> None:
+    micro = options.required("micro-batch-size")
+    values = options.draft.values
+    replicas = values["parallelism.dp"] * values["parallelism.ep"]
+    whole = options.number("global-batch-size", micro * replicas)
+    options.put("batch.global_sequences", whole, "global-batch-size")
+    options.put("batch.micro_sequences", micro, "micro-batch-size")
+    pp = values["parallelism.pp"]
+    chunks = options.number("num-virtual-stages-per-pipeline-rank", 1)
+    name = "num-layers-per-virtual-pipeline-stage"
+    if options.has(name):
+        chunks = max(1, values["model.layers"] // max(1, pp * options.number(name)))
+    if chunks > 1 and pp > 1:
+        options.put("batch.virtual_stages", chunks, name)
+
+
+def _training(options: Options) -> None:
+    name, shards = _sharding(options)
+    options.put("training.data_parallel", shards, name)
+    if shards in ("zero2", "zero3"):
+        options.put("training.sync", "micro_batch", name)
+    instances = options.number("num-distributed-optimizer-instances", 1)
+    dp = options.draft.values["parallelism.dp"]
+    if instances > 1 and shards != "ddp":
+        group = max(1, dp // instances)
+        options.put("training.shard_group", group, "num-distributed-optimizer-instances")
+    if options.has("grad-reduce-in-bf16"):
+        options.put("training.gradient_dtype", "bf16", "grad-reduce-in-bf16")
+    elif options.has("fp16") and not options.has("accumulate-allreduce-grads-in-fp32"):
+        options.put("training.gradient_dtype", "fp16", "fp16")
+    if options.draft.values["parallelism.tp"] > 1 and not options.has("sequence-parallel"):
+        options.put("training.sequence_parallel", False, "sequence-parallel")
+    if options.draft.values["parallelism.cp"] > 1:
+        way = CONTEXT.get(options.text("cp-comm-type", "p2p"), "ring")
+        options.put("training.context_parallel", way, "cp-comm-type")
+    _recompute(options)
+    if any(_nonzero(options.text(f"{part}-dropout", "0.1")) for part in ("hidden", "attention")):
+        options.put("training.dropout", True, "hidden-dropout")
+
+
+def _sharding(options: Options) -> tuple[str, str]:
+    """The option that decides, and what it means."""
+    if options.has("use-torch-fsdp2"):
+        return "use-torch-fsdp2", "zero3"
+    for name in ("use-megatron-fsdp", "use-custom-fsdp"):
+        if options.has(name):
+            strategy = options.text("data-parallel-sharding-strategy", "no_shard")
+            return name, SHARDING.get(strategy, "zero3")
+    is_sharded = options.has("use-distributed-optimizer")
+    return "use-distributed-optimizer", "zero1" if is_sharded else "ddp"
+
+
+def _recompute(options: Options) -> None:
+    if options.text("recompute-granularity") == "full":
+        options.put("training.recompute", "full", "recompute-granularity")
+    elif options.has("recompute-activations") or options.has("recompute-granularity"):
+        options.put("training.recompute", "selective", "recompute-activations")
+    elif options.text("transformer-impl") == "local" and not options.has("use-flash-attn"):
+        options.put("training.recompute", "none", "transformer-impl")
+
+
+def _nonzero(text: str) -> bool:
+    return not re.fullmatch(r"0*\.?0*", text)

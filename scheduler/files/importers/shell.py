@@ -1,0 +1,253 @@
+"""The words of a shell script, variables filled in, each with its line. Nothing is run.
+
+Enough of the shell for launch scripts: quotes, continued lines, comments, assignments
+(also of arrays, and with +=), `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME[@]}` and
+`$((arithmetic))`. A string with blanks becomes several words wherever it is used, as it
+does unquoted. What only a run could tell (`$(command)`, `$1`, a variable of the
+environment) stays as it is written, so that who needs the value can name it. Both
+branches of a condition are read, and the last assignment counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scheduler.files.errors import InputError, Problem
+
+MOST_WORDS = 100_000  # that a word may stand for
+MOST_LETTERS = 1_000_000
+
+_ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=](.*?))?\})", re.DOTALL)
+_NAME = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?")
+_ENDS = "\n;|&()"
+_BEFORE_ASSIGNMENTS = ("export", "declare", "local", "readonly", "then", "else", "do", "{")
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    text: str
+    line: int
+
+
+@dataclass(slots=True)
+class Script:
+    """`commands`: words of everything that is no assignment. `variables`: as last set."""
+
+    variables: dict[str, list[Word]] = field(default_factory=dict)
+    commands: list[Word] = field(default_factory=list)
+
+
+def read_script(text: str, source: str, environment: Mapping[str, str]) -> Script:
+    """The words of `text`; `environment` holds variables that it expects to be set.
+
+    Raises: InputError on a quote that is never closed, or on variables that grow too large.
+    """
+    reader = _Reader(text, source)
+    script = Script({name: _split(value, 0) for name, value in environment.items()})
+    fixed = set(environment)
+    is_start = True
+    for raw in reader.words():
+        if raw is None:
+            is_start = True
+            continue
+        assigned = _ASSIGNS.match(raw.text) if is_start else None
+        if assigned:
+            _assign(script, assigned, raw, fixed, source)
+        elif not (is_start and raw.text in _BEFORE_ASSIGNMENTS):
+            script.commands += _expand(raw, script.variables, source)
+            is_start = False
+    return script
+
+
+def _assign(
+    script: Script, assigned: re.Match[str], raw: Word, fixed: set[str], source: str
+) -> None:
+    name, adds = assigned.groups()
+    if name in fixed:
+        return
+    content = raw.text[assigned.end() :]
+    if content.startswith("(") and content.endswith(")"):
+        inner = _Reader(content[1:-1], source, raw.line).words()
+        parts = [part for part in inner if part is not None]
+    else:
+        parts = [Word(content, raw.line)]
+    words = [word for part in parts for word in _expand(part, script.variables, source)]
+    script.variables[name] = [*script.variables.get(name, []), *words] if adds else words
+
+
+class _Reader:
+    """Raw words: quotes taken off, expansions left in. None ends a command."""
+
+    def __init__(self, text: str, source: str, line: int = 1) -> None:
+        self.text = text
+        self.source = source
+        self.at = 0
+        self.line = line
+
+    def words(self) -> Iterator[Word | None]:
+        while self.at < len(self.text):
+            c = self.text[self.at]
+            if c == "#":
+                self._skip_comment()
+            elif c in _ENDS:
+                self._advance(1)
+                yield None
+            elif c.isspace():
+                self._advance(1)
+            elif self.text.startswith("\\\n", self.at):
+                self._advance(2)
+            else:
+                line = self.line
+                yield Word(self._word(), line)
+
+    def _word(self) -> str:
+        parts: list[str] = []
+        while self.at < len(self.text):
+            c = self.text[self.at]
+            if self.text.startswith("\\\n", self.at):
+                self._advance(2)
+                continue
+            if c == "(" and parts and parts[-1].endswith("="):
+                parts.append(self._bracketed(")"))
+            elif self.text.startswith("$(", self.at):
+                self._advance(1)
+                parts.append("$" + self._bracketed(")"))
+            elif self.text.startswith("${", self.at):
+                self._advance(1)
+                parts.append("$" + self._bracketed("}"))
+            elif c in "\"'`":
+                parts.append(self._quoted(c))
+            elif c.isspace() or c in _ENDS:
+                break
+            elif c == "\\":
+                self._advance(1)
+                parts.append(self._advance(1))
+            else:
+                parts.append(self._advance(1))
+        return "".join(parts)
+
+    def _quoted(self, quote: str) -> str:
+        begin = self.line
+        self._advance(1)
+        parts = []
+        while self.text[self.at : self.at + 1] != quote:
+            if self.at >= len(self.text):
+                raise InputError(Problem("", f"{quote} is never closed", self.source, begin))
+            if quote == '"' and self.text.startswith("\\\n", self.at):
+                # A blank, and the line kept: what follows has a line of its own.
+                self._advance(2)
+                parts.append(" \n")
+            elif quote == '"' and self.text[self.at] == "\\":
+                self._advance(1)
+                parts.append(self._advance(1))
+            else:
+                parts.append(self._advance(1))
+        self._advance(1)
+        return "".join(parts) if quote != "`" else "$(...)"
+
+    def _bracketed(self, close: str) -> str:
+        """From an opening bracket to its partner, both included."""
+        begin, start, opener = self.line, self.at, self.text[self.at]
+        depth = 0
+        while self.at < len(self.text):
+            c = self._advance(1)
+            if c == "#" and opener == "(" and self.text[self.at - 2] in " \n\t":
+                self._skip_comment()
+            depth += (c == opener) - (c == close)
+            if not depth:
+                return self.text[start : self.at]
+        raise InputError(Problem("", f"{opener} is never closed", self.source, begin))
+
+    def _skip_comment(self) -> None:
+        end = self.text.find("\n", self.at)
+        self._advance((len(self.text) if end < 0 else end) - self.at)
+
+    def _advance(self, count: int) -> str:
+        passed = self.text[self.at : self.at + count]
+        self.line += passed.count("\n")
+        self.at += count
+        return passed
+
+
+def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+    """`raw` with its variables filled in, split at blanks.
+
+    A value is taken as it was when it was set, so that no variable can refer to itself.
+    """
+    found: list[Word] = []
+    for word in _split(raw.text, raw.line):
+        arithmetic = re.fullmatch(r"\$\(\((.*)\)\)", word.text)
+        if arithmetic:
+            found.append(Word(_computed(arithmetic[1], variables) or word.text, word.line))
+        else:
+            found += _filled(word, variables, source)
+    if len(found) > MOST_WORDS or sum(len(word.text) for word in found) > MOST_LETTERS:
+        raise InputError(Problem("", "its variables stand for too much", source, raw.line))
+    return found
+
+
+def _filled(word: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+    """One word without blanks: the first and last word of a value join what is around it."""
+    words = [Word("", word.line)]
+    end = 0
+    for match in _VARIABLE.finditer(word.text):
+        plain, braced, default = match.groups()
+        value = variables.get(plain or braced)
+        if not value and default is not None:
+            value = _expand(Word(default, word.line), variables, source)
+        if value is None:
+            continue
+        _join(words, Word(word.text[end : match.start()], word.line))
+        end = match.end()
+        if value:
+            _join(words, value[0])
+            words += value[1:]
+    _join(words, Word(word.text[end:], word.line))
+    return [each for each in words if each.text]
+
+
+def _join(words: list[Word], more: Word) -> None:
+    """Append to the last word, which is on the line of its first part."""
+    last = words[-1]
+    words[-1] = Word(last.text + more.text, last.line if last.text else more.line)
+
+
+def _split(text: str, line: int) -> list[Word]:
+    """Words at blanks outside of `$((...))` and `${...}`, each with its line."""
+    pieces = re.finditer(r"(?:\$\(\(.*?\)\)|\$\{.*?\}|[^\s])+", text)
+    return [Word(piece[0], line + text.count("\n", 0, piece.start())) for piece in pieces]
+
+
+def _computed(expression: str, variables: Mapping[str, list[Word]]) -> str | None:
+    """The value of whole-number arithmetic; None when a part of it is not known."""
+    known = {name: words[0].text for name, words in variables.items() if len(words) == 1}
+    text = _NAME.sub(lambda found: known.get(found[1], found[1]), expression).strip()
+    try:
+        return str(_evaluated(ast.parse(text, mode="eval").body))
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _evaluated(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            value = int(_OPERATORS[type(op)](_evaluated(left), _evaluated(right)))
+            if abs(value) > 2**63:
+                raise ValueError("too large")
+            return value
+    raise ValueError(ast.dump(node))

@@ -1,0 +1,250 @@
+"""TorchTitan's TOML.
+
+Keys and defaults: torchtitan/config/job_config.py of pytorch/torchtitan; the older places
+of the same keys are read too. The mesh is pp, dp_replicate, dp_shard, cp, tp from the
+outermost in, which is the order tp-cp-ep-dp-pp. A model is named, not described: the
+shapes below are those of its published models.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.importers.draft import Draft, Origin, put_experts
+
+_LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
+_DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama3 8B": {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
+    "llama3 70B": {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
+    "llama3 405B": {**_LLAMA3, "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128},
+    "deepseek_v3 16B": {
+        **_DEEPSEEK,
+        **{"layers": 27, "hidden": 2048, "ffn": 10944, "heads": 16, "kv_heads": 16},
+        **{"vocab": 102_400, "experts": 64, "experts_per_token": 6, "expert_ffn": 1408},
+        **{"shared_experts": 2, "dense_layers": 1},
+    },
+    "deepseek_v3 236B": {
+        **_DEEPSEEK,
+        **{"layers": 60, "hidden": 5120, "ffn": 12288, "heads": 128, "kv_heads": 128},
+        **{"vocab": 102_400, "experts": 160, "experts_per_token": 6, "expert_ffn": 1536},
+        **{"shared_experts": 2, "dense_layers": 1, "query_rank": 1536},
+    },
+    "deepseek_v3 671B": {
+        **_DEEPSEEK,
+        **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
+        **{"vocab": 129_280, "experts": 256, "experts_per_token": 8, "expert_ffn": 2048},
+        **{"shared_experts": 1, "dense_layers": 3, "query_rank": 1536},
+    },
+}
+OLDER = {
+    "training.local_batch_size": "training.batch_size",
+    "parallelism.data_parallel_shard_degree": "training.data_parallel_shard_degree",
+    "parallelism.data_parallel_replicate_degree": "training.data_parallel_replicate_degree",
+    "parallelism.tensor_parallel_degree": "training.tensor_parallel_degree",
+    "parallelism.pipeline_parallel_degree": "experimental.pipeline_parallel_degree",
+    "parallelism.pipeline_parallel_schedule": "experimental.pipeline_parallel_schedule",
+    "parallelism.context_parallel_degree": "experimental.context_parallel_degree",
+}
+UNREPRESENTED = (
+    "training.enable_cpu_offload",
+    "parallelism.module_fqns_per_model_part",
+    "parallelism.pipeline_parallel_split_points",
+    "parallelism.pipeline_parallel_schedule_csv",
+    "float8.enable_fsdp_float8_all_gather",
+    "fault_tolerance.enable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    draft: Draft
+    values: dict[str, Any]
+    lines: dict[str, int]
+
+    def origin(self, key: str) -> Origin:
+        found = self._found(key)
+        return Origin(found, self.lines.get(found, 0))
+
+    def _found(self, key: str) -> str:
+        older = OLDER.get(key, key)
+        return older if key not in self.values and older in self.values else key
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(self._found(key), default)
+
+    def number(self, key: str, default: int, least: int = 1) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if value == -1:  # "whatever is left", as if the key were not there
+                return default
+            self.draft.fault(self.origin(key), f"must be a whole number, is {value!r}")
+            return max(default, 1)
+        return value
+
+
+def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
+    """Fill `draft`. Raises: InputError."""
+    settings = _Settings(draft, *_read(draft.source, text))
+    if not settings.values.keys() & {"model.name", "training.seq_len", *OLDER, *OLDER.values()}:
+        draft.fault(Origin(""), "has none of TorchTitan's keys, such as training.seq_len")
+        draft.raise_faults()
+    _axes(settings, gpus)
+    draft.raise_faults()
+    _model(settings)
+    _batch(settings)
+    _training(settings)
+    for key in UNREPRESENTED:
+        if settings.get(key):
+            draft.note(f"not represented: {key} (line {settings.origin(key).line})")
+
+
+def _read(source: str, text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Values and lines by dotted key."""
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(Problem("", "is nested too deep", source)) from None
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        fault = Problem("", f"is no TOML: {error}", source, int(line[1]) if line else 0)
+        raise InputError(fault) from None
+    values = {
+        f"{section}.{key}": value
+        for section, table in tables.items()
+        if isinstance(table, dict)
+        for key, value in table.items()
+    }
+    return values, _lines(text)
+
+
+def _lines(text: str) -> dict[str, int]:
+    lines: dict[str, int] = {}
+    section = ""
+    for number, row in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.]+)\s*\]", row):
+            section = header[1]
+        elif key := re.match(r"\s*([\w.]+)\s*=", row):
+            lines[f"{section}.{key[1]}" if section else key[1]] = number
+    return lines
+
+
+def _axes(settings: _Settings, gpus: int) -> None:
+    draft = settings.draft
+    tp = settings.number("parallelism.tensor_parallel_degree", 1)
+    cp = settings.number("parallelism.context_parallel_degree", 1)
+    pp = settings.number("parallelism.pipeline_parallel_degree", 1)
+    copies = settings.number("parallelism.data_parallel_replicate_degree", 1)
+    shards = settings.number("parallelism.data_parallel_shard_degree", 0)
+    inner = tp * cp * pp * copies
+    if not shards and not gpus:
+        draft.fault(Origin("--gpus"), "say how many GPUs run: data_parallel_shard_degree does not")
+    shards = shards or max(1, gpus // inner)
+    if gpus and shards * inner != gpus:
+        draft.fault(
+            settings.origin("parallelism.data_parallel_shard_degree"),
+            f"tp {tp} x cp {cp} x pp {pp} x replicas {copies} x shards {shards}"
+            f" = {shards * inner} ranks, not the {gpus} GPUs of --gpus",
+        )
+    degrees = {
+        "tp": tp,
+        "cp": cp,
+        "dp": shards * copies,
+        "ep": settings.number("parallelism.expert_parallel_degree", 1),
+        "etp": settings.number("parallelism.expert_tensor_parallel_degree", tp),
+    }
+    origin = settings.origin("parallelism.expert_parallel_degree")
+    ep, dp = put_experts(draft, degrees, origin)
+    for axis, size in (("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp), ("dp", dp)):
+        draft.put(f"parallelism.{axis}", size)
+    draft.put("parallelism.order", "tp-cp-ep-dp-pp")
+    if copies > 1 and shards > 1:
+        replicate = settings.origin("parallelism.data_parallel_replicate_degree")
+        draft.put("training.shard_group", max(1, shards // ep), replicate)
+    if copies > 1 and shards == 1:
+        draft.put("training.data_parallel", "ddp")
+
+
+def _model(settings: _Settings) -> None:
+    draft = settings.draft
+    origin = settings.origin("model.flavor")
+    for key, value in _shape(settings, origin).items():
+        draft.put(key, value, origin)
+    sequence = settings.number("training.seq_len", 2048)
+    draft.put("model.sequence", sequence, settings.origin("training.seq_len"))
+    is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
+    origin = settings.origin("training.mixed_precision_param")
+    draft.put("model.dtype", "fp32" if is_full else "bf16", origin)
+
+
+def _shape(settings: _Settings, origin: Origin) -> Mapping[str, Any]:
+    """Dotted keys, from --model or by the name of the model; sequence and dtype are here.
+
+    Raises: InputError when the name is not known and the shape is not given either.
+    """
+    if settings.draft.model:
+        chosen = ("model.sequence", "model.dtype")
+        return {key: value for key, value in settings.draft.model.items() if key not in chosen}
+    name = f"{settings.get('model.name', 'llama3')} {settings.get('model.flavor', '')}"
+    if name not in SHAPES:
+        settings.draft.fault(
+            origin,
+            f"the shape of {name} is not known (known: {', '.join(SHAPES)}):"
+            " --model FILE takes it from a job file or a config.json",
+        )
+        settings.draft.raise_faults()
+    return {f"model.{key}": value for key, value in SHAPES[name].items()}
+
+
+def _batch(settings: _Settings) -> None:
+    draft, values = settings.draft, settings.draft.values
+    local = settings.number("training.local_batch_size", 8)
+    replicas = values["parallelism.dp"] * values["parallelism.ep"]
+    whole = settings.number("training.global_batch_size", local * replicas)
+    draft.put("batch.global_sequences", whole, settings.origin("training.global_batch_size"))
+    pp, key = values["parallelism.pp"], "parallelism.pipeline_parallel_microbatch_size"
+    micro = settings.number(key, 1) if pp > 1 else local
+    origin = settings.origin(key if pp > 1 else "training.local_batch_size")
+    draft.put("batch.micro_sequences", micro, origin)
+    chunks = _chunks(settings, pp) if pp > 1 else 1
+    if chunks > 1:
+        origin = settings.origin("parallelism.pipeline_parallel_schedule")
+        draft.put("batch.virtual_stages", chunks, origin)
+
+
+def _chunks(settings: _Settings, pp: int) -> int:
+    schedule = str(settings.get("parallelism.pipeline_parallel_schedule", "1F1B"))
+    if schedule in ("1F1B", "GPipe"):
+        return 1
+    if schedule != "Interleaved1F1B":
+        settings.draft.note(f"the schedule {schedule} is counted as interleaved 1F1B")
+    each = settings.number("parallelism.pipeline_parallel_layers_per_stage", 0, least=0)
+    layers = int(settings.draft.values["model.layers"])
+    return max(1, -(-layers // (each * pp))) if each else 2
+
+
+def _training(settings: _Settings) -> None:
+    draft = settings.draft
+    pipelined = draft.values["parallelism.pp"] > 1
+    key = "parallelism.fsdp_reshard_after_forward"
+    policy = settings.get(key, "default")
+    reshards = policy == "always" or (policy == "default" and not pipelined)
+    draft.put("training.data_parallel", "zero3" if reshards else "fsdp", settings.origin(key))
+    if reshards or not pipelined:
+        draft.put("training.sync", "micro_batch", settings.origin(key))
+    if draft.values["parallelism.cp"] > 1:
+        key = "parallelism.context_parallel_rotate_method"
+        rotates = settings.get(key, "allgather") == "alltoall"
+        draft.put(
+            "training.context_parallel", "ring" if rotates else "allgather", settings.origin(key)
+        )
+    key = "activation_checkpoint.mode"
+    if settings.get(key, "selective") == "full":
+        draft.put("training.recompute", "full", settings.origin(key))
+    elif settings.get(key, "selective") == "selective":
+        draft.note("selective checkpointing keeps less than is counted here: scores alone")

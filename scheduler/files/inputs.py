@@ -1,0 +1,105 @@
+"""Reads what users write: fabric files, job files, lists of busy hosts.
+
+Everything wrong is an InputError that names the file, the line and the field.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from placement import BadInput
+from placement.fabric import hostlist, hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import PRESETS, Fabric, from_spec, preset
+from scheduler.core.model.job import JobSpec
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping
+from scheduler.files.job_keys import parse_spares
+from scheduler.files.yaml12 import Document, load, read_text
+
+__all__ = [
+    "InputError",
+    "JobFile",
+    "job_from_mapping",
+    "job_to_mapping",
+    "load_busy",
+    "load_fabric",
+    "load_job",
+    "parse_spares",
+    "read_job",
+]
+
+_LOOKS_LIKE_FILE = re.compile(r"/|\.(ya?ml|json)$")
+
+
+def load_fabric(name_or_file: str) -> Fabric:
+    """A preset by name, or the fabric that a YAML file describes.
+
+    Raises: InputError.
+    """
+    if name_or_file in PRESETS:
+        return preset(name_or_file)
+    if not _LOOKS_LIKE_FILE.search(name_or_file) and not os.path.exists(name_or_file):
+        presets = ", ".join(PRESETS)
+        message = f"{name_or_file!r} is neither a preset ({presets}) nor a file"
+        raise InputError(Problem("fabric", message))
+    document = load(name_or_file)
+    try:
+        return from_spec(document.mapping())
+    except BadInput as error:
+        raise document.error((error.field, error.message)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A job and the file it came from, so that a later refusal can name the line."""
+
+    spec: JobSpec
+    document: Document
+
+
+def load_job(path: str) -> JobSpec:
+    """The job that a YAML file describes; a nameless one is called after its file.
+
+    Raises: InputError with every fault found.
+    """
+    return read_job(path).spec
+
+
+def read_job(path: str) -> JobFile:
+    """As `load_job`, with the file's lines."""
+    document = load(path)
+    return JobFile(job_from_document(document, Path(path).stem), document)
+
+
+def load_busy(path: str, fabric: Fabric) -> HostSet:
+    """The hosts that a file lists: a name or a hostlist range a line, `#` for comments.
+
+    Raises: InputError with every line that names no host of `fabric`.
+    """
+    busy: list[int] = []
+    found: list[Problem] = []
+    for number, row in enumerate(read_text(path).splitlines(), start=1):
+        text = row.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            busy += _hosts(text, fabric)
+        except BadInput as error:
+            found.append(Problem("", error.message, path, number))
+    if found:
+        raise InputError(*found)
+    return hostset.of(busy)
+
+
+def _hosts(text: str, fabric: Fabric) -> list[int]:
+    names = hostlist.expand(text)
+    unknown = [name for name in names if name not in fabric.index_by_name]
+    if unknown:
+        more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        example = f"; its hosts are named like {fabric.hosts[0]}"
+        raise BadInput("", f"{fabric.name} has no host {unknown[0]!r}{more}{example}")
+    return list(fabric.indices(names))

@@ -1,0 +1,215 @@
+"""The job file: the JobSpec that its content stands for, and back.
+
+What each key may hold is in jobkeys.py; what the values mean together is checked by the
+value types of placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from placement import BadInput
+from placement.fabric.constraints import Constraints
+from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.replicas import batch_sizes, check_batch, sizes_text
+from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
+from placement.workload.traffic import axis_traffic
+from placement.workload.training import Batch, ModelShape, Training
+from scheduler.core.model.job import JobSpec
+from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.checkpoint import Checkpoint
+from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
+from scheduler.files.yaml12 import Document
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def job_from_mapping(mapping: Mapping[str, Any], source: str = "") -> JobSpec:
+    """The job that this content of a job file stands for.
+
+    Raises: InputError with every fault found, each by its dotted path.
+    """
+    return job_from_document(Document(dict(mapping), source))
+
+
+def job_from_document(document: Document, default_name: str = "") -> JobSpec:
+    """As `job_from_mapping`, with the lines of the file in the errors."""
+    try:
+        keys = JobKeys.model_validate(document.mapping())
+    except ValidationError as error:
+        found = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
+        raise document.error(*found) from None
+    if keys.priority and keys.priority_class:
+        message = f"stands beside priority_class {keys.priority_class}: give one of them"
+        raise document.error(("priority", message))
+    return JobSpec(
+        keys.name or default_name,
+        _request(keys, document),
+        keys.priority,
+        keys.time_limit_s,
+        keys.tenant,
+        keys.priority_class,
+        _neighbours(keys),
+        labels=tuple(sorted(keys.labels.items())),
+        min_dp=_least(keys),
+        checkpoint=Checkpoint(**keys.checkpoint.model_dump()),
+    )
+
+
+def _least(keys: JobKeys) -> int:
+    """With how many replicas the gang can run at least; 0: as many as it asks for."""
+    dp = keys.parallelism.dp
+    return dp.least if isinstance(dp, Replicas) and dp.least < dp.most else 0
+
+
+def _axes(**sizes: Any) -> Parallelism:
+    """The axes at their largest."""
+    dp = sizes.pop("dp")
+    return Parallelism(**sizes, dp=dp.most if isinstance(dp, Replicas) else dp)
+
+
+def _neighbours(keys: JobKeys) -> Neighbours:
+    wanted = keys.constraints
+    avoid = tuple((tier, tuple(names)) for tier, names in wanted.avoid.items())
+    return Neighbours(wanted.exclusive, avoid, wanted.near)
+
+
+def _where(keys: JobKeys) -> Constraints:
+    wanted = keys.constraints
+    return Constraints(wanted.max_zones or 0, wanted.same, tuple(sorted(wanted.hosts.items())))
+
+
+def _request(keys: JobKeys, document: Document) -> Request:
+    """The gang, after the checks that need several keys at once."""
+    found: list[tuple[str, str]] = []
+    parallelism = _checked(found, _axes, keys.parallelism)
+    model = _checked(found, ModelShape, keys.model)
+    batch = _checked(found, Batch, keys.batch)
+    training = _checked(found, Training, keys.training)
+    if found or parallelism is None or training is None:
+        raise document.error(*found)
+    request = Request(
+        parallelism,
+        tuple((axis, n) for axis in AXES if (n := getattr(keys.traffic, axis)) is not None),
+        tuple((axis, c) for axis in AXES if (c := getattr(keys.collectives, axis)) is not None),
+        model,
+        batch,
+        keys.spares,
+        keys.objective,
+        training=training,
+        spread_alpha=keys.spread_alpha,
+        where=_where(keys),
+    )
+    try:
+        axis_traffic(request)
+        if _least(keys):
+            check_batch(request)
+    except BadInput as error:
+        message = f"{error.message}{_others(request, _least(keys))}"
+        raise document.error((error.field, message)) from None
+    return request
+
+
+def _others(request: Request, least: int) -> str:
+    """The sizes of an elastic gang over which the batch would divide, where it does not."""
+    if not least or request.batch is None or request.parallelism.dp in batch_sizes(request, least):
+        return ""
+    legal = sizes_text(batch_sizes(request, least)) or "none"
+    return f"; it does from dp {least:,} to {request.parallelism.dp:,} for: {legal}"
+
+
+Value = TypeVar("Value")
+
+
+def _checked(
+    found: list[tuple[str, str]], build: Callable[..., Value], keys: Keys | None
+) -> Value | None:
+    if keys is None:
+        return None
+    try:
+        return build(**vars(keys))
+    except BadInput as error:
+        found.append((error.field, error.message))
+        return None
+
+
+def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
+    """The content of a job file that stands for `spec`; what is default is left out."""
+    request = spec.request
+    mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
+    mapping["parallelism"] = plain(request.parallelism)
+    if spec.min_dp:
+        mapping["parallelism"]["dp"] = {"min": spec.min_dp, "max": request.parallelism.dp}
+    if request.traffic:
+        mapping["traffic"] = dict(request.traffic)
+    if request.collectives:
+        mapping["collectives"] = {axis: c.value for axis, c in request.collectives}
+    if request.model:
+        mapping["model"] = _changed(request.model, always=("dtype",))
+    if request.batch:
+        mapping["batch"] = plain(request.batch)
+    if training := _changed(request.training):
+        mapping["training"] = training
+    mapping["spares"] = _spares_text(request.spares)
+    if request.objective is not Objective.CUT:
+        mapping["objective"] = request.objective.value
+    if request.spread_alpha != EVEN_ALPHA:
+        mapping["spread_alpha"] = request.spread_alpha
+    if spec.priority:
+        mapping["priority"] = spec.priority
+    if spec.time_limit_s is not None:
+        mapping["time_limit_s"] = spec.time_limit_s
+    if spec.tenant:
+        mapping["tenant"] = spec.tenant
+    if spec.priority_class:
+        mapping["priority_class"] = spec.priority_class
+    if spec.labels:
+        mapping["labels"] = dict(spec.labels)
+    if constraints := _constraints(spec):
+        mapping["constraints"] = constraints
+    if checkpoint := _changed(spec.checkpoint):
+        mapping["checkpoint"] = checkpoint
+    return mapping
+
+
+def _constraints(spec: JobSpec) -> dict[str, Any]:
+    where, beside = spec.request.where, spec.neighbours
+    found = {
+        "max_zones": where.max_zones,
+        "same": where.same,
+        "exclusive": beside.exclusive,
+        "hosts": dict(where.labels),
+        "avoid": {tier: list(names) for tier, names in beside.avoid},
+        "near": beside.near,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def plain(value: DataclassInstance) -> dict[str, Any]:
+    """The fields by name, as dataclasses.asdict of a value that holds no others."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _changed(value: DataclassInstance, always: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields that have no default or another value than that; enums as text."""
+    return {
+        field.name: str(found) if isinstance(found, StrEnum) else found
+        for field in fields(value)
+        if (found := getattr(value, field.name)) != field.default or field.name in always
+    }
+
+
+def _spares_text(rule: SpareRule) -> int | str:
+    """The shortest form that reads back as the same rule."""
+    if rule.hosts is not None:
+        return rule.hosts
+    if rule.share is None:
+        return "auto"
+    percents = (f"{rule.share * 100:.{digits}g}%" for digits in range(6, 18))
+    return next((p for p in percents if parse_spares(p) == rule), f"{rule.share * 100!r}%")

@@ -1,0 +1,358 @@
+"""The keys of a job file, what each may hold, and what is said of one that may not.
+
+Shapes and types are checked by pydantic, so that every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from placement import MOST_PEERS, BadInput
+from placement.workload.parallelism import AXES, DEFAULT_ORDER
+from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
+from placement.workload.training import (
+    DISPATCH_BYTES,
+    DTYPE_BYTES,
+    ContextParallel,
+    DataParallel,
+    Recompute,
+    Sync,
+)
+from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
+from scheduler.files.errors import short
+
+MOST = 2**31 - 1
+MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
+
+MOST_LABELS, LONGEST_LABEL = 64, 256
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+_LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
+
+
+def _refusal(message: str, inside: str = "") -> PydanticCustomError:
+    """`inside`: which key of the value is at fault, where one is."""
+    return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
+
+
+def _whole(value: Any, least: int, most: int, what: str) -> int:
+    """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not value.is_integer()):
+        raise _refusal(f"must be {what}, not {short(value)}")
+    if value < least:
+        bound = "must not be negative" if least == 0 else f"must be at least {least}"
+        raise _refusal(f"{bound}, is {short(value)}")
+    if value > most:
+        raise _refusal(f"must be at most {most:,}, is {short(value)}")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _refusal(f"must be a non-empty text, not {short(value)}")
+    return value
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """`dp: {min: 32, max: 128}`: the gang may be of any legal size between."""
+
+    least: int
+    most: int
+
+
+def _replicas(value: Any) -> int | Replicas:
+    if not isinstance(value, Mapping):
+        return _COUNT(value)
+    if set(value) != {"min", "max"}:
+        given = ", ".join(sorted(map(str, value)))
+        raise _refusal(f"must be a whole number or {{min: A, max: B}}, not {{{given}}}")
+    try:
+        least, most = (_COUNT(value[key]) for key in ("min", "max"))
+    except PydanticCustomError as error:
+        raise _refusal(f"min and max: {error.message()}") from None
+    if least > most:
+        raise _refusal(f"min {least:,} is more than max {most:,}")
+    return Replicas(least, most)
+
+
+def _choice(value: Any, known: Iterable[str]) -> str:
+    names = list(known)
+    if value not in names:
+        raise _refusal(f"must be one of {', '.join(names)}, not {short(value)}")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(f"must be true or false, not {short(value)}")
+    return value
+
+
+def parse_spares(value: Any) -> SpareRule:
+    """`auto`, a number of hosts or a share such as "2%".
+
+    Raises: BadInput.
+    """
+    text = str(value).strip()
+    if text == "auto":
+        return AUTO
+    if not isinstance(value, bool) and text.isdecimal() and int(text) <= MOST:
+        return SpareRule(hosts=int(text))
+    try:
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else math.nan
+    except ValueError:
+        share = math.nan
+    if 0 <= share <= 1:
+        return SpareRule(share=share)
+    raise BadInput(
+        "spares", f'must be auto, a whole number of hosts or a share such as "2%", not {value!r}'
+    )
+
+
+def _spares(value: Any) -> SpareRule:
+    try:
+        return parse_spares(value)
+    except BadInput as error:
+        raise _refusal(error.message) from None
+
+
+def _objective(value: Any) -> Objective:
+    return Objective(_choice(value, Objective))
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise _refusal(f"must be a number from 0 to 1, not {short(value)}")
+    return float(value)
+
+
+_COUNT = partial(_whole, least=1, most=MOST, what="a whole number")
+_NUMBER = partial(_whole, least=0, most=MOST, what="a whole number")
+_BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of bytes")
+_PEERS = partial(_whole, least=0, most=MOST_PEERS, what="a whole number of hosts")
+_RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
+
+
+def _positive(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= MOST:
+        raise _refusal(f"must be a number above 0, not {short(value)}")
+    return float(value)
+
+
+def _labels(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise _refusal(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
+    return {_text(key): _text(text) for key, text in value.items()}
+
+
+def parse_labels(value: Any) -> dict[str, str]:
+    """A job's own labels. Raises: BadInput."""
+    if not isinstance(value, Mapping):
+        raise BadInput("labels", f"must map labels to values, as {{team: nlp}}, not {short(value)}")
+    if len(value) > MOST_LABELS:
+        raise BadInput("labels", f"must be at most {MOST_LABELS}, are {len(value):,}")
+    for key, text in value.items():
+        if not isinstance(key, str) or not _LABEL.fullmatch(key):
+            raise BadInput("labels", f"{short(key)} is no label: {_LABEL_RULE}")
+        if not isinstance(text, str) or len(text) > LONGEST_LABEL:
+            raise BadInput(f"labels.{key}", f"must be a text of at most {LONGEST_LABEL} characters")
+    return dict(value)
+
+
+def _own_labels(value: Any) -> dict[str, str]:
+    try:
+        return parse_labels(value)
+    except BadInput as error:
+        inside = error.field.removeprefix("labels").lstrip(".")
+        raise _refusal(error.message, inside) from None
+
+
+def _avoided(value: Any) -> dict[str, list[str]]:
+    if not isinstance(value, Mapping) or not value:
+        raise _refusal(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
+    return {_text(tier): _names(names) for tier, names in value.items()}
+
+
+def _names(value: Any) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise _refusal(f"must be a list of job names, not {short(value)}")
+    return [_text(name) for name in value]
+
+
+Count = Annotated[int, BeforeValidator(_COUNT)]
+Number = Annotated[int, BeforeValidator(_NUMBER)]
+Bytes = Annotated[int, BeforeValidator(_BYTES)]
+Text = Annotated[str, BeforeValidator(_text)]
+Rank = Annotated[int, BeforeValidator(_RANK)]
+Positive = Annotated[float, BeforeValidator(_positive)]
+Share = Annotated[float, BeforeValidator(_share)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Dtype = Annotated[str, BeforeValidator(partial(_choice, known=DTYPE_BYTES))]
+DispatchDtype = Annotated[str, BeforeValidator(partial(_choice, known=DISPATCH_BYTES))]
+
+
+class Keys(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, protected_namespaces=()
+    )
+
+
+class _ParallelismKeys(Keys):
+    tp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    pp: Count = 1
+    dp: Annotated[int | Replicas, BeforeValidator(_replicas)] = 1
+    order: Text = DEFAULT_ORDER
+
+
+class _TrafficKeys(Keys):
+    tp: Bytes | None = None
+    cp: Bytes | None = None
+    ep: Bytes | None = None
+    pp: Bytes | None = None
+    dp: Bytes | None = None
+
+
+class _CollectiveKeys(Keys):
+    tp: Collective | None = None
+    cp: Collective | None = None
+    ep: Collective | None = None
+    pp: Collective | None = None
+    dp: Collective | None = None
+
+
+class _ModelKeys(Keys):
+    layers: Count
+    hidden: Count
+    ffn: Count
+    heads: Count
+    kv_heads: Count
+    vocab: Count
+    sequence: Count
+    dtype: Dtype = "bf16"
+    head_dim: Number = 0
+    gated: Flag = True
+    tied_embeddings: Flag = False
+    query_rank: Number = 0
+    kv_rank: Number = 0
+    rope_dim: Number = 0
+    experts: Number = 0
+    experts_per_token: Number = 0
+    expert_ffn: Number = 0
+    shared_experts: Number = 0
+    dense_layers: Number = 0
+
+
+class _BatchKeys(Keys):
+    global_sequences: Count
+    micro_sequences: Count = 1
+    virtual_stages: Count = 1
+
+
+class _TrainingKeys(Keys):
+    data_parallel: DataParallel = DataParallel.FSDP
+    shard_group: Number = 0
+    sync: Sync = Sync.STEP
+    gradient_dtype: Dtype = "fp32"
+    sequence_parallel: Flag = True
+    context_parallel: ContextParallel = ContextParallel.ALLGATHER
+    recompute: Recompute = Recompute.SELECTIVE
+    dropout: Flag = False
+    expert_tp: Number = 0
+    expert_hosts_per_token: Number = 0
+    dispatch_dtype: DispatchDtype = ""
+    gpu_memory_gb: Number = 0
+
+
+class _ConstraintKeys(Keys):
+    max_zones: Count | None = None
+    same: Text = ""
+    exclusive: Text = ""
+    hosts: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
+    avoid: Annotated[dict[str, list[str]], BeforeValidator(_avoided)] = Field(default_factory=dict)
+    near: Text = ""
+
+
+class _CheckpointKeys(Keys):
+    interval_s: Count | None = None
+    peers: Annotated[int, BeforeValidator(_PEERS)] = 0
+    peer_interval_s: Count = PEER_INTERVAL_S
+
+
+class JobKeys(Keys):
+    name: Text = ""
+    parallelism: _ParallelismKeys
+    traffic: _TrafficKeys = _TrafficKeys()
+    collectives: _CollectiveKeys = _CollectiveKeys()
+    model: _ModelKeys | None = None
+    batch: _BatchKeys | None = None
+    spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
+    training: _TrainingKeys = _TrainingKeys()
+    objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
+    spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
+    priority: Rank = 0
+    time_limit_s: Count | None = None
+    tenant: Text = ""
+    priority_class: Text = ""
+    labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
+    constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
+    checkpoint: _CheckpointKeys = Field(default_factory=_CheckpointKeys)
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": JobKeys,
+    "parallelism": _ParallelismKeys,
+    "traffic": _TrafficKeys,
+    "collectives": _CollectiveKeys,
+    "model": _ModelKeys,
+    "batch": _BatchKeys,
+    "training": _TrainingKeys,
+    "constraints": _ConstraintKeys,
+    "checkpoint": _CheckpointKeys,
+}
+
+
+def path_of(error: ErrorDetails) -> str:
+    inside = error.get("ctx", {}).get("inside")
+    return ".".join(str(part) for part in (*error["loc"], *([inside] if inside else [])))
+
+
+def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = None) -> str:
+    """pydantic's finding in the words of a file. `sections`: its keys, by section name."""
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return _unknown(error, sections or _SECTIONS)
+        case "model_type" | "dict_type":
+            return f"must be a mapping of keys to values, not {short(error['input'])}"
+        case "list_type":
+            return f"must be a list, not {short(error['input'])}"
+        case "enum":
+            return f"must be {error['ctx']['expected']}, not {short(error['input'])}"
+    return error["msg"]
+
+
+def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
+    *section, key = (str(part) for part in error["loc"])
+    # Parts that name no section are places in a list or names of the user's own.
+    inner = next((part for part in reversed(section) if part in sections), "")
+    known = list(sections[inner].model_fields)
+    if known == list(AXES):
+        return f"unknown axis {short(key)}; axes are {', '.join(AXES)}"
+    near = get_close_matches(key, known, 1)
+    hint = f", did you mean {near[0]}?" if near else ";"
+    what = "axis" if section == ["parallelism"] else "key"
+    return f"unknown {what} {short(key)}{hint} known are {', '.join(known)}"

@@ -1,0 +1,259 @@
+"""The tenants file: who may hold how much, priority classes, fair share and aging.
+
+    half_life_h: 168
+    aging: {every_h: 24, by: 10}
+    preemption: {min_run_s: 600, checkpoint_s: 1800, restart_s: 300}
+    spares: {failures_per_1000_host_days: 3.79, repair_h: 24, epsilon: 0.01, racks: 1}
+    restarts: {attempts: 10, patience: 3, backoff_s: 30, most_backoff_s: 900, avoid_s: 600}
+    defragment: {every_h: 6, hosts: 384, hosts_per_gpu_hour: 2}
+    classes:
+      production: {priority: 100}
+      spot: {priority: -100, preemptible: true}
+    tenants:
+      - name: research
+        guaranteed_gpus: 4096
+        tenants:
+          - {name: vision, guaranteed_gpus: 1024, weight: 2}
+          - {name: language, cells: [{tier: zone, count: 1, hosts: 64}]}
+      - {name: product, guaranteed_gpus: 2048, limit_gpus: 4096}
+
+A tenant `default`, which takes the jobs that name none, is added where the file has none
+and names no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field, ValidationError
+
+from placement import BadInput
+from placement.fabric.tree import Fabric
+from scheduler.core.admission.admit import is_name
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.spares import BY_DEFAULT as SPARES
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import (
+    DEFAULT,
+    WEEK_S,
+    Aging,
+    Cell,
+    Defragmentation,
+    Preemption,
+    PriorityClass,
+    Restarts,
+    Tenant,
+    Tenants,
+)
+from scheduler.core.tenancy import guarantees
+from scheduler.files.job_keys import (
+    Count,
+    Flag,
+    Keys,
+    Number,
+    Positive,
+    Rank,
+    Share,
+    Text,
+    message_of,
+    path_of,
+)
+from scheduler.files.yaml12 import Document, load
+
+HOUR_S = 3600
+
+
+class _CellKeys(Keys):
+    tier: Text
+    count: Count
+    hosts: Number = 0
+
+
+class _TenantKeys(Keys):
+    name: Text
+    guaranteed_gpus: Number = 0
+    limit_gpus: Number | None = None
+    weight: Count = 1
+    cells: list[_CellKeys] = Field(default_factory=list)
+    tenants: list[_TenantKeys] = Field(default_factory=list)
+
+
+class _ClassKeys(Keys):
+    priority: Rank
+    preemptible: Flag = False
+
+
+class _AgingKeys(Keys):
+    every_h: Count
+    by: Count = 1
+
+
+class _PreemptionKeys(Keys):
+    enabled: Flag = True
+    min_run_s: Number = Preemption().min_run_s
+    checkpoint_s: Number = Costs().checkpoint_s
+    restart_s: Number = Costs().restart_s
+    detect_s: Number = Costs().detect_s
+
+
+class _DefragmentKeys(Keys):
+    every_h: Count
+    hosts: Number = 0
+    hosts_per_gpu_hour: Number = 0
+
+
+class _SparesKeys(Keys):
+    failures_per_1000_host_days: Positive = SPARES.failures_per_host_day * 1000
+    repair_h: Positive = SPARES.repair_s / HOUR_S
+    epsilon: Share = SPARES.epsilon
+    prior_host_days: Number = SPARES.prior_host_days
+    prior_repairs: Count = SPARES.prior_repairs
+    racks: Number = SPARES.racks
+    in_zone: Flag = SPARES.in_zone
+    dispersion: Positive = SPARES.dispersion
+    lend: Flag = SPARES.lend
+    keep_idle: Number = SPARES.keep_idle
+
+
+class _RestartsKeys(Keys):
+    attempts: Count = Restarts().attempts
+    patience: Count = Restarts().patience
+    backoff_s: Number = Restarts().backoff_s
+    most_backoff_s: Number = Restarts().most_backoff_s
+    avoid_s: Number = Restarts().avoid_s
+
+
+class _FileKeys(Keys):
+    half_life_h: Count = WEEK_S // HOUR_S
+    default: Text = DEFAULT
+    aging: _AgingKeys | None = None
+    preemption: _PreemptionKeys = Field(default_factory=_PreemptionKeys)
+    defragment: _DefragmentKeys | None = None
+    spares: _SparesKeys = Field(default_factory=_SparesKeys)
+    restarts: _RestartsKeys = Field(default_factory=_RestartsKeys)
+    classes: dict[str, _ClassKeys] = Field(default_factory=dict)
+    tenants: list[_TenantKeys] = Field(default_factory=list)
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": _FileKeys,
+    "tenants": _TenantKeys,
+    "cells": _CellKeys,
+    "classes": _ClassKeys,
+    "aging": _AgingKeys,
+    "preemption": _PreemptionKeys,
+    "defragment": _DefragmentKeys,
+    "spares": _SparesKeys,
+    "restarts": _RestartsKeys,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsFile:
+    """Tenants and the file they came from. `paths`: where in it each of them stands."""
+
+    tenants: Tenants
+    document: Document
+    paths: dict[str, str]
+
+    def check(self, fabric: Fabric) -> None:
+        """Raises: InputError when `fabric` does not have what the file guarantees."""
+        try:
+            guarantees.check(self.tenants, fabric)
+        except BadInput as error:
+            _, _, rest = error.field.partition(".")
+            name, _, key = rest.rpartition(".")
+            path = f"{self.paths[name]}.{key}" if name in self.paths else error.field
+            raise self.document.error((path, error.message)) from None
+
+
+def load_tenants(path: str) -> TenantsFile:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    try:
+        keys = _FileKeys.model_validate(document.mapping())
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    placed = list(_walk(keys.tenants, "", "tenants"))
+    wrong = list(_faults(keys, placed))
+    if wrong:
+        raise document.error(*wrong)
+    tenants = [tenant for _, tenant in placed]
+    if keys.default == DEFAULT and all(tenant.name != DEFAULT for tenant in tenants):
+        tenants.append(Tenant(DEFAULT))
+    return TenantsFile(
+        Tenants(
+            tuple(tenants),
+            keys.default,
+            tuple(PriorityClass(n, c.priority, c.preemptible) for n, c in keys.classes.items()),
+            keys.half_life_h * HOUR_S,
+            Aging(keys.aging.every_h * HOUR_S, keys.aging.by) if keys.aging else None,
+            _preemption(keys.preemption),
+            _defragmentation(keys.defragment),
+            _spares(keys.spares),
+            Restarts(**keys.restarts.model_dump()),
+        ),
+        document,
+        {tenant.name: where for where, tenant in placed},
+    )
+
+
+def _preemption(keys: _PreemptionKeys) -> Preemption:
+    costs = Costs(keys.checkpoint_s, keys.restart_s, keys.detect_s)
+    return Preemption(keys.enabled, keys.min_run_s, costs)
+
+
+def _defragmentation(keys: _DefragmentKeys | None) -> Defragmentation | None:
+    if keys is None:
+        return None
+    return Defragmentation(keys.every_h * HOUR_S, keys.hosts, keys.hosts_per_gpu_hour)
+
+
+def _spares(keys: _SparesKeys) -> SparePolicy:
+    return SparePolicy(
+        keys.failures_per_1000_host_days / 1000,
+        round(keys.repair_h * HOUR_S),
+        keys.epsilon,
+        keys.prior_host_days,
+        keys.prior_repairs,
+        keys.racks,
+        keys.in_zone,
+        keys.dispersion,
+        keys.lend,
+        keys.keep_idle,
+    )
+
+
+def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple[str, Tenant]]:
+    """(path, tenant), parents before children."""
+    for i, entry in enumerate(keys):
+        here = f"{path}.{i}"
+        shape = tuple(Cell(cell.tier, cell.count, cell.hosts) for cell in entry.cells)
+        yield (
+            here,
+            Tenant(
+                entry.name, parent, entry.guaranteed_gpus, entry.limit_gpus, entry.weight, shape
+            ),
+        )
+        yield from _walk(entry.tenants, entry.name, f"{here}.tenants")
+
+
+def _faults(keys: _FileKeys, placed: Sequence[tuple[str, Tenant]]) -> Iterator[tuple[str, str]]:
+    """What is wrong between the keys."""
+    seen: set[str] = set()
+    for path, tenant in placed:
+        if not is_name(tenant.name):
+            yield f"{path}.name", "must be letters, digits, '-', '_' or '.'"
+        if tenant.name in seen:
+            yield f"{path}.name", f"tenant {tenant.name} is given twice"
+        seen.add(tenant.name)
+    inner = {tenant.parent for _, tenant in placed}
+    if keys.default in inner:
+        yield "default", f"{keys.default} has sub-tenants: name one of them"
+    elif keys.default != DEFAULT and keys.default not in seen:
+        yield "default", f"no tenant {keys.default!r}; there are {', '.join(sorted(seen))}"
+    for name in keys.classes:
+        if not is_name(name):
+            yield f"classes.{name}", "must be letters, digits, '-', '_' or '.'"

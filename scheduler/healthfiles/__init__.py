@@ -1,1 +1,0 @@
-"""What other programs know of the health of hosts, read from their files."""

@@ -1,0 +1,79 @@
+"""Who asks. It travels with the task that answers, so that every layer can look it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from scheduler.core import Job, State, Tenants
+from scheduler.core.model.window import Booking
+
+SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
+SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
+ANYBODY_NAME: Final = "anonymous"
+HIDDEN: Final = "(hidden)"  # stands for a job of somebody else; none can have this name
+
+
+class Role(IntEnum):
+    """What a caller may do; each may do what those before it may."""
+
+    VIEWER = 1  # look at the jobs of its tenant, at hosts and quotas
+    SUBMITTER = 2  # submit and cancel jobs of its tenant
+    OPERATOR = 3  # look after hosts, and the jobs of everybody
+    ADMIN = 4  # everything
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`tenant` is empty for somebody who is not bound to one."""
+
+    name: str
+    role: Role
+    tenant: str = ""
+
+    def sees(self, tenants: Tenants, tenant: str) -> bool:
+        """Whether jobs of `tenant` are this caller's own: its tenant's, or of one below."""
+        if not self.tenant or tenant == self.tenant:
+            return True
+        return tenant in tenants.by_name and self.tenant in tenants.path(tenant)
+
+    def knows(self, tenants: Tenants, tenant: str) -> bool:
+        """Whether the quota of `tenant` concerns this caller: its own, above or below."""
+        above = self.tenant in tenants.by_name and tenant in tenants.path(self.tenant)
+        return above or self.sees(tenants, tenant)
+
+
+ANYBODY: Final = Caller(ANYBODY_NAME, Role.ADMIN)  # when nobody is asked who they are
+
+_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def caller() -> Caller:
+    """Who asks for what this task does."""
+    return _CALLER.get() or ANYBODY
+
+
+def own_jobs(state: State) -> Callable[[Job], bool]:
+    """Whether a job is one that the caller may see."""
+    who = caller()
+    return lambda job: who.sees(state.tenants, job.tenant)
+
+
+def own_windows(state: State) -> Callable[[Booking], bool]:
+    """Whether a window is one that the caller may see: not held for another tenant."""
+    who = caller()
+    return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
+
+
+def actor() -> str:
+    """Under which name the log has what this task does."""
+    found = _CALLER.get()
+    return found.name if found else SCHEDULER
+
+
+def act_for(who: Caller) -> None:
+    """From here on this task, and those that it begins, act for `who`."""
+    _CALLER.set(who)

@@ -1,0 +1,208 @@
+"""The file of `muster serve --config`: where the server listens, what it keeps, whom it lets in.
+
+    listen: 0.0.0.0:7443
+    store: sqlite:////var/lib/muster/muster.db
+    fabric: fabric.yaml
+    tenants: tenants.yaml
+    health: health.yaml
+    tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
+    auth: {file: auth.yaml}
+    limits: {waiting_jobs: 5000}
+
+Every key is optional. Files are looked for beside the file that names them. A new
+section is a class of keys here and a line in `_SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from placement.fabric.tree import PRESETS
+from scheduler.access.keys import CallLimits, Reflection
+from scheduler.core import Policy
+from scheduler.files.defaults import (
+    LEAST_GAIN_PERCENT,
+    LISTEN,
+    MOST_DAYS,
+    MOST_LEASE_S,
+    RESIZE_EVERY_S,
+    STORE,
+)
+from scheduler.files.errors import short
+from scheduler.files.job_keys import Count, Flag, Keys, Number, Text, message_of, path_of
+from scheduler.files.yaml12 import load
+from scheduler.observe.logs import LogFormat, LogLevel
+
+_FILE_URL = "sqlite:///"
+_MOST_HOURS = 87_600
+_MOST_PORT = 65_535
+
+
+def _refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError("muster", "{message}", {"message": message})
+
+
+def _beside(value: Any, info: ValidationInfo) -> str:
+    """A path as seen from the file that names it."""
+    if not isinstance(value, str) or not value:
+        raise _refusal(f"must be the path of a file, not {short(value)}")
+    folder = (info.context or {}).get("folder", Path())
+    try:
+        return str(folder / Path(value).expanduser())
+    except RuntimeError:  # ~nobody
+        raise _refusal(f"names a home that there is not: {short(value)}") from None
+
+
+def _fabric(value: Any, info: ValidationInfo) -> str:
+    return value if isinstance(value, str) and value in PRESETS else _beside(value, info)
+
+
+def _store(value: Any, info: ValidationInfo) -> str:
+    if not isinstance(value, str) or "://" not in value:
+        raise _refusal(f"must be a URL such as {STORE}, not {short(value)}")
+    if not value.startswith(_FILE_URL) or value == _FILE_URL:
+        return value
+    return _FILE_URL + _beside(value.removeprefix(_FILE_URL), info)
+
+
+def _hours(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _MOST_HOURS:
+        raise _refusal(f"must be hours, above 0 and up to {_MOST_HOURS:,}, not {short(value)}")
+    return float(value)
+
+
+def _at_most(most: int) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value > most:
+            raise _refusal(f"must be at most {most:,}, is {value:,}")
+        return value
+
+    return check
+
+
+def _given(value: Any) -> Any:
+    """An empty `auth:` must not pass for one that is left out."""
+    if value is None:
+        raise _refusal("is empty: give its keys, or leave it out")
+    return value
+
+
+FilePath = Annotated[str, BeforeValidator(_beside)]
+
+
+def _address(value: Any) -> str:
+    text = value if isinstance(value, str) else ""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise _refusal(f"must be HOST:PORT, a port up to {_MOST_PORT:,}, not {short(value)}")
+    return text
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+
+
+def _endpoint(value: Any) -> str:
+    scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
+    if scheme not in ("http", "https"):
+        raise _refusal(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
+    _address(where)
+    return str(value)
+
+
+class MetricsKeys(Keys):
+    """`per_job`: series for each running gang as well."""
+
+    listen: Address
+    per_job: Flag = False
+
+
+class LogKeys(Keys):
+    """What the server writes on stderr."""
+
+    format: LogFormat = LogFormat.TEXT
+    level: LogLevel = LogLevel.WARNING
+
+
+class TlsKeys(Keys):
+    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
+
+    certificate: FilePath
+    key: FilePath
+    client_ca: FilePath | None = None
+
+
+class AuthKeys(Keys):
+    """`file`: tokens and certificates with their roles, see authfile."""
+
+    file: FilePath
+    reflection: Reflection = Reflection.CALLERS
+
+
+class ServerKeys(Keys):
+    """Everything that `muster serve` can be told; its defaults are those without a file.
+
+    `resize_every_s`, `least_gain_percent`: how often an elastic gang grows, and by how much.
+    `drain_s`: how long calls may take to finish once the server is told to stop.
+    `advertise`: where clients and other servers on the same store find this one. `lease_s`:
+    a leader among them that is not heard of for so long is replaced.
+    `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
+    `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
+    `insecure`: serve beyond loopback without TLS or without asking callers who they are.
+    """
+
+    listen: Text = LISTEN
+    store: Annotated[str, BeforeValidator(_store)] = STORE
+    fabric: Annotated[str, BeforeValidator(_fabric)] | None = None
+    tenants: FilePath | None = None
+    health: FilePath | None = None
+    policy: Policy = Policy.PRODUCTION
+    assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
+    resize_every_s: Number = RESIZE_EVERY_S
+    least_gain_percent: Number = LEAST_GAIN_PERCENT
+    drain_s: Count = 5
+    advertise: Address | None = None
+    lease_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] = 5
+    snapshot_every: Count = 10_000
+    keep_log_days: Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None = None
+    metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
+    log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
+    traces: Annotated[str, BeforeValidator(_endpoint)] | None = None
+    insecure: Flag = False
+    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
+    auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
+    limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
+
+
+_SECTIONS: dict[str, type[Keys]] = {
+    "": ServerKeys,
+    "metrics": MetricsKeys,
+    "log": LogKeys,
+    "tls": TlsKeys,
+    "auth": AuthKeys,
+    "limits": CallLimits,
+}
+
+
+def load_server_file(path: str) -> ServerKeys:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    folder = {"folder": Path(path).parent}
+    try:
+        return ServerKeys.model_validate(document.mapping(), context=folder)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        found = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
+        raise document.error(*found) from None
+
+
+def keys() -> Iterator[str]:
+    """The dotted path of every key, in order."""
+    for section, known in _SECTIONS.items():
+        inner = f"{section}." if section else ""
+        yield from (inner + name for name in known.model_fields if name not in _SECTIONS)

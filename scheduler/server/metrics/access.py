@@ -1,0 +1,82 @@
+"""Who may read /metrics: on loopback whoever is there, beyond it those who may look at everything.
+
+Metrics name every tenant. So beyond this machine the auth file decides, as for calls: a
+token or client certificate of a viewer of all tenants, or of anybody above, over the
+server's own certificate.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from scheduler.access import tls
+from scheduler.access.authenticate import Names, bearer, unknown
+from scheduler.access.authfile import AuthFile, load_auth
+from scheduler.access.door import Access, check_exposure
+from scheduler.access.loopback import is_loopback
+from scheduler.access.watched import Watched
+from scheduler.identity import Caller
+
+log = logging.getLogger("muster.access")
+
+
+@dataclass(frozen=True, slots=True)
+class Turnstile:
+    """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
+
+    tls: Watched[ssl.SSLContext] | None = None
+    auth: Watched[AuthFile] | None = None
+    clock: Callable[[], int] = lambda: 0
+
+    def refusal(
+        self, authorization: str | None, names: Names | None = None
+    ) -> tuple[str, str] | None:
+        """HTTP status and sentence for who shows this header, else has a verified certificate
+        with these names; None: they may read."""
+        if self.auth is None:
+            return None
+        found = self._found(self.auth.current(), authorization, names or Names())
+        if isinstance(found, str):
+            return "401 Unauthorized", found
+        if found.tenant:
+            message = f"{found.name} belongs to tenant {found.tenant}; metrics are of all of them"
+            return "403 Forbidden", message
+        return None
+
+    def _found(self, file: AuthFile, authorization: str | None, names: Names) -> Caller | str:
+        """Who that is, or why it is nobody. A certificate does not make up for a bad token."""
+        if authorization is not None:
+            found = file.by_token(bearer(authorization), self.clock())
+            return found or "the token is not known, was revoked or has expired"
+        found = file.by_certificate(names.sans, names.common_name)
+        return found or unknown(names, "scrapes")
+
+
+def certificate_names(shown: Mapping[str, Any] | None) -> Names:
+    """Those of a client certificate as Python's ssl has it; none without one."""
+    found = shown or {}
+    subject = dict(chain.from_iterable(found.get("subject", ())))
+    sans = tuple(name for _, name in found.get("subjectAltName", ()))
+    return Names(sans, subject.get("commonName", ""))
+
+
+def turnstile(host: str, port: int, access: Access, clock: Callable[[], int]) -> Turnstile:
+    """How /metrics is to be served there.
+
+    Raises: CannotListen when others than this machine's could read it unasked or on the way,
+    unless that is what the operator insists on; InputError.
+    """
+    if is_loopback(host):
+        return Turnstile()
+    check_exposure(host, f"{host}:{port} for metrics", "anybody may read the metrics", access)
+    files, path = access.tls, access.auth_file
+    return Turnstile(
+        Watched(files.paths, lambda: tls.context(files)) if files else None,
+        Watched((path,), lambda: load_auth(path)) if path else None,
+        clock,
+    )

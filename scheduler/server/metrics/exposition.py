@@ -1,0 +1,156 @@
+"""Samples as Prometheus scrapes them: a collector and the small HTTP server before it.
+
+The server runs in threads of its own. A state is a value, so a scrape reads one version
+while the writer goes on to the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import Store
+from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.observe import catalogue as c
+from scheduler.observe.catalogue import Kind
+from scheduler.observe.counters import Histogram, Labels
+from scheduler.observe.instruments import Instruments
+from scheduler.server.metrics import samples
+from scheduler.server.metrics.access import Turnstile
+from scheduler.server.metrics.http import served
+from scheduler.server.metrics.samples import Sample
+from scheduler.wire.status import release
+
+
+class MetricsPortTaken(Exception):
+    """The address for metrics is taken, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Where /metrics is served; port 0 takes a free one. `is_per_job`: series for each
+    running gang as well."""
+
+    host: str
+    port: int
+    is_per_job: bool = False
+
+
+class Gauges(Collector):
+    """Everything in the catalogue. Before `attach` only what is known without a state.
+
+    `exposure` None: nothing is served. `address`: where it is served, "" before that.
+    """
+
+    def __init__(self, instruments: Instruments, exposure: Exposure | None = None) -> None:
+        self.instruments = instruments
+        self.address = ""
+        self._exposure = exposure
+        self._writer: Writer | None = None
+        self._disk: SqliteStore | None = None
+        self._replay_s = 0.0
+        self._began = time.perf_counter()
+
+    def attach(self, writer: Writer, store: Store) -> None:
+        """The log is replayed."""
+        self._replay_s = time.perf_counter() - self._began
+        self._disk = store if isinstance(store, SqliteStore) else None
+        self._writer = writer
+
+    @contextmanager
+    def exposed(self, turnstile: Turnstile) -> Iterator[None]:
+        """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
+        asked = self._exposure
+        if asked is None:
+            yield
+            return
+        with ExitStack() as stack:
+            serving = served(asked.host, asked.port, registry(self), turnstile)
+            try:
+                port = stack.enter_context(serving)
+            except OSError as error:
+                where = f"{asked.host}:{asked.port}"
+                message = f"cannot serve metrics on {where}: {error.strerror}"
+                raise MetricsPortTaken(message) from None
+            scheme = "https" if turnstile.tls else "http"
+            self.address = f"{scheme}://{asked.host}:{port}/metrics"
+            yield
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing is collected merely to be registered
+
+    def collect(self) -> Iterator[Metric]:
+        # By metric; sorting is stable, so labels keep the order in which they came.
+        found = sorted(self._samples(), key=lambda sample: sample[0].name)
+        for metric, some in groupby(found, key=lambda sample: sample[0]):
+            yield _family(metric, some)
+
+    def _samples(self) -> Iterator[Sample]:
+        yield c.BUILD, (release(),), 1
+        yield from samples.of_work(self.instruments)
+        yield from samples.of_events(self.instruments)
+        writer = self._writer
+        yield c.READY, (), writer is not None
+        if writer is None:
+            return
+        state = writer.state
+        now_ns = writer.now_ns()
+        yield from samples.of_state(state, now_ns)
+        if self._exposure is not None and self._exposure.is_per_job:
+            yield from samples.of_jobs(state, now_ns)
+        yield c.LEADER, (), writer.is_leading
+        yield c.REPLAY, (), self._replay_s
+        yield c.QUEUE, (), writer.waiting
+        yield c.WATCHES, (), writer.feed.streams
+        yield c.LAG, (), writer.feed.lag
+        if self._disk is not None:
+            yield from samples.of_disk(self._disk)
+
+
+def registry(gauges: Gauges) -> CollectorRegistry:
+    """Ours, and what every Python process has: memory, descriptors, threads of the collector."""
+    found = CollectorRegistry()
+    found.register(gauges)
+    ProcessCollector(registry=found)
+    PlatformCollector(registry=found)
+    GCCollector(registry=found)
+    return found
+
+
+def _family(metric: c.Metric, some: Iterable[Sample]) -> Metric:
+    if metric.kind is Kind.HISTOGRAM:
+        histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+        for _, labels, value in some:
+            assert isinstance(value, Histogram)
+            _add_histogram(histogram, labels, value)
+        return histogram
+    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    family = make(metric.name, metric.text, labels=metric.labels)
+    for _, labels, value in some:
+        assert not isinstance(value, Histogram)
+        family.add_metric(labels, value)
+    return family
+
+
+def _add_histogram(family: HistogramMetricFamily, labels: Labels, values: Histogram) -> None:
+    bounds = [*map(float, values.bounds), float("inf")]
+    below = accumulate(values.counts)
+    named = (_bound(bound) for bound in bounds)
+    family.add_metric(labels, list(zip(named, below, strict=True)), values.total)
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(bound)

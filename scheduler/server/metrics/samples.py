@@ -1,0 +1,118 @@
+"""The values of all metrics, from the state and from what was counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from scheduler.core import JobState, State
+from scheduler.core.fold import goodput
+from scheduler.core.model.goodput import PARTS, shown
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import LIVE
+from scheduler.eventlog.store import StoreError
+from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.observe import catalogue as c
+from scheduler.observe import census
+from scheduler.observe.catalogue import Metric
+from scheduler.observe.census import Use
+from scheduler.observe.counters import Histogram, Labels
+from scheduler.observe.instruments import Instruments
+from scheduler.observe.proof import gap
+
+Sample = tuple[Metric, Labels, float | Histogram]
+Values = Mapping[Labels, Any]  # Counts or Histograms
+
+
+def of_state(state: State, now_ns: int) -> Iterator[Sample]:
+    """Gauges of one version. `now_ns`: for how long jobs have waited."""
+    yield from _of_tenants(state, now_ns)
+    yield from _of_domains(state)
+    fabric, cuts = state.loaded_fabric, census.cuts(state)
+    yield from ((c.CUT, (tier,), count) for tier, count in cuts.by_tier.items())
+    yield from ((c.BOUND, (tier,), cuts.lower_bound) for tier in list(cuts.by_tier)[:1])
+    yield from ((c.GANGS, (proof,), count) for proof, count in cuts.by_proof.items())
+    spent = goodput.spent(state, now_ns)
+    for part in PARTS:
+        yield c.SPENT, (part,), getattr(spent, part) * fabric.gpus_per_host / SECOND_NS
+    yield c.VERSION, (), state.version
+    yield c.FABRIC, (fabric.name, fabric.digest), 1
+
+
+def _of_tenants(state: State, now_ns: int) -> Iterator[Sample]:
+    gpus = state.loaded_fabric.gpus_per_host
+    for tenant, queue in census.queues(state).items():
+        for job_state in sorted(LIVE):
+            yield c.JOBS, (tenant, job_state), queue.jobs[job_state]
+        since_ns = queue.oldest.submit_ns if queue.oldest else now_ns
+        yield c.OLDEST_WAIT, (tenant,), max(0, now_ns - since_ns) / SECOND_NS
+        yield c.QUEUED_GPUS, (tenant,), queue.queued_hosts * gpus
+
+
+def _of_domains(state: State) -> Iterator[Sample]:
+    gpus = state.loaded_fabric.gpus_per_host
+    for domain in census.domains(state):
+        for host_state, count in domain.by_state.items():
+            yield c.HOSTS, (domain.name, host_state), count
+        for use, count in domain.by_use.items():
+            yield c.GPUS, (domain.name, use), count * gpus
+        yield c.SPARE_HOSTS, (domain.name,), domain.by_use[Use.SPARE]
+
+
+def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
+    """Two series for each live job, two and more for each running gang."""
+    for job in state.jobs.values():
+        account = shown(job, now_ns, state.tenants.preemption.costs)
+        yield c.JOB_ETTR, (job.name,), account.ettr
+        yield c.JOB_GOODPUT, (job.name,), account.share
+    for job in state.in_state(JobState.RUNNING):
+        yield from ((c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.cuts)
+        yield c.JOB_GAP, (job.name,), gap(job.cuts, job.lower_bound)
+
+
+def of_events(instruments: Instruments) -> Iterator[Sample]:
+    """What the fold over events has counted."""
+    tally = instruments.tally
+    counts: dict[Metric, Values] = {
+        c.EVENTS: tally.events,
+        c.SUBMITTED: tally.submitted,
+        c.ENDED: tally.ended,
+        c.PLACEMENTS: tally.placements,
+        c.RESIZES: tally.resizes,
+        c.RESTARTS: tally.restarts,
+        c.REQUEUES: tally.requeues,
+        c.SWAPS: tally.swaps,
+        c.SWAPPED: tally.swapped_hosts,
+        c.FAILURES: tally.failures,
+        c.REPAIRS: tally.repairs,
+        c.NOTES: tally.notes,
+        c.WAIT: tally.waits_s,
+        c.GAP: tally.gaps,
+    }
+    for metric, values in counts.items():
+        yield from _labelled(metric, values)
+
+
+def of_work(instruments: Instruments) -> Iterator[Sample]:
+    """What was measured around writes, decisions and calls."""
+    yield from _labelled(c.STAGES, instruments.stages_s)
+    yield c.BATCHES, (), instruments.batches
+    yield from _labelled(c.CONFLICTS, instruments.conflicts)
+    yield from _labelled(c.CALLS, instruments.calls)
+    yield from _labelled(c.CALL_SECONDS, instruments.calls_s)
+
+
+def of_disk(store: SqliteStore) -> Iterator[Sample]:
+    """A store's files and the room beside them; nothing when they cannot be looked at."""
+    try:
+        yield c.STORE, (), store.size_bytes()
+        room = os.statvfs(store.path.parent)
+        yield c.ROOM, (), room.f_bavail * room.f_frsize
+    except (OSError, StoreError):
+        return
+
+
+def _labelled(metric: Metric, values: Values) -> Iterable[Sample]:
+    """A copy first: the writer may add to them meanwhile."""
+    return ((metric, labels, value) for labels, value in list(values.items()))

@@ -1,0 +1,296 @@
+"""Wiring: the log, the writer and the gRPC server, from start to graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+
+from placement import warm_up
+from placement.fabric.tree import Fabric
+from scheduler.access.door import Access, CannotListen, Door
+from scheduler.access.waiting import at_most
+from scheduler.core import Limits, Rejected, Tenants
+from scheduler.core.model.commands import LoadHealth, LoadTenants
+from scheduler.engine.feed import Feed
+from scheduler.engine.proposal import NotLeading, Stopped
+from scheduler.engine.replica import Candidate, Replica
+from scheduler.engine.snapshotter import Retention
+from scheduler.engine.writer import Writer
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.recovery import Recovered, check_fabric, recover, replayed
+from scheduler.eventlog.store import SharedStore, Store, open_store
+from scheduler.files.errors import InputError
+from scheduler.files.health.policyfile import load_health
+from scheduler.files.tenants import load_tenants
+from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.observe.incidents import look_back
+from scheduler.observe.instruments import Instruments, Tracer
+from scheduler.server.metrics.access import Turnstile, turnstile
+from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTaken
+from scheduler.server.signals import Signals, tell_systemd
+from scheduler.service.call_metrics import Around
+from scheduler.service.interceptors import Layered, Unknown
+from scheduler.service.listeners import Listeners
+from scheduler.service.read_consistency import Freshness
+from scheduler.service.servicer import SchedulerServicer
+from scheduler.v1 import service_pb2, service_pb2_grpc
+
+__all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
+
+log = logging.getLogger("muster.server")
+
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
+
+_CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
+
+# Clients ping, so that they notice a server that is there but does not run.
+_OPTIONS = (
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
+    `tenants` None: those that the store has.
+
+    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
+    how long calls may take to finish once the server stops. `tenants_file`, `health_file`:
+    read again on `reload`. Of servers that share a store: `advertise`, where the others find
+    this one, if not where it listens; `lease_s`, after which a leader that is not heard of
+    is replaced.
+    `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
+    of their own; None: never.
+    """
+
+    store: str
+    listen: str
+    fabric_spec: Mapping[str, Any] | None = None
+    limits: Limits = field(default_factory=Limits)
+    clock: Callable[[], int] = time.time_ns
+    new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
+    watch_depth: int = 10_000
+    drain_s: float = 5.0
+    tenants: Tenants | None = None
+    retention: Retention = field(default_factory=Retention)
+    advertise: str = ""
+    lease_s: float = 5.0
+    metrics: Exposure | None = None
+    tracer: Tracer | None = None
+    long_decision_s: float | None = None
+    access: Access = field(default_factory=Access)
+    tenants_file: str | None = None
+    health_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a server that has replayed its log can say of itself. `metrics`: where they are."""
+
+    address: str
+    fabric: Fabric
+    version: int
+    metrics: str = ""
+
+
+async def serve(
+    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals | None = None
+) -> None:
+    """Serve until told to stop; finish what runs, then close the log.
+
+    `signals`: the process's own, unless given.
+
+    Raises: StoreError when the log cannot be used, CannotListen, InputError for
+    certificates or an auth file that will not do.
+    """
+    asked, scrapers = settings.metrics, Turnstile()
+    if asked is not None:
+        scrapers = turnstile(asked.host, asked.port, settings.access, settings.clock)
+    signals = signals or Signals().listen()
+    gauges = Gauges(Instruments(settings.tracer), settings.metrics)
+    try:
+        with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
+            await _serve(settings, on_ready, signals, gauges)
+    except MetricsPortTaken as error:
+        raise CannotListen(str(error)) from None
+
+
+async def _serve(
+    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals, gauges: Gauges
+) -> None:
+    store = open_store(settings.store)
+    try:
+        servicer = SchedulerServicer(settings.new_uid, settings.clock())
+        checks = health.aio.HealthServicer()
+        freshness = Freshness(SERVICE)
+        door = Door(settings.access, lambda: servicer.state, settings.clock)
+        around = Around(gauges.instruments)
+        server = Listeners((*_OPTIONS, *door.options))
+        layered = Layered(server, (around, door.guard, freshness))
+        _register(layered, servicer, checks, has_reflection=door.has_reflection)
+        server.add_generic_rpc_handlers((Unknown(around.unknown),))
+        address = door.open(server, settings.listen)
+        await _set_health(checks, is_ready=False)
+        await server.start()
+        try:
+            writer, replica = await _recovered(store, settings, address, gauges.instruments)
+            writing = asyncio.create_task(replica.run() if replica else writer.run())
+            reloading = asyncio.create_task(_reload(settings, signals.reload, door, writer))
+            if replica:
+                await _first(writing, signals.stop, replica.is_ready)
+            if not (writing.done() or signals.stop.is_set()):
+                await asyncio.to_thread(warm_up)  # no decision waits for a compiler
+                if settings.health_file is not None:
+                    await _load_health(settings.health_file, writer)
+                servicer.attach(writer)
+                freshness.attach(writer, replica)
+                gauges.attach(writer, store)
+                await _set_health(checks, is_ready=True)
+                state = writer.state
+                on_ready(Ready(address, state.loaded_fabric, state.version, gauges.address))
+                tell_systemd("READY=1")
+                await _first(writing, signals.stop)
+                tell_systemd("STOPPING=1")
+                await _drain(server, checks, writer, settings.drain_s)
+            reloading.cancel()
+            (replica or writer).stop()
+            await writing
+        finally:
+            await server.stop(None)
+    finally:
+        store.close()
+
+
+async def _recovered(
+    store: Store, settings: Settings, address: str, instruments: Instruments
+) -> tuple[Writer, Replica | None]:
+    """A writer on the state at the end of the log, and what keeps it in step with other
+    servers where there may be some. The port answers meanwhile: not ready."""
+    fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
+    await asyncio.to_thread(snapshots.prepare)
+    if not isinstance(store, SharedStore):
+        found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
+        return await _writer(store, found, settings, instruments), None
+    found = await asyncio.to_thread(replayed, store)
+    check_fabric(store, found.state, fabric_spec)
+    writer = await _writer(store, found, settings, instruments)
+    found_at = settings.advertise or address
+    candidate = Candidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
+    return writer, Replica(store, writer, candidate)
+
+
+async def _writer(
+    store: Store, found: Recovered, settings: Settings, instruments: Instruments
+) -> Writer:
+    feed = Feed(settings.watch_depth)
+    instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
+    return Writer(
+        store,
+        found,
+        settings.clock,
+        settings.limits,
+        feed,
+        settings.retention,
+        instruments,
+        settings.long_decision_s,
+        at_most(settings.access.limits.waiting_jobs),
+    )
+
+
+async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Wait for one of the events, or for the writer to end."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait({writing, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+
+
+async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: Writer) -> None:
+    """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
+    act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
+    while True:
+        await asked.wait()
+        asked.clear()
+        door.look()
+        if settings.tenants_file is not None:
+            await _reload_tenants(settings.tenants_file, writer)
+        if settings.health_file is not None:
+            try:
+                await _load_health(settings.health_file, writer)
+            except InputError as error:
+                log.error("not taken, the old health policy stays: %s", error)
+
+
+async def _load_health(path: str, writer: Writer) -> None:
+    """Raises: InputError. A server that does not lead leaves it to the one that does."""
+    policy = await asyncio.to_thread(load_health, path)
+    try:
+        answer = await writer.submit(LoadHealth(policy))
+    except (NotLeading, Stopped):
+        log.warning("%s: not read, for this server does not lead", path)
+        return
+    if isinstance(answer, Rejected):  # pragma: no cover - the file was checked
+        log.error("%s is not taken: %s", path, answer.message)
+
+
+async def _reload_tenants(path: str, writer: Writer) -> None:
+    """What is wrong goes to the log, and the old tenants stay."""
+    try:
+        file = await asyncio.to_thread(load_tenants, path)
+        file.check(writer.state.loaded_fabric)
+        answer = await writer.submit(LoadTenants(file.tenants))
+    except InputError as error:
+        log.error("not taken, the old tenants stay: %s", error)
+        return
+    except (NotLeading, Stopped):
+        log.warning("%s: not read, for this server does not lead", path)
+        return
+    if isinstance(answer, Rejected):
+        log.error("%s is not taken, the old tenants stay: %s", path, answer.message)
+    else:
+        log.warning("%s: %s", path, "taken" if answer else "nothing has changed")
+
+
+def _register(
+    server: Any,  # as much of one as generated code uses
+    servicer: SchedulerServicer,
+    checks: health.aio.HealthServicer,
+    *,
+    has_reflection: bool,
+) -> None:
+    service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    if has_reflection:
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        about = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(about, server)
+
+
+async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:
+    status = health_pb2.HealthCheckResponse
+    for name in ("", SERVICE):
+        await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
+
+
+async def _drain(
+    server: Listeners, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
+) -> None:
+    """Turn new calls away, end watches, let the rest finish."""
+    await checks.enter_graceful_shutdown()
+    writer.feed.close()
+    stopping = asyncio.create_task(server.stop(drain_s))
+    await asyncio.wait({stopping}, timeout=drain_s / 2)
+    if not stopping.done():
+        under_way = sum(task.get_name() == _CALL_TASK for task in asyncio.all_tasks())
+        told = "calls that have not ended %g s after the stop: %d; after %g s they are cut off"
+        log.warning(told, drain_s / 2, under_way, drain_s)
+    await stopping

@@ -1,0 +1,127 @@
+"""Calls from outside: counted, timed, traced and logged, around every handler."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import grpc
+
+from scheduler.core.model.job import SECOND_NS
+from scheduler.identity import caller
+from scheduler.observe.instruments import Instruments
+from scheduler.service.interceptors import Handler, remade
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UNKNOWN = "unknown"
+
+_NO_SPAN = nullcontext()
+
+log = logging.getLogger("muster.rpc")
+
+
+class Around:
+    """The outermost layer, so that refusals of those inside count as well."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def around(self, method: str, handler: Handler) -> Handler:
+        name = short_name(method)
+        if handler.unary_unary and inspect.iscoroutinefunction(handler.unary_unary):
+            return remade(handler, lambda inner: self._unary(name, inner))
+        if inspect.isasyncgenfunction(handler.unary_stream or handler.stream_stream):
+            return remade(handler, lambda inner: self._streaming(name, inner))
+        return handler  # health's watch answers by itself
+
+    def unknown(self) -> None:
+        """Somebody called what is no method: its name is the caller's, and not kept."""
+        self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
+
+    def _unary(self, method: str, inner: Any) -> Any:
+        async def around(request: Any, context: Context) -> Any:
+            call = _Call(self._instruments, method, request, context)
+            with call:
+                call.answer = await inner(request, context)
+                return call.answer
+
+        return around
+
+    def _streaming(self, method: str, inner: Any) -> Any:
+        """Streams of answers, to one request or to many."""
+
+        async def around(request: Any, context: Context) -> AsyncIterator[Any]:
+            with _Call(self._instruments, method, None, context, is_timed=False):
+                async for answer in inner(request, context):
+                    yield answer
+
+        return around
+
+
+def short_name(path: str) -> str:
+    """`SchedulerService/GetJob` of `/scheduler.v1.SchedulerService/GetJob`."""
+    service, _, method = path.strip("/").rpartition("/")
+    return f"{service.rpartition('.')[2]}/{method}"
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call, from its arrival to its end, however it ends."""
+
+    instruments: Instruments
+    method: str
+    request: Any
+    context: Context
+    is_timed: bool = True
+    answer: Any = None
+    began_ns: int = 0
+    span: Any = None
+
+    def __enter__(self) -> None:
+        tracer = self.instruments.tracer
+        self.span = tracer.call(self.method, self.context) if tracer else _NO_SPAN
+        self.span.__enter__()
+        self.began_ns = perf_counter_ns()
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        seconds = (perf_counter_ns() - self.began_ns) / SECOND_NS
+        code = self._code(kind)
+        self.instruments.calls[self.method, code] += 1
+        if self.is_timed:
+            self.instruments.calls_s[self.method,].add(seconds)
+        self.span.__exit__(kind, error, trace)
+        level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s %s", self.method, code, extra=self._facts(code, seconds))
+
+    def _code(self, kind: type[BaseException] | None) -> str:
+        if kind is None:
+            return "OK"
+        if issubclass(kind, asyncio.CancelledError | GeneratorExit | grpc.aio.InternalError):
+            return "CANCELLED"
+        if issubclass(kind, grpc.aio.AbortError):
+            return str(self.context.code().name)
+        return "UNKNOWN"
+
+    def _facts(self, code: str, seconds: float) -> dict[str, Any]:
+        what = "host" if "Host" in self.method else "job"
+        facts = {
+            "method": self.method,
+            "code": code,
+            "actor": caller().name,
+            "duration_ms": round(seconds * 1000, 3),
+        }
+        return facts | {what: name} if (name := _subject(self.request)) else facts
+
+
+def _subject(request: Any) -> str:
+    """Name of the job or host that a request is about."""
+    found = getattr(request, "spec", request)
+    return str(getattr(found, "name", ""))

@@ -1,0 +1,242 @@
+"""How the service says no: gRPC codes, and details for a program to switch on.
+
+The reasons are a closed list, ErrorReason in error.proto. What each comes as stands in
+RULES, and every refusal is made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, ResourceInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from scheduler.core import Code, Rejected
+from scheduler.engine.feed import Closed, FellBehind
+from scheduler.engine.proposal import NotLeading, Stopped
+from scheduler.eventlog.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
+from scheduler.files.errors import InputError
+from scheduler.v1 import error_pb2
+
+DOMAIN = "muster"
+PREFIX = "ERROR_REASON_"
+
+Reason: TypeAlias = "error_pb2.ErrorReason.ValueType"
+
+log = logging.getLogger("muster.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a reason comes as. `retry_s`: the same call may succeed so much later."""
+
+    code: grpc.StatusCode
+    retry_s: float | None = None
+
+
+_Status = grpc.StatusCode
+
+RULES: Final[dict[Reason, Rule]] = {
+    error_pb2.ERROR_REASON_INVALID: Rule(_Status.INVALID_ARGUMENT),
+    error_pb2.ERROR_REASON_NOT_FOUND: Rule(_Status.NOT_FOUND),
+    error_pb2.ERROR_REASON_ALREADY_EXISTS: Rule(_Status.ALREADY_EXISTS),
+    error_pb2.ERROR_REASON_WRONG_STATE: Rule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_INFEASIBLE: Rule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_CONFLICT: Rule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_WATCH_BEHIND: Rule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_COMPACTED: Rule(_Status.OUT_OF_RANGE),
+    error_pb2.ERROR_REASON_STARTING: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STOPPING: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STORE_FAILED: Rule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_INTERNAL: Rule(_Status.INTERNAL),
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: Rule(_Status.UNAUTHENTICATED),
+    error_pb2.ERROR_REASON_PERMISSION_DENIED: Rule(_Status.PERMISSION_DENIED),
+    error_pb2.ERROR_REASON_EXHAUSTED: Rule(_Status.RESOURCE_EXHAUSTED, 1),
+    error_pb2.ERROR_REASON_ETAG_MISMATCH: Rule(_Status.ABORTED),
+    error_pb2.ERROR_REASON_NOT_LEADER: Rule(_Status.UNAVAILABLE, 0.1),
+    error_pb2.ERROR_REASON_NOT_CAUGHT_UP: Rule(_Status.UNAVAILABLE, 0.1),
+}
+
+_REASONS: Final[dict[Code, Reason]] = {
+    Code.INVALID: error_pb2.ERROR_REASON_INVALID,
+    Code.NOT_FOUND: error_pb2.ERROR_REASON_NOT_FOUND,
+    Code.ALREADY_EXISTS: error_pb2.ERROR_REASON_ALREADY_EXISTS,
+    Code.PRECONDITION: error_pb2.ERROR_REASON_WRONG_STATE,
+    Code.INFEASIBLE: error_pb2.ERROR_REASON_INFEASIBLE,
+    Code.EXHAUSTED: error_pb2.ERROR_REASON_EXHAUSTED,
+    Code.STALE: error_pb2.ERROR_REASON_ETAG_MISMATCH,
+}
+
+
+def word(reason: Reason) -> str:
+    """The reason as ErrorInfo has it."""
+    return error_pb2.ErrorReason.Name(reason).removeprefix(PREFIX)
+
+
+class Refused(Exception):
+    """A call that ends in an error: why, in one sentence, and what it is about.
+
+    `violations`: (path in the request, what is wrong). `resource`: kind and name of what
+    was not found. `metadata`: of ErrorInfo.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        violations: Iterable[tuple[str, str]] = (),
+        resource: tuple[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.violations = tuple(violations)
+        self.resource = resource
+        self.metadata = dict(metadata or {})
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        return RULES[self.reason].code
+
+    def status(self) -> Status:
+        """The same as google.rpc.Status."""
+        status = Status(code=self.code.value[0], message=self.message)
+        info = ErrorInfo(reason=word(self.reason), domain=DOMAIN, metadata=self.metadata)
+        status.details.add().Pack(info)
+        if self.violations:
+            fields = [
+                BadRequest.FieldViolation(field=field, description=text)
+                for field, text in self.violations
+            ]
+            status.details.add().Pack(BadRequest(field_violations=fields))
+        if self.resource:
+            kind, name = self.resource
+            what = ResourceInfo(resource_type=kind, resource_name=name, description=self.message)
+            status.details.add().Pack(what)
+        if (retry_s := RULES[self.reason].retry_s) is not None:
+            retry = RetryInfo()
+            retry.retry_delay.FromMilliseconds(round(retry_s * 1_000))
+            status.details.add().Pack(retry)
+        return status
+
+
+def rejected(answer: Rejected, prefix: str = "") -> Refused:
+    """What admit refused. `prefix`: where the command's fields lie in the request."""
+    violations = [
+        (v.field if v.field == "request_id" else prefix + v.field, v.message)
+        for v in answer.violations
+    ]
+    return Refused(_REASONS[answer.code], answer.message, violations, answer.missing)
+
+
+def invalid(field: str, message: str) -> Refused:
+    """One field of a request at fault."""
+    text = f"{field}: {message}"
+    return Refused(error_pb2.ERROR_REASON_INVALID, text, [(field, message)])
+
+
+def invalid_input(error: InputError, prefix: str) -> Refused:
+    """Everything at fault in a specification."""
+    found = [(prefix + field, message) for field, message in error.problems]
+    return Refused(error_pb2.ERROR_REASON_INVALID, str(error), found)
+
+
+def not_found(kind: str, name: str) -> Refused:
+    """`kind`: job, host and so on."""
+    message = f"no {kind} {name!r}"
+    return Refused(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
+
+
+def infeasible(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_INFEASIBLE, message)
+
+
+def conflict(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_CONFLICT, message)
+
+
+def unauthenticated(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_UNAUTHENTICATED, message)
+
+
+def denied(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_PERMISSION_DENIED, message)
+
+
+def exhausted(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_EXHAUSTED, message)
+
+
+def starting(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_STARTING, message)
+
+
+def not_leader(address: str) -> Refused:
+    """`address`: of the leader, "" when none is known."""
+    message = f"another server leads: {address}" if address else "no server leads just now"
+    metadata = {"leader": address} if address else {}
+    return Refused(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
+
+
+def not_caught_up(message: str) -> Refused:
+    return Refused(error_pb2.ERROR_REASON_NOT_CAUGHT_UP, message)
+
+
+_STOPPING = Refused(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")
+_BEHIND = Refused(
+    error_pb2.ERROR_REASON_WATCH_BEHIND,
+    "the watch fell behind; resume from the last version you saw",
+)
+_STORE_FAILED = Refused(
+    error_pb2.ERROR_REASON_STORE_FAILED, "the store failed; whether it was written is not known"
+)
+_INTERNAL = Refused(error_pb2.ERROR_REASON_INTERNAL, "a fault of the server; its log says more")
+
+
+class refusals:
+    """End the call with the right code, whatever is raised inside. What gRPC raises passes:
+    the call has ended by then, or its caller is gone. Cost: 0.5 us."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
+            await self._context.abort_with_status(rpc_status.to_status(_refused(error).status()))
+
+
+def _refused(error: Exception) -> Refused:
+    """The refusal that an exception ends a call with; a bug goes to the log."""
+    match error:
+        case Refused():
+            return error
+        case Stopped() | Closed():
+            return _STOPPING
+        case NotLeading():
+            return not_leader(error.leader)
+        case Deposed():
+            return not_leader("")
+        case FellBehind():
+            return _BEHIND
+        case Compacted():
+            return Refused(error_pb2.ERROR_REASON_COMPACTED, str(error))
+        case NotWritten():
+            return Refused(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
+        case Unreachable():  # said once by the replica, not for every call
+            return _STORE_FAILED
+        case StoreError():
+            log.error("the store failed: %s", error)
+            return _STORE_FAILED
+    log.error("a call failed", exc_info=error)
+    return _INTERNAL

@@ -1,0 +1,112 @@
+"""Lists as the service answers them: a request's states, filter and page, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from scheduler.core import Job, State
+from scheduler.core.tenancy.standing import standings
+from scheduler.identity import caller, own_jobs, own_windows
+from scheduler.service.errors import invalid
+from scheduler.v1 import service_pb2
+from scheduler.wire import listing, tenants, windows
+from scheduler.wire.filters import BadFilter
+from scheduler.wire.jobs import host_state, host_to_proto, job_state
+
+JOBS_PAGE, MOST_JOBS = 100, 1_000
+HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
+WHOLE_PAGE = 1_000  # of tenants, of domains
+WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
+
+Member = TypeVar("Member")
+Item = TypeVar("Item")
+
+
+def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Page[Job]:
+    """Raises: Refused."""
+    states = _states(request.states, job_state)
+    query = listing.Query(states, request.filter, request.order_by)
+    most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
+    return _checked(lambda: listing.jobs(state, query, most, request.page_token, own_jobs(state)))
+
+
+def hosts_page(
+    state: State, request: service_pb2.ListHostsRequest, now_ns: int
+) -> service_pb2.ListHostsResponse:
+    """Raises: Refused."""
+    states = _states(request.states, host_state)
+    query = listing.Query(states, request.filter, job=request.job)
+    most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
+    page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
+    return service_pb2.ListHostsResponse(
+        hosts=[host_to_proto(state, h.index, h.holder, h.block, now_ns) for h in page.items],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def windows_page(
+    state: State, request: service_pb2.ListWindowsRequest
+) -> service_pb2.ListWindowsResponse:
+    """Raises: Refused."""
+    states = _states(request.states, windows.window_state)
+    query = listing.Query(states, request.filter, request.order_by)
+    most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
+    page = _checked(lambda: listing.windows(state, query, most, request.page_token, seen))
+    return service_pb2.ListWindowsResponse(
+        windows=[windows.window_to_proto(state, booking) for booking in page.items],
+        next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def tenants_page(
+    state: State, request: service_pb2.ListTenantsRequest, now_ns: int
+) -> service_pb2.ListTenantsResponse:
+    """Those that concern the caller. Raises: Refused."""
+    who, every = caller(), standings(state, now_ns)
+    found = [one for one in every if who.knows(state.tenants, one.tenant.name)]
+    most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
+    page = _checked(lambda: listing.tenants(state, found, request.filter, most, request.page_token))
+    return service_pb2.ListTenantsResponse(
+        tenants=[tenants.tenant_to_proto(state, one) for one in page.items],
+        next_page_token=page.next_token,
+        default_tenant=who.tenant or state.tenants.default,
+        digest=state.tenants.digest,
+        version=state.version,
+    )
+
+
+def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> listing.Page[Item]:
+    """A page of a list without filter and order. Raises: Refused."""
+    most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
+    return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
+
+
+def _checked(page: Callable[[], listing.Page[Item]]) -> listing.Page[Item]:
+    try:
+        return page()
+    except listing.BadToken as error:
+        raise invalid("page_token", str(error)) from None
+    except listing.BadOrder as error:
+        raise invalid("order_by", str(error)) from None
+    except BadFilter as error:
+        raise invalid("filter", str(error)) from None
+
+
+def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:
+    found = set()
+    for place, number in enumerate(numbers):
+        member = by_number(number)
+        if member is None:
+            raise invalid(f"states[{place}]", f"{number} is not a state")
+        found.add(member)
+    return frozenset(found)
+
+
+def size(asked: int, default: int, most: int, field: str = "page_size") -> int:
+    """How many items a caller gets. Raises: Refused."""
+    if asked < 0:
+        raise invalid(field, "must not be negative")
+    return min(asked or default, most)

@@ -1,0 +1,109 @@
+"""How old an answer may be, and how old it is: metadata of every call.
+
+A server that follows answers from what it has seen. Its answers say so, and a caller who
+must not see less says what it needs:
+
+    muster-min-version: 17      in a request: at least this version, what the caller saw last
+    muster-read: latest         in a request: everything acknowledged before the call
+    muster-version: 18          in the trailer: the version this server has reached
+    muster-role: follower       in the trailer; or leader
+    muster-age-ms: 140          in a follower's trailer: it may lack what is younger
+
+With `latest` a read asks the store where the log ends and waits until it is there, as a
+leader does too, for it may have lost the lead without knowing. Source: ReadIndex in
+Ongaro, "Consensus: Bridging Theory and Practice" (2014), section 6.4, with the database
+in place of the majority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+
+from scheduler.engine.replica import Replica
+from scheduler.engine.writer import Writer
+from scheduler.service.errors import invalid, not_caught_up, refusals
+from scheduler.service.interceptors import Handler, remade
+
+MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
+VERSION, ROLE, AGE_MS = "muster-version", "muster-role", "muster-age-ms"
+PATIENCE_S = 5.0
+_ASKS = frozenset({MIN_VERSION, READ})
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Freshness:
+    """Until `attach` it lets everything pass. `service`: full name of the one it is for."""
+
+    def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
+        self._prefix = f"/{service}/"
+        self._patience_s = patience_s
+        self._writer: Writer | None = None
+        self._replica: Replica | None = None
+
+    def attach(self, writer: Writer, replica: Replica | None) -> None:
+        """`replica` None: the server has its store alone."""
+        self._writer, self._replica = writer, replica
+
+    def around(self, method: str, handler: Handler) -> Handler:
+        if not method.startswith(self._prefix):
+            return handler
+        is_stream = handler.unary_stream is not None
+        return remade(handler, self._stream if is_stream else self._unary)
+
+    def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(request: Any, context: Context) -> Any:
+            if asked := self._asked(context):
+                async with refusals(context):
+                    await self._wait(asked)
+            try:
+                return await behaviour(request, context)
+            finally:
+                context.set_trailing_metadata(self._trailer())
+
+        return answer
+
+    def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(request: Any, context: Context) -> Any:
+            if asked := self._asked(context):
+                async with refusals(context):
+                    await self._wait(asked)
+            async for message in behaviour(request, context):
+                yield message
+
+        return answer
+
+    def _asked(self, context: Context) -> dict[str, str]:
+        """What the caller says of how old the answer may be: most say nothing."""
+        if self._writer is None:
+            return {}
+        metadata = context.invocation_metadata() or ()
+        return {key: str(value) for key, value in metadata if key in _ASKS}
+
+    async def _wait(self, asked: Mapping[str, str]) -> None:
+        """Raises: Refused."""
+        assert self._writer is not None
+        least = asked.get(MIN_VERSION, "0")
+        if not least.isdecimal() or len(least) > 18:
+            raise invalid(MIN_VERSION, "must be a version")
+        try:
+            async with asyncio.timeout(self._patience_s):
+                version = int(least)
+                if asked.get(READ) == LATEST and self._replica is not None:
+                    version = max(version, await self._replica.newest_version())
+                await self._writer.reach(version)
+        except TimeoutError:
+            newest = self._writer.state.version
+            raise not_caught_up(f"this server is at version {newest}, not yet at {least}") from None
+
+    def _trailer(self) -> tuple[tuple[str, str], ...]:
+        if self._writer is None:
+            return ()
+        version = (VERSION, str(self._writer.state.version))
+        if self._writer.is_leading or self._replica is None:
+            return (version, (ROLE, "leader"))
+        return (version, (ROLE, "follower"), (AGE_MS, str(round(self._replica.age_s() * 1000))))

@@ -1,0 +1,94 @@
+"""The gRPC face of defragmentation, a part of the servicer: moves proposed, and made."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import grpc
+
+from scheduler.core import Conflict, Rejected, State
+from scheduler.core.admission.etag import stale
+from scheduler.core.admission.idempotency import was_done
+from scheduler.core.defrag.proposal import Proposal, beyond, propose
+from scheduler.core.defrag.request import carried_out, moves_etag
+from scheduler.engine.writer import Writer
+from scheduler.service.errors import conflict, infeasible, invalid, refusals, rejected
+from scheduler.service.queries import job_of
+from scheduler.v1 import service_pb2
+from scheduler.wire.reasons import proposal_to_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Request = service_pb2.DefragmentRequest
+Response = service_pb2.DefragmentResponse
+
+
+class TidyCalls:
+    """Methods of a servicer that has a writer."""
+
+    @property
+    def _writer(self) -> Writer:
+        raise NotImplementedError
+
+    async def Defragment(self, request: Request, context: Context) -> Response:
+        async with refusals(context):
+            writer, state = self._writer, self._writer.state
+            asked = f"job {request.job}" if request.HasField("job") else f"{request.hosts} hosts"
+            if request.apply and (done := _done_before(state, request, asked)):
+                return done
+            found = await asyncio.to_thread(_proposed, writer, state, request)
+            etag = moves_etag(state, found)
+            if refusal := stale(request.etag, lambda: etag, "the proposal"):
+                raise rejected(refusal)
+            applied = request.apply and bool(found.moves) and not request.validate_only
+            if request.apply and found.moves:
+                make = partial(carried_out, found, asked, request.request_id)
+                answer = (
+                    make(writer.state, writer.now_ns())
+                    if request.validate_only
+                    else await writer.carry_out(make)
+                )
+                if isinstance(answer, Conflict):
+                    raise conflict("; ".join(answer.reasons))
+                if isinstance(answer, Rejected):
+                    raise rejected(answer)
+                if not answer:  # the same request was under way twice
+                    return _made_before(writer.state)
+            return proposal_to_proto(state.loaded_fabric, found, etag, applied=applied)
+
+
+def _done_before(state: State, request: Request, asked: str) -> Response | None:
+    """The answer to a request that has made its moves; None: it has not."""
+    earlier = was_done(state, request.request_id, (f"defragment for {asked}",))
+    if earlier is None:
+        return None
+    if isinstance(earlier.answer, Rejected):
+        raise rejected(earlier.answer)
+    return _made_before(state)
+
+
+def _made_before(state: State) -> Response:
+    sentence = "this request has made its moves already"
+    return Response(sentence=sentence, applied=True, version=state.version)
+
+
+def _proposed(writer: Writer, state: State, request: Request) -> Proposal:
+    """Raises: Refused."""
+    wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
+    if wanted < 1:
+        raise invalid("hosts", "must be at least 1")
+    never = beyond(state.loaded_fabric, request.hosts)  # a job may span what hosts may not
+    if never:
+        raise infeasible(never)
+    kept = {
+        name: getattr(request, name)
+        for name in ("checkpoint_s", "restart_s")
+        if request.HasField(name)
+    }
+    for name, seconds in kept.items():
+        if seconds < 0:
+            raise invalid(name, "must not be negative")
+    costs = replace(state.tenants.preemption.costs, **kept)
+    return propose(state, wanted, writer.now_ns(), writer.limits, costs)

@@ -1,0 +1,77 @@
+"""The gRPC face of health signals, a part of the servicer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from scheduler.core import State
+from scheduler.core.model.commands import Command, ReportHost
+from scheduler.engine.writer import Writer
+from scheduler.service.errors import Refused, invalid, refusals
+from scheduler.service.queries import host_message
+from scheduler.v1 import service_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+MOST_REPORTS = 1_000
+
+
+class HealthCalls:
+    """Methods of a servicer that has a writer, and has commands done."""
+
+    @property
+    def _writer(self) -> Writer:
+        raise NotImplementedError
+
+    async def _done(
+        self, command: Command, prefix: str = "", *, only_checked: bool = False
+    ) -> State:
+        raise NotImplementedError
+
+    async def ReportHost(
+        self, request: service_pb2.ReportHostRequest, context: Context
+    ) -> service_pb2.ReportHostResponse:
+        async with refusals(context):
+            state = await self._done(_command(request), only_checked=request.validate_only)
+            return service_pb2.ReportHostResponse(host=self._host(state, request.name))
+
+    async def ReportHosts(
+        self, request: service_pb2.ReportHostsRequest, context: Context
+    ) -> service_pb2.ReportHostsResponse:
+        async with refusals(context):
+            if len(request.reports) > MOST_REPORTS:
+                raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
+            for at, one in enumerate(request.reports):
+                if one.validate_only:  # else it would be made, or others would not
+                    raise invalid(f"reports[{at}].validate_only", "is said for all: validate_only")
+            _, only_checked = self._writer, request.validate_only  # refused whole while it starts
+            # Entered together they are written together, and what they stop is one decision.
+            results = await asyncio.gather(
+                *(self._result(one, only_checked) for one in request.reports)
+            )
+            return service_pb2.ReportHostsResponse(results=results)
+
+    async def _result(
+        self, request: service_pb2.ReportHostRequest, only_checked: bool
+    ) -> service_pb2.ReportResult:
+        try:
+            state = await self._done(_command(request), only_checked=only_checked)
+        except Refused as refusal:
+            return service_pb2.ReportResult(error=refusal.message, reason=refusal.reason)
+        return service_pb2.ReportResult(host=self._host(state, request.name))
+
+    def _host(self, state: State, name: str) -> Any:
+        """None where a domain was named."""
+        if name not in state.loaded_fabric.index_by_name:
+            return None
+        return host_message(state, name, self._writer.now_ns())
+
+
+def _command(request: service_pb2.ReportHostRequest) -> ReportHost:
+    gpu = request.gpu if request.HasField("gpu") else None
+    return ReportHost(
+        *(request.name, request.signal, request.detail, request.request_id),
+        *(request.value, gpu, request.xid),
+    )

@@ -1,0 +1,85 @@
+"""The gRPC face of spares, a part of the servicer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from scheduler.core import Job, State
+from scheduler.core.policies.spares import DAY_S
+from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_outlook
+from scheduler.engine.writer import Writer
+from scheduler.identity import own_jobs
+from scheduler.service.errors import refusals
+from scheduler.service.pagination import whole_page
+from scheduler.v1 import service_pb2, spares_pb2
+from scheduler.wire.listing import Page
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SpareCalls:
+    """Methods of a servicer that has a writer."""
+
+    @property
+    def _writer(self) -> Writer:
+        raise NotImplementedError
+
+    async def ListSpares(
+        self, request: service_pb2.ListSparesRequest, context: Context
+    ) -> service_pb2.ListSparesResponse:
+        async with refusals(context):
+            state, now_ns = self._writer.state, self._writer.now_ns()
+            found = await asyncio.to_thread(spares_outlook, state, now_ns, self._writer.limits)
+            zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
+            return _answer(state, found, zones, own_jobs(state))
+
+
+def _answer(
+    state: State, found: SparesOutlook, zones: Page[ZoneOutlook], is_own: Callable[[Job], bool]
+) -> service_pb2.ListSparesResponse:
+    """Jobs of other tenants are not named to those who are bound to one."""
+    sizing = found.sizing
+    return service_pb2.ListSparesResponse(
+        zones=[_zone(state, zone, is_own) for zone in zones.items],
+        next_page_token=zones.next_token,
+        failures_per_1000_host_days=sizing.failures_per_host_day * 1000,
+        repair_hours=sizing.repair_days * DAY_S / 3600,
+        epsilon=sizing.epsilon,
+        failures=found.failures,
+        repairs=found.repairs,
+        pooled=found.pooled,
+        version=state.version,
+    )
+
+
+def _zone(state: State, zone: ZoneOutlook, is_own: Callable[[Job], bool]) -> spares_pb2.ZoneSpares:
+    return spares_pb2.ZoneSpares(
+        domain=zone.domain,
+        gang_hosts=zone.gang_hosts,
+        held=zone.held,
+        own=zone.own,
+        holders=_named(state, zone.holders, is_own),
+        lent=zone.lent,
+        borrowers=_named(state, zone.borrowers, is_own),
+        free=zone.free,
+        down=zone.down,
+        wished=zone.wish,
+        whole_racks=zone.whole_racks,
+        short_share=zone.short,
+        short_share_next=zone.short_next,
+        saved_gpu_hours_per_year=zone.saved_gpu_hours,
+    )
+
+
+def _named(
+    state: State, counts: Iterable[tuple[str, int]], is_own: Callable[[Job], bool]
+) -> list[spares_pb2.SpareHolder]:
+    return [
+        spares_pb2.SpareHolder(job=name, spares=count)
+        for name, count in counts
+        if is_own(state.jobs[name])
+    ]

@@ -1,0 +1,105 @@
+"""The gRPC face of windows, a part of the servicer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from placement import BadInput
+from scheduler.core import State
+from scheduler.core.admission.etag import window_etag
+from scheduler.core.model.commands import Command, RemoveWindow, SetWindow
+from scheduler.core.model.window import Booking
+from scheduler.engine.writer import Writer
+from scheduler.identity import own_windows
+from scheduler.service.errors import Refused, conflict, invalid, not_found, refusals
+from scheduler.service.pagination import windows_page
+from scheduler.v1 import error_pb2, service_pb2
+from scheduler.wire.windows import changed, window_from_proto, window_to_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class WindowCalls:
+    """Methods of a servicer that has a writer, and has commands done."""
+
+    @property
+    def _writer(self) -> Writer:
+        raise NotImplementedError
+
+    async def _done(
+        self, command: Command, prefix: str = "", *, only_checked: bool = False
+    ) -> State:
+        raise NotImplementedError
+
+    async def CreateWindow(
+        self, request: service_pb2.CreateWindowRequest, context: Context
+    ) -> service_pb2.CreateWindowResponse:
+        async with refusals(context):
+            try:
+                window = window_from_proto(request.window)
+            except BadInput as error:
+                raise invalid(f"window.{error.field}", error.message) from None
+            command = SetWindow(window, request_id=request.request_id)
+            state = await self._done(command, "window.", only_checked=request.validate_only)
+            made = window_to_proto(state, _booking(state, window.name))
+            return service_pb2.CreateWindowResponse(window=made)
+
+    async def GetWindow(
+        self, request: service_pb2.GetWindowRequest, context: Context
+    ) -> service_pb2.GetWindowResponse:
+        async with refusals(context):
+            state = self._writer.state
+            booking = _booking(state, request.name)
+            if not own_windows(state)(booking):
+                raise not_found("window", request.name)
+            return service_pb2.GetWindowResponse(window=window_to_proto(state, booking))
+
+    async def ListWindows(
+        self, request: service_pb2.ListWindowsRequest, context: Context
+    ) -> service_pb2.ListWindowsResponse:
+        async with refusals(context):
+            return await asyncio.to_thread(windows_page, self._writer.state, request)
+
+    async def UpdateWindow(
+        self, request: service_pb2.UpdateWindowRequest, context: Context
+    ) -> service_pb2.UpdateWindowResponse:
+        async with refusals(context):
+            name = request.window.name
+            before = _booking(self._writer.state, name)
+            try:
+                window = changed(before.window, request)
+            except BadInput as error:
+                inner = error.field.startswith("update_mask")
+                field = error.field if inner else f"window.{error.field}"
+                raise invalid(field, error.message) from None
+            given = request.window.etag
+            command = SetWindow(window, True, given or window_etag(before), request.request_id)
+            try:
+                state = await self._done(command, "window.", only_checked=request.validate_only)
+            except Refused as refusal:  # the fields left alone would go back to what they were
+                if given or refusal.reason != error_pb2.ERROR_REASON_ETAG_MISMATCH:
+                    raise
+                raise conflict(f"window {name} changed meanwhile") from None
+            after = window_to_proto(state, _booking(state, name))
+            return service_pb2.UpdateWindowResponse(window=after)
+
+    async def DeleteWindow(
+        self, request: service_pb2.DeleteWindowRequest, context: Context
+    ) -> service_pb2.DeleteWindowResponse:
+        async with refusals(context):
+            before = self._writer.state
+            command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
+            await self._done(command, only_checked=request.validate_only)
+            booking = before.windows.get(request.name)
+            was = window_to_proto(before, booking) if booking else None
+            return service_pb2.DeleteWindowResponse(window=was)
+
+
+def _booking(state: State, name: str) -> Booking:
+    booking = state.windows.get(name)
+    if booking is None:
+        raise not_found("window", name)
+    return booking

@@ -1,0 +1,51 @@
+"""Records of hosts as messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from scheduler.core import State
+from scheduler.core.model.host_record import DAY_NS
+from scheduler.core.rules.host_evaluation import is_early
+from scheduler.core.rules.lemons import lemon_signals, passed, seven
+from scheduler.v1 import host_pb2
+
+
+def record_to_proto(
+    state: State, index: int, now_ns: int, timestamp: Callable[[int], Timestamp]
+) -> host_pb2.HostRecord | None:
+    """None: nothing is known of the host's past."""
+    record, policy = state.records.get(index), state.health
+    if record is None:
+        return None
+
+    def moment(time_ns: int) -> Timestamp | None:
+        return timestamp(time_ns) if time_ns else None
+
+    found, recent = seven(record, policy.lemons, now_ns), Counter[str]()
+    for mark in record.marks:
+        if mark.time_ns > now_ns - DAY_NS:
+            recent[mark.kind] += mark.amount
+    return host_pb2.HostRecord(
+        reports=record.reports,
+        failures=record.failures,
+        last_trouble_time=moment(record.trouble_ns),
+        last_test_time=moment(record.tested_ns),
+        service_time=moment(record.service_ns),
+        early_life=is_early(policy, record, now_ns),
+        lemon_signals=host_pb2.LemonSignals(
+            excl_jobid_count=found.excl_jobid_count,
+            xid_cnt=found.xid_cnt,
+            tickets=found.tickets,
+            out_count=found.out_count,
+            multi_node_node_fails=found.multi_node_node_fails,
+            single_node_node_fails=found.single_node_node_fails,
+            single_node_node_failure_rate=found.single_node_failure_percent / 100,
+        ),
+        over_threshold=passed(found, policy.lemons),
+        lemon=bool(lemon_signals(record, policy.lemons, now_ns)),
+        recent=dict(sorted(recent.items())),
+    )

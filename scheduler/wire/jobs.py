@@ -1,0 +1,241 @@
+"""Between messages and core values; the only module that sees both."""
+
+from __future__ import annotations
+
+from typing import assert_never
+from uuid import UUID, uuid5
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from placement.fabric.tree import Fabric
+from placement.workload.request import (
+    Answer,
+    Infeasible,
+    Insufficient,
+    Placement,
+    TierCut,
+    Undecided,
+)
+from scheduler.core import HostState, Job, JobState, State
+from scheduler.core.admission.etag import host_etag, job_etag
+from scheduler.core.model.goodput import PARTS, Goodput
+from scheduler.core.model.restart_option import Rung, Step
+from scheduler.core.restart.prospect import Prospect
+from scheduler.eventlog.job_changes import Change, ChangeKind
+from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
+from scheduler.wire import listing
+from scheduler.wire.host_records import record_to_proto
+from scheduler.wire.specs import fill_spec, numbers
+
+HOUR_NS = 3_600 * 10**9
+_HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
+
+
+JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
+    job_pb2.JobState, "JOB_STATE", JobState
+)
+_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
+    host_pb2.HostState, "HOST_STATE", HostState
+)
+_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
+    service_pb2.JobChange, "JOB_CHANGE", ChangeKind
+)
+_RUNGS: dict[Rung, spares_pb2.Rung.ValueType] = numbers(spares_pb2.Rung, "RUNG", Rung)
+_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
+_HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
+
+
+def job_state(number: int) -> JobState | None:
+    """None: a number that this version does not know, or none was given."""
+    return _JOB_STATE_BY_NUMBER.get(number)
+
+
+def host_state(number: int) -> HostState | None:
+    """None: a number that this version does not know, or none was given."""
+    return _HOST_STATE_BY_NUMBER.get(number)
+
+
+# --- jobs ----------------------------------------------------------------------
+
+
+def job_to_proto(
+    fabric: Fabric, job: Job, version: int, reason: str, *, with_hosts: bool = True
+) -> job_pb2.Job:
+    """`reason`: why it waits, or what the job itself says."""
+    message = job_pb2.Job()
+    fill_job(message, fabric, job, version, reason, with_hosts=with_hosts)
+    return message
+
+
+def fill_job(
+    message: job_pb2.Job,
+    fabric: Fabric,
+    job: Job,
+    version: int,
+    reason: str,
+    *,
+    with_hosts: bool = True,
+) -> None:
+    """Write a job into an empty message, where it stays: a message that is made by itself is
+    copied into the answer that has it, and its specification into it."""
+    message.name = job.name
+    message.uid = job.uid
+    _set_time(message.create_time, job.submit_ns)
+    _set_time(message.update_time, max(job.state_ns, job.update_ns))
+    message.state = JOB_STATES[job.state]
+    message.reason = reason
+    message.attempt = job.attempt
+    if job.hosts:
+        message.placement.CopyFrom(job_placement(fabric, job, with_hosts=with_hosts))
+    message.version = version
+    fill_spec(message.spec, job.spec)
+    message.tenant = job.tenant
+    message.priority = job.priority
+    message.preemptible = job.is_preemptible
+    message.etag = job_etag(job)
+    message.dp = job.dp
+    message.legal_dp.extend(job.sizes)
+    message.ladder.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)
+
+
+def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
+    return spares_pb2.RestartOutlook(host=found.host, ladder=map(_step, found.ladder))
+
+
+def _step(step: Step) -> spares_pb2.RestartStep:
+    return spares_pb2.RestartStep(
+        rung=_RUNGS[step.rung],
+        possible=step.gpu_s is not None,
+        taken=step.is_taken,
+        gpu_hours=(step.gpu_s or 0) / 3600,
+        cut_rise_bytes_per_step=step.cut_rise_bytes,
+        slower=step.slower,
+        moved_blocks=step.moved,
+        note=step.note,
+    )
+
+
+def goodput_to_proto(account: Goodput, gpus_per_host: int) -> job_pb2.Goodput:
+    whole_ns = account.time.total
+    return job_pb2.Goodput(
+        count_time=timestamp(account.counted_ns),
+        parts=[
+            job_pb2.GoodputShare(
+                part=job_pb2.GoodputPart.Value(f"GOODPUT_PART_{part.upper()}"),
+                time_ns=(time_ns := getattr(account.time, part)),
+                gpu_hours=getattr(account.hosts, part) * gpus_per_host / HOUR_NS,
+                share=time_ns / whole_ns if whole_ns else 0.0,
+            )
+            for part in PARTS
+        ],
+        ettr=account.ettr,
+        goodput=account.share,
+    )
+
+
+def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> placement_pb2.Placement:
+    """What a job holds."""
+    cut = job.cuts[0].bytes_per_step if job.cuts else 0
+    held = Placement(
+        job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes
+    )
+    message = placement_to_proto(fabric, held, with_hosts=with_hosts)
+    if with_hosts:
+        message.lent.extend(fabric.names(job.lent))
+    if with_hosts and job.copies:
+        names = fabric.names(job.hosts)
+        for blocks in job.copies:
+            message.copies.add(hosts=[names[block] for block in blocks])
+    return message
+
+
+def placement_to_proto(
+    fabric: Fabric, placement: Placement, *, with_hosts: bool = True
+) -> placement_pb2.Placement:
+    return placement_pb2.Placement(
+        hosts=fabric.names(placement.hosts) if with_hosts else (),
+        spares=fabric.names(placement.spares) if with_hosts else (),
+        cuts=[cut_to_proto(cut) for cut in placement.cuts],
+        lower_bound_bytes_per_step=placement.lower_bound,
+        gap=placement.gap,
+        optimal=placement.is_optimal,
+        notes=placement.notes,
+        host_count=len(placement.hosts),
+        spare_count=len(placement.spares),
+    )
+
+
+def cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
+    return placement_pb2.TierCut(
+        tier=cut.tier, bytes_per_step=cut.bytes_per_step, by_axis=dict(cut.by_axis)
+    )
+
+
+def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
+    """One of the four answers to a dry run."""
+    match answer:
+        case Placement():
+            placed = placement_to_proto(fabric, answer)
+            return placement_pb2.Answer(outcome=placement_pb2.OUTCOME_PLACED, placement=placed)
+        case Insufficient():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_INSUFFICIENT,
+                reason=answer.reason,
+                needed_hosts=answer.needed,
+                free_hosts=answer.free,
+                free_hosts_by_domain=dict(answer.free_by_domain),
+            )
+        case Infeasible():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_INFEASIBLE, reason=answer.reason
+            )
+        case Undecided():
+            return placement_pb2.Answer(
+                outcome=placement_pb2.OUTCOME_UNDECIDED, reason=answer.reason
+            )
+    assert_never(answer)
+
+
+def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
+    message = service_pb2.WatchJobsResponse(version=change.version, change=_CHANGES[change.kind])
+    _set_time(message.change_time, change.time_ns)
+    fill_job(message.job, change.fabric, change.job, change.version, change.job.reason)
+    return message
+
+
+# --- hosts ---------------------------------------------------------------------
+
+
+def host_to_proto(
+    state: State, index: int, holder: Job | None, block: int | None, now_ns: int
+) -> host_pb2.Host:
+    """`block`: which block of `holder` the host carries, None for a spare."""
+    cordon = state.host(index).cordon
+    fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)
+    return host_pb2.Host(
+        name=fabric.hosts[index],
+        state=_HOST_STATES[host.state],
+        update_time=timestamp(host.since_ns) if host.since_ns else None,
+        reason=host.reason,
+        domains=listing.domains(fabric, index),
+        job=holder.name if holder else "",
+        block=block,
+        version=state.version,
+        etag=host_etag(fabric.hosts[index], state.host(index), holder),
+        uid=str(uuid5(_HOSTS, f"{fabric.digest}/{fabric.hosts[index]}")),
+        cordoned=cordon is not None,
+        cordon_reason=cordon or "",
+        record=record_to_proto(state, index, now_ns, timestamp),
+        create_time=timestamp(state.faults.since_ns),
+    )
+
+
+def timestamp(time_ns: int) -> Timestamp:
+    moment = Timestamp()
+    moment.FromNanoseconds(time_ns)
+    return moment
+
+
+def _set_time(moment: Timestamp, time_ns: int) -> None:
+    """As `timestamp`, into a message that has one; times of a log are of this century."""
+    moment.seconds, moment.nanos = divmod(time_ns, 10**9)

@@ -1,0 +1,164 @@
+"""Reasons, what-ifs, slots and moves as messages; reasons kept for as long as nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from threading import Lock
+
+from placement.fabric.tree import Fabric
+from scheduler.core import Job, JobState, Limits, Reason, State
+from scheduler.core.defrag.proposal import Proposal, Relocation
+from scheduler.core.explain.explain import Reasons
+from scheduler.core.explain.reason import Basis, Cause, Obstacle, ObstacleKind
+from scheduler.core.explain.slots import Slots
+from scheduler.core.explain.whatif import WhatIf
+from scheduler.core.model.job import SECOND_NS
+from scheduler.v1 import advice_pb2, service_pb2
+from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
+from scheduler.wire.specs import numbers
+
+FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
+
+_CAUSES: dict[Cause, advice_pb2.WaitCause.ValueType] = numbers(
+    advice_pb2.WaitCause, "WAIT_CAUSE", Cause
+)
+_KINDS: dict[ObstacleKind, advice_pb2.ObstacleKind.ValueType] = numbers(
+    advice_pb2.ObstacleKind, "OBSTACLE_KIND", ObstacleKind
+)
+_BASES: dict[Basis, advice_pb2.EndBasis.ValueType] = numbers(
+    advice_pb2.EndBasis, "END_BASIS", Basis
+)
+
+
+class ReasonCache:
+    """The reasons of the newest version, so that the queue is walked once for all who ask.
+
+    Made anew when the version changes, or after five seconds, for ends come nearer.
+    Use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._as_of: tuple[int, Limits, int] | None = None
+        self._reasons: Reasons | None = None
+
+    def explain(
+        self, state: State, names: Collection[str], now_ns: int, limits: Limits
+    ) -> dict[str, Reason]:
+        """Raises: KeyError when one of these jobs is not at hand."""
+        as_of = (state.version, limits, now_ns // FRESH_NS)
+        with self._lock:
+            if self._reasons is None or self._as_of != as_of:
+                self._reasons, self._as_of = Reasons(state, now_ns, limits), as_of
+            return {name: self._reasons.of(name) for name in names}
+
+
+def explained(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
+    return service_pb2.ExplainJobResponse(
+        name=job.name,
+        state=JOB_STATES[job.state],
+        reason=reason_to_proto(reason),
+        version=version,
+    )
+
+
+def what_if_to_proto(fabric: Fabric, answer: WhatIf) -> advice_pb2.WhatIf:
+    job = answer.job
+    return advice_pb2.WhatIf(
+        sentence=answer.sentence,
+        state=JOB_STATES[job.state],
+        reason=reason_to_proto(answer.after),
+        placement=job_placement(fabric, job) if job.state is JobState.RUNNING else None,
+        starts=answer.starts,
+        stops=answer.stops,
+    )
+
+
+def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
+    return advice_pb2.Reason(
+        cause=_CAUSES[reason.cause],
+        sentence=reason.sentence,
+        needed_hosts=reason.needed,
+        free_hosts=reason.free,
+        missing_hosts=reason.missing,
+        rooms=[
+            advice_pb2.DomainRoom(
+                domain=room.domain, free_hosts=room.free, usable_hosts=room.usable
+            )
+            for room in reason.rooms
+        ],
+        start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
+        waits_for=reason.waits_for,
+        reserved_in=reason.reserved_in,
+        obstacles=map(_obstacle, reason.obstacles),
+        passing_time_limit_s=reason.passes_s or 0,
+        preempts=reason.preempts,
+        preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
+        shrinks=[advice_pb2.Shrink(job=shrink.name, dp=shrink.dp) for shrink in reason.shrinks],
+    )
+
+
+def _obstacle(obstacle: Obstacle) -> advice_pb2.Obstacle:
+    return advice_pb2.Obstacle(
+        kind=_KINDS[obstacle.kind],
+        name=obstacle.name,
+        hosts=obstacle.hosts,
+        clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
+        basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
+    )
+
+
+def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:
+    return service_pb2.ListSlotsResponse(
+        tenant=found.tenant,
+        largest_gpus=found.room * gpus_per_host,
+        slots=[
+            advice_pb2.SlotCount(gpus=c.gpus, hosts=c.hosts, in_all=c.in_all, inside=c.inside)
+            for c in found.counts
+        ],
+        domains=[
+            advice_pb2.DomainSlots(
+                domain=domain,
+                free_hosts=found.free[at],
+                usable_hosts=found.usable[at],
+                slots=[count.by_domain[at] for count in found.counts],
+            )
+            for at, domain in enumerate(found.domains)
+        ],
+        version=version,
+        free_hosts=found.free_hosts,
+        usable_hosts=found.usable_hosts,
+    )
+
+
+def proposal_to_proto(
+    fabric: Fabric, found: Proposal, etag: str, *, applied: bool
+) -> service_pb2.DefragmentResponse:
+    return service_pb2.DefragmentResponse(
+        sentence=found.sentence,
+        domain=found.domain,
+        wanted_hosts=found.wanted,
+        free_before=found.free_before,
+        free_after=found.free_after,
+        moves=[_relocation(fabric, move) for move in found.moves],
+        lost_gpu_hours=found.lost_gpu_s / 3600,
+        applied=applied,
+        version=found.version,
+        etag=etag,
+    )
+
+
+def _relocation(fabric: Fabric, move: Relocation) -> advice_pb2.Relocation:
+    blocks = [
+        advice_pb2.BlockMove(
+            block=one.block, left=fabric.hosts[one.left], joined=fabric.hosts[one.joined]
+        )
+        for one in move.swap.moves
+    ]
+    return advice_pb2.Relocation(
+        job=move.swap.name,
+        blocks=blocks,
+        lost_gpu_hours=move.lost_gpu_s / 3600,
+        cuts_before=map(cut_to_proto, move.before),
+        cuts_after=map(cut_to_proto, move.swap.cuts),
+    )

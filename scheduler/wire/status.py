@@ -1,0 +1,123 @@
+"""The cluster on one screen, as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+from scheduler.core import HostState, Job, JobState, Reason, State
+from scheduler.observe import census
+from scheduler.observe.census import Domain, Queue, Use
+from scheduler.observe.incidents import Incident, IncidentKind
+from scheduler.observe.proof import gap
+from scheduler.v1 import service_pb2, status_pb2
+from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
+from scheduler.wire.specs import numbers
+
+_KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(
+    status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server says of itself. Times in ns; `last_ns` is of the newest event."""
+
+    started_ns: int
+    last_ns: int
+    now_ns: int
+    is_leader: bool = True
+
+
+@cache
+def release() -> str:
+    """The version of muster that runs."""
+    return version("muster")
+
+
+def status(
+    state: State,
+    server: Server,
+    reasons: Mapping[str, Reason],
+    incidents: list[Incident],
+    gangs: int,
+) -> service_pb2.GetStatusResponse:
+    """`reasons`: of the oldest waiting job of each tenant, by its name."""
+    gpus = state.loaded_fabric.gpus_per_host
+    return service_pb2.GetStatusResponse(
+        server=status_pb2.ServerStatus(
+            release=release(),
+            start_time=timestamp(server.started_ns),
+            leader=server.is_leader,
+            fabric=state.loaded_fabric.name,
+            last_event_time=timestamp(server.last_ns),
+            time=timestamp(server.now_ns),
+        ),
+        domains=[_domain(domain, gpus) for domain in census.domains(state)],
+        tenants=[_tenant(*item, reasons, gpus) for item in census.queues(state).items()],
+        gangs=[_gang(job) for job in census.gangs(state, gangs)],
+        gang_count=len(state.running),
+        incidents=[_incident(one) for one in incidents],
+        version=state.version,
+    )
+
+
+def _domain(domain: Domain, gpus: int) -> status_pb2.DomainStatus:
+    states, uses = domain.by_state, domain.by_use
+    return status_pb2.DomainStatus(
+        domain=domain.name,
+        healthy_hosts=states[HostState.HEALTHY],
+        cordoned_hosts=states[HostState.CORDONED],
+        draining_hosts=states[HostState.DRAINING],
+        failed_hosts=states[HostState.FAILED],
+        running_gpus=uses[Use.RUNNING] * gpus,
+        stopped_gpus=uses[Use.STOPPED] * gpus,
+        spare_gpus=uses[Use.SPARE] * gpus,
+        free_gpus=uses[Use.FREE] * gpus,
+        out_gpus=uses[Use.OUT] * gpus,
+        spare_hosts=uses[Use.SPARE],
+    )
+
+
+def _tenant(
+    name: str, queue: Queue, reasons: Mapping[str, Reason], gpus: int
+) -> status_pb2.TenantStatus:
+    oldest = queue.oldest
+    return status_pb2.TenantStatus(
+        tenant=name,
+        queued_jobs=queue.jobs[JobState.QUEUED],
+        running_jobs=queue.jobs[JobState.RUNNING],
+        interrupted_jobs=queue.jobs[JobState.INTERRUPTED],
+        queued_gpus=queue.queued_hosts * gpus,
+        held_gpus=queue.held_hosts * gpus,
+        oldest_job=oldest.name if oldest else "",
+        oldest_create_time=timestamp(oldest.submit_ns) if oldest else None,
+        oldest_reason=reasons[oldest.name].sentence if oldest else "",
+    )
+
+
+def _gang(job: Job) -> status_pb2.GangStatus:
+    return status_pb2.GangStatus(
+        job=job.name,
+        tenant=job.tenant,
+        state=JOB_STATES[job.state],
+        attempt=job.attempt,
+        start_time=timestamp(job.start_ns),
+        hosts=len(job.hosts),
+        spares=len(job.spares),
+        cuts=map(cut_to_proto, job.cuts),
+        lower_bound_bytes_per_step=job.lower_bound,
+        gap=gap(job.cuts, job.lower_bound),
+    )
+
+
+def _incident(incident: Incident) -> status_pb2.Incident:
+    return status_pb2.Incident(
+        version=incident.version,
+        time=timestamp(incident.time_ns),
+        kind=_KINDS[incident.kind],
+        subject=incident.subject,
+        detail=incident.detail,
+    )

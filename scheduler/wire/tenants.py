@@ -1,0 +1,59 @@
+"""Tenants and their fabric as messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scheduler.core import State
+from scheduler.core.admission.etag import tenant_etag
+from scheduler.core.tenancy.standing import Standing
+from scheduler.v1 import fabric_pb2, tenant_pb2
+from scheduler.wire.jobs import timestamp
+from scheduler.wire.listing import tenant_uid
+
+
+def tenant_to_proto(state: State, standing: Standing) -> tenant_pb2.Tenant:
+    tenant = standing.tenant
+    mark = state.mark(tenant.name)
+    return tenant_pb2.Tenant(
+        name=tenant.name,
+        parent=tenant.parent,
+        guaranteed_gpus=standing.guaranteed_gpus,
+        limit_gpus=tenant.limit_gpus,
+        weight=tenant.weight,
+        cells=[tenant_pb2.Cell(tier=c.tier, count=c.count, hosts=c.hosts) for c in tenant.cells],
+        held_gpus=standing.held_gpus,
+        queued_gpus=standing.queued_gpus,
+        used_gpu_hours=standing.used_gpu_s / 3600,
+        share=standing.share,
+        kept_hosts=standing.kept_hosts,
+        uid=tenant_uid(state, tenant.name),
+        create_time=timestamp(mark.create_ns),
+        update_time=timestamp(mark.update_ns),
+        etag=tenant_etag(tenant, mark),
+        version=state.version,
+    )
+
+
+def fabric_to_proto(state: State) -> fabric_pb2.Fabric:
+    """Cost: O(hosts x tiers)."""
+    fabric = state.loaded_fabric
+    tiers = [
+        fabric_pb2.FabricTier(
+            name=tier.name,
+            domains=tier.domains,
+            most_hosts=max(Counter(tier.domain_by_host.tolist()).values()),
+        )
+        for tier in fabric.tiers
+    ]
+    return fabric_pb2.Fabric(
+        name=fabric.name,
+        uid=fabric.digest,
+        kind=fabric.kind,
+        gpus_per_host=fabric.gpus_per_host,
+        nic_gbps=fabric.nic_gbps,
+        host_count=fabric.host_count,
+        tiers=tiers,
+        create_time=timestamp(state.faults.since_ns),
+        version=state.version,
+    )
