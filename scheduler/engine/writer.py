@@ -6,7 +6,7 @@ in one transaction, and only then makes the new state visible, answers and publi
 
     append (durable) -> apply -> acknowledge -> publish
 
-A second loop decides beside it (deciding.py).
+A second loop decides beside it (planning).
 """
 
 from __future__ import annotations

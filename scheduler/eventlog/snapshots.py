@@ -2,7 +2,7 @@
 
 One line for each entry of a map and for each other field: name, key and value apart by
 tabs, key and value as JSON, which has no raw tabs or line ends. The first line says
-what this is and in which format (upgrades.py), the second has a digest of the fields that
+what this is and in which format (migrations.py), the second has a digest of the fields that
 states have. All of it is deflated, and its checksum is what finds a damaged one.
 Equal states give equal bytes. A field that a snapshot lacks has its default.
 """

@@ -1,6 +1,6 @@
 """The job file: the JobSpec that its content stands for, and back.
 
-What each key may hold is in jobkeys.py; what the values mean together is checked by the
+What each key may hold is in job_keys.py; what the values mean together is checked by the
 value types of placement.
 """
 

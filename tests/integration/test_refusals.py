@@ -170,12 +170,12 @@ def test_every_code_of_the_core_has_a_reason() -> None:
 
 
 def test_nothing_but_the_list_ends_a_call() -> None:
-    """Only refusal.py ends calls, and it names reasons by the enum."""
+    """Only service/errors.py ends calls, and it names reasons by the enum."""
     ends = re.compile(r"abort\(|abort_with_status|ErrorInfo\(\s*reason")
     elsewhere = [
         path.name
         for path in SOURCES.glob("*.py")
-        if path.name not in ("refusal.py", "client.py") and ends.search(path.read_text())
+        if path.name not in ("errors.py", "client.py") and ends.search(path.read_text())
     ]
     assert elsewhere == []
 

@@ -1,4 +1,4 @@
-"""Which requests have been carried out; retries.py is where this is asked.
+"""Which requests have been carried out; admission/idempotency.py is where this is asked.
 
 What a request did is kept under its request_id, in words: the same id with other words
 is a mistake of the caller. The newest are kept; a client retries within seconds.

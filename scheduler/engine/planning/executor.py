@@ -1,7 +1,7 @@
 """Where decisions are made: in a thread while they are short, else in a process of their own.
 
 Python runs one thread at a time, so a long decision in a thread slows down every call
-meanwhile. The process (decider.py) folds the same events into the same state and is sent
+meanwhile. The process (worker.py) folds the same events into the same state and is sent
 what happened since it was last asked. It is started when a decision first takes long;
 until it is up, and whenever it fails, the thread decides.
 """

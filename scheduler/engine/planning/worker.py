@@ -1,4 +1,4 @@
-"""The process that decides, started by mind.py with the number of its pipe.
+"""The process that decides, started by executor.py with the number of its pipe.
 
 It holds a state of its own and folds into it the events that each question brings. It
 ends when the other side of its pipe does, however that came about.

@@ -1,7 +1,7 @@
 """What earlier releases wrote is read for ever: rows, snapshots and stores, kept as they were.
 
 Nothing in tests/stored is ever changed. A field that is new there has a default or a step
-in upgrades.py; a new event, format or schema adds its own sample.
+in migrations.py; a new event, format or schema adds its own sample.
 """
 
 from __future__ import annotations
