@@ -23,7 +23,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
-from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS, Rule
+from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS, MethodRule
 from scheduler.service.errors import RULES, word
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,7 +152,7 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
         yield ""
 
 
-def _access(rule: Rule) -> str:
+def _access(rule: MethodRule) -> str:
     """Who may call it, and how it may end."""
     assert rule.role is not None
     who = f"For the role {rule.role.name.lower()} and those above."

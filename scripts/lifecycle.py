@@ -70,9 +70,9 @@ HOST_MOVES_SAID: dict[StrEnum, str] = {
     HostMove.CLEAR: "nothing was reported for long enough",
     HostMove.TEST: "its stress tests begin, after a repair where the policy wants them",
     HostMove.PASS: "passed its stress tests",
-    HostMove.TAKE: "a ticket was opened",
-    HostMove.GILD: "passed its tests, and was without trouble for long enough",
-    HostMove.TARNISH: "something counts against it, if not much",
+    HostMove.START_REPAIR: "a ticket was opened",
+    HostMove.PROMOTE: "passed its tests, and was without trouble for long enough",
+    HostMove.DEMOTE: "something counts against it, if not much",
     HostMove.RETURN: "a lemon, and the policy sends lemons back",
     HostMove.INSTALL: "another machine stands there: its record begins anew",
 }
@@ -174,7 +174,7 @@ _SAID = {
     Effect.REPAIR: "comes back",
     Effect.PASS: "passed its burn-in; a suspect is cleared",
     Effect.TEST: "burn-in begins",
-    Effect.TAKE: "to repair, if it is out already",
+    Effect.START_REPAIR: "to repair, if it is out already",
     Effect.INSTALL: "new",
 }
 _BLAMES = {

@@ -23,8 +23,8 @@ from placement.fabric.tree import Fabric, preset
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch, ModelShape
-from scheduler.core import JobSpec, Limits, State
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core import JobSpec, SchedulingOptions, State
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants, ReportHost, SubmitJob
 from scheduler.core.model.events import (
     Event,
@@ -35,7 +35,7 @@ from scheduler.core.model.events import (
     JobStarted,
 )
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.model.restart_option import AT_HOME, Rung, taken
+from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from scheduler.core.policies.spares import DAY_S, SparePolicy
 from scheduler.core.policies.tenants import OPEN
 from simulator.due import HEALTH, ChangeIsHeard
@@ -70,7 +70,7 @@ class Year:
 
     name: str
     failures: int = 0
-    ways: Counter[Rung] = field(default_factory=Counter)
+    ways: Counter[RestartOption] = field(default_factory=Counter)
     moved: Counter[int] = field(default_factory=Counter)
     lost: int = 0
     requeues: int = 0
@@ -136,7 +136,7 @@ class Replay:
         self.year = Year(name)
         self._kernel = Kernel(0)
         self._kernel.on(ChangeIsHeard, self._report)
-        self._engine = Engine(self._kernel, fabric, Limits(), self.year.feed)
+        self._engine = Engine(self._kernel, fabric, SchedulingOptions(), self.year.feed)
         policy = SparePolicy(rate, repair_h * 3600, EPSILON, in_zone=True)
         self._engine.send(LoadTenants(replace(OPEN, spares=policy)))
         spec = JobSpec("llama3", LLAMA3, priority=100, time_limit_s=2 * 365 * DAY_S)
@@ -148,7 +148,7 @@ class Replay:
     def run(self) -> Year:
         while self._kernel.step():
             self._count()
-        pools = Pools(self._engine.state)
+        pools = SparePools(self._engine.state)
         self.year.pooled = pools.pooled
         self.year.rate = pools.sizing.failures_per_host_day * 1000
         self.year.dispersion = self._engine.state.faults.dispersion(self._engine.state.seen_ns)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
-from scheduler.core import Limits, Policy
+from scheduler.core import Policy, SchedulingOptions
 from scheduler.core.model.window import Window
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.health import HealthPolicy
@@ -242,7 +242,7 @@ class _Skipped:
 
 
 def _setting(case: Case) -> Setting:
-    limits = Limits(
+    limits = SchedulingOptions(
         policy=case.policy,
         resize_every_s=case.resize_every_s,
         least_gain=case.least_gain_percent,

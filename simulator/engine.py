@@ -9,9 +9,9 @@ from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core import (
     Conflict,
-    Limits,
     Plan,
     Rejected,
+    SchedulingOptions,
     State,
     Tenants,
     admit,
@@ -19,7 +19,7 @@ from scheduler.core import (
     commit,
     decide,
 )
-from scheduler.core.capacity.placer import placing
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from simulator.due import COMMIT, DECIDE, DecisionIsDue, LookAgain, PlanIsReady
@@ -44,11 +44,11 @@ class Engine:
         self,
         kernel: Kernel,
         fabric: Fabric,
-        limits: Limits,
+        limits: SchedulingOptions,
         sink: Sink,
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
-        placing: Placing = placing,
+        make_placer: Placing = make_placer,
         state: State | None = None,
     ) -> None:
         self.kernel = kernel
@@ -56,7 +56,7 @@ class Engine:
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
-        self._placing = placing
+        self._placing = make_placer
         self.is_deciding = False
         kernel.on(DecisionIsDue, self._decide)
         kernel.on(PlanIsReady, lambda due: self._commit(due.plan))

@@ -29,7 +29,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.goodput import NOTHING, Goodput, Parts, shown
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, JobState
-from scheduler.core.model.restart_option import AT_HOME, Rung, taken
+from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.accounts import EMPTY, PARTS, Account, Known, settled
 from simulator.snapshot.plain import Floats, Kept
 from simulator.timing import Spent
@@ -94,7 +94,7 @@ class Metrics(Kept):
     completed: int
     restarts: int
     resizes: int
-    ways: Counter[Rung]  # restarts after failures, by the rung taken
+    ways: Counter[RestartOption]  # restarts after failures, by the rung taken
     host_failures: int
     preemptions: int
     preempted_host_ns: int  # work that preempted gangs have to repeat
@@ -149,7 +149,7 @@ class Metrics(Kept):
                     self.ways[step.rung] += 1
                 self._began(event)
             case JobRequeued() if event.ladder:
-                self.ways[Rung.WAIT] += 1
+                self.ways[RestartOption.WAIT] += 1
             case JobPreempted():
                 self._preempted(event)
             case JobEnded():

@@ -14,13 +14,13 @@ from functools import partial
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core.capacity.placer import Find, placing
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.placer import Find, make_placer
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
-Placing = Callable[[State, Limits], Find]
+Placing = Callable[[State, SchedulingOptions], Find]
 
 
 class Placer(StrEnum):
@@ -38,7 +38,7 @@ def placing_by(placer: Placer, seed: int) -> Placing:
     the same hosts."""
     match placer:
         case Placer.MINIMUM_CUT:
-            return placing
+            return make_placer
         case Placer.CONSECUTIVE:
             return lambda state, _: _choosing(state, lambda _: consecutive(state.loaded_fabric))
         case Placer.RANDOM:
@@ -52,7 +52,7 @@ def _drawn(state: State, seed: int, job: Job) -> Choose:
 
 
 def _choosing(state: State, choose: Callable[[Job], Choose]) -> Find:
-    pools = Pools(state)
+    pools = SparePools(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         spares, sizing = most - job.gang_hosts, pools.for_placing()
@@ -61,8 +61,8 @@ def _choosing(state: State, choose: Callable[[Job], Choose]) -> Find:
     return find
 
 
-def _spread(state: State, limits: Limits) -> Find:
-    pools = Pools(state)
+def _spread(state: State, limits: SchedulingOptions) -> Find:
+    pools = SparePools(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         request, fabric = by_spread(job.request), state.loaded_fabric

@@ -11,8 +11,8 @@ from typing import Any
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
-from scheduler.core import Limits, State, Tenants
-from scheduler.core.capacity.placer import placing
+from scheduler.core import SchedulingOptions, State, Tenants
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -60,7 +60,7 @@ class Setting:
     """
 
     fabric: Fabric
-    limits: Limits = field(default_factory=Limits)
+    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
     costs: Costs = field(default_factory=Costs)
     spares: SpareRule | None = None
     decision_ns: int | None = 0
@@ -68,7 +68,7 @@ class Setting:
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
     attach: Attach = AS_RING
-    placing: Placing = placing
+    placing: Placing = make_placer
     times: Times | None = None
     until_ns: int | None = None
     health: HealthPolicy | None = None
@@ -331,7 +331,7 @@ class Replay:
 def run_script(
     fabric: Fabric,
     script: Sequence[tuple[int, Command]],
-    limits: Limits | None = None,
+    limits: SchedulingOptions | None = None,
     decision_ns: int = 0,
     tenants: Tenants | None = None,
 ) -> list[Event]:
@@ -345,7 +345,7 @@ def run_script(
     engine = Engine(
         kernel,
         fabric,
-        limits or Limits(),
+        limits or SchedulingOptions(),
         lambda event, _: log.append(event),
         decision_ns,
         tenants,

@@ -36,10 +36,10 @@ from scheduler.core import (
     Job,
     JobSpec,
     JobState,
-    Limits,
     Plan,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     commit,
@@ -57,7 +57,7 @@ from scheduler.core.model.commands import (
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.policies.affinity import ANYBODY, Neighbours
+from scheduler.core.policies.affinity import ANYBODY, Affinity
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -258,7 +258,7 @@ def spec(
     tenant: str = "",
     priority_class: str = "",
     where: Constraints = ANYWHERE,
-    neighbours: Neighbours = ANYBODY,
+    neighbours: Affinity = ANYBODY,
     min_dp: int = 0,
     **sizes: int,
 ) -> JobSpec:
@@ -330,10 +330,14 @@ def committed(state: State, plan: Plan, now_ns: int = 0) -> tuple[Event, ...]:
 
 
 def schedule(
-    state: State, now_ns: int = 0, limits: Limits | None = None, *, policy: Policy | None = None
+    state: State,
+    now_ns: int = 0,
+    limits: SchedulingOptions | None = None,
+    *,
+    policy: Policy | None = None,
 ) -> State:
     """Decide, commit and apply once."""
-    limits = limits or Limits(policy=policy or Policy.PRODUCTION)
+    limits = limits or SchedulingOptions(policy=policy or Policy.PRODUCTION)
     return replay(committed(state, decide(state, now_ns, limits), now_ns), state)
 
 
@@ -342,7 +346,7 @@ def started(state: State, *commands: Command, now_ns: int = 0) -> State:
     return schedule(run(state, *commands, now_ns=now_ns), now_ns)
 
 
-def settled(state: State, now_ns: int = 0, limits: Limits | None = None) -> State:
+def settled(state: State, now_ns: int = 0, limits: SchedulingOptions | None = None) -> State:
     """Decide, commit and apply until nothing more happens at this moment."""
     while (after := schedule(state, now_ns, limits)) != state:
         state = after

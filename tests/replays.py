@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
-from scheduler.core import Limits, Policy, State, Tenants, apply
+from scheduler.core import Policy, SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
 from simulator.failures import Outage
@@ -107,7 +107,7 @@ def replayed(
 
     setting = Setting(
         fabric,
-        Limits(policy=policy),
+        SchedulingOptions(policy=policy),
         times.costs if times else costs,
         spares,
         decision_ns,

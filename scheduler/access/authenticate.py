@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from scheduler.access.authfile import AuthFile
-from scheduler.access.watched import Watched
+from scheduler.access.watched import Reloading
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
 
@@ -20,7 +20,7 @@ _BEARER = "bearer "
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class CallerNames:
     """Alternative names and common name of a client certificate."""
 
     sans: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ def anybody(_: Context) -> Caller:
     return ANYBODY
 
 
-def by_file(file: Watched[AuthFile], clock: Callable[[], int]) -> Identify:
+def by_file(file: Reloading[AuthFile], clock: Callable[[], int]) -> Identify:
     """Whom the auth file knows. `clock`: nanoseconds since 1970."""
 
     def identify(context: Context) -> Caller:
@@ -51,7 +51,7 @@ def by_file(file: Watched[AuthFile], clock: Callable[[], int]) -> Identify:
     return identify
 
 
-def unknown(names: Names, does: str) -> str:
+def unknown(names: CallerNames, does: str) -> str:
     """Why a certificate with these names, or none, lets nobody in."""
     if not names.sans and not names.common_name:
         return f"this server asks who {does}: give a token or a client certificate"
@@ -74,11 +74,11 @@ def bearer(text: str) -> str:
     return text[len(_BEARER) :].strip() if is_bearer else ""
 
 
-def _certificate(context: Context) -> Names:
+def _certificate(context: Context) -> CallerNames:
     """Those of a certificate that the handshake has verified."""
     shown = context.auth_context()
     sans = tuple(_text(name) for name in shown.get("x509_subject_alternative_name", ()))
-    return Names(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))
+    return CallerNames(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))
 
 
 def _text(name: Any) -> str:

@@ -16,13 +16,13 @@ import grpc
 from scheduler.access import tls
 from scheduler.access.authenticate import anybody, by_file
 from scheduler.access.authfile import load_auth
-from scheduler.access.guard import Guard
+from scheduler.access.guard import AuthInterceptor
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.access.loopback import is_loopback
-from scheduler.access.methods import METHODS, REFLECTION, Rule
-from scheduler.access.screen import Screen
+from scheduler.access.methods import METHODS, REFLECTION, MethodRule
+from scheduler.access.screen import TenantFilter
 from scheduler.access.tls import TlsFiles
-from scheduler.access.watched import Watched
+from scheduler.access.watched import Reloading
 from scheduler.core import State
 from scheduler.service.listeners import Listeners
 
@@ -47,7 +47,7 @@ class Access:
     is_insecure: bool = False
 
 
-class Door:
+class Listener:
     """What one server lets callers in by. Raises: InputError for files that will not do."""
 
     def __init__(
@@ -56,13 +56,13 @@ class Door:
         self._access = access
         self._certificates = tls.watched(access.tls) if access.tls else None
         path = access.auth_file
-        self._auth = Watched((path,), lambda: load_auth(path)) if path else None
+        self._auth = Reloading((path,), lambda: load_auth(path)) if path else None
         identify = by_file(self._auth, clock) if self._auth else anybody
         rules = METHODS
         if access.reflection is Reflection.ANYBODY:
-            rules = METHODS | {REFLECTION: Rule(None)}
-        screen = Screen(state)
-        self.guard = Guard(screen, access.limits, time.monotonic, identify, rules)
+            rules = METHODS | {REFLECTION: MethodRule(None)}
+        screen = TenantFilter(state)
+        self.guard = AuthInterceptor(screen, access.limits, time.monotonic, identify, rules)
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:

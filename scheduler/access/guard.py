@@ -19,16 +19,16 @@ from google.protobuf.message import Message
 from scheduler.access.authenticate import Context, Identify, anybody
 from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
-from scheduler.access.methods import METHODS, Rule
-from scheduler.access.screen import Screen
+from scheduler.access.methods import METHODS, MethodRule
+from scheduler.access.screen import TenantFilter
 from scheduler.identity import ANYBODY, Caller, act_for
-from scheduler.service.errors import Refused, denied, refusals
+from scheduler.service.errors import ApiError, denied, error_boundary
 from scheduler.service.interceptors import Handler, remade
 
 log = logging.getLogger("muster.access")
 
 
-class Guard:
+class AuthInterceptor:
     """`identify`: anybody when callers are not asked who they are.
 
     `rules`: by full name of the method, as in methods.METHODS.
@@ -36,11 +36,11 @@ class Guard:
 
     def __init__(
         self,
-        screen: Screen,
+        screen: TenantFilter,
         limits: CallLimits,
         clock: Callable[[], float],
         identify: Identify = anybody,
-        rules: dict[str, Rule] = METHODS,
+        rules: dict[str, MethodRule] = METHODS,
     ) -> None:
         self._screen = screen
         self._limits = limits
@@ -58,7 +58,7 @@ class Guard:
             return self._around_stream(method, inner)
 
         async def call(request: Any, context: Context) -> Any:
-            async with refusals(context):
+            async with error_boundary(context):
                 who = self._admitted(method, context, request)
                 answer = await inner(request, context)
                 if answer is not None:  # health answers streams by writing
@@ -69,7 +69,7 @@ class Guard:
 
     def _around_stream(self, method: str, inner: Any) -> Any:
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-            async with refusals(context):
+            async with error_boundary(context):
                 who = self._admitted(method, context, request)
                 may_change = self._identify is not anybody
                 with self._streams.one_more(who.name):
@@ -94,20 +94,20 @@ class Guard:
             if isinstance(request, Message):  # and no stream of them
                 check_sizes(self._limits, request)
                 self._screen.check(rule, who, request)
-        except Refused as refused:
+        except ApiError as refused:
             _log_refusal(method, who, context, refused)
             raise
         act_for(who)
         return who
 
-    def _rule(self, method: str) -> Rule:
+    def _rule(self, method: str) -> MethodRule:
         """Raises: Refused when callers are asked who they are, and nobody may call it."""
         rule = self._rules.get(method)
         if rule is None and self._identify is not anybody:
             raise denied("nobody may call this method")
-        return rule or Rule(None)
+        return rule or MethodRule(None)
 
-    def _caller(self, rule: Rule, context: Context) -> Caller:
+    def _caller(self, rule: MethodRule, context: Context) -> Caller:
         return ANYBODY if rule.role is None else self._identify(context)
 
     def _check_still(self, method: str, context: Context) -> None:
@@ -116,13 +116,13 @@ class Guard:
         _check_role(rule, self._caller(rule, context))
 
 
-def _check_role(rule: Rule, who: Caller) -> None:
+def _check_role(rule: MethodRule, who: Caller) -> None:
     if rule.role is not None and who.role < rule.role:
         needed, has = rule.role.name.lower(), who.role.name.lower()
         raise denied(f"{who.name} is a {has}; this takes the role {needed}")
 
 
-def _log_refusal(method: str, who: Caller | None, context: Context, refused: Refused) -> None:
+def _log_refusal(method: str, who: Caller | None, context: Context, refused: ApiError) -> None:
     method, peer = method.rpartition("/")[2], context.peer()
     name = who.name if who else "somebody"
     fields = {"method": method, "caller": name, "peer": peer, "code": refused.code.name}

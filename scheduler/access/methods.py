@@ -16,7 +16,7 @@ REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionI
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MethodRule:
     """The least role that may call a method; None: anybody, without saying who.
 
     Fields of the request, by path, in which callers who are bound to a tenant
@@ -48,43 +48,43 @@ _GONE, _OTHER, _STATE = "NOT_FOUND", "ETAG_MISMATCH", "WRONG_STATE"
 _OF_WATCH: Final = ("WATCH_BEHIND", "COMPACTED", "STORE_FAILED")
 
 _RULES: Final = {
-    "CreateJob": Rule(
+    "CreateJob": MethodRule(
         Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
     ),
-    "GetJob": Rule(Role.VIEWER, job="name", refused=(_GONE,)),
-    "ListJobs": Rule(Role.VIEWER),
-    "UpdateJob": Rule(
+    "GetJob": MethodRule(Role.VIEWER, job="name", refused=(_GONE,)),
+    "ListJobs": MethodRule(Role.VIEWER),
+    "UpdateJob": MethodRule(
         Role.SUBMITTER, job="job.name", refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)
     ),
-    "CancelJob": Rule(Role.SUBMITTER, job="name", refused=(_GONE, _STATE, _OTHER)),
-    "EndJob": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "ExplainJob": Rule(Role.VIEWER, job="name", conditions="suppose", refused=(_GONE,)),
-    "ListSlots": Rule(Role.VIEWER, tenant="tenant"),
-    "Defragment": Rule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),
-    "WatchJobs": Rule(Role.VIEWER, refused=_OF_WATCH),
-    "WatchHosts": Rule(Role.VIEWER, refused=(_GONE, *_OF_WATCH)),
-    "ListSpares": Rule(Role.VIEWER),
-    "WatchWindows": Rule(Role.VIEWER, refused=_OF_WATCH),
-    "GetFabric": Rule(Role.VIEWER),
-    "GetTenant": Rule(Role.VIEWER, refused=(_GONE,)),
-    "ListTenants": Rule(Role.VIEWER),
-    "GetHost": Rule(Role.VIEWER, refused=(_GONE,)),
-    "ListHosts": Rule(Role.VIEWER),
-    "CordonHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "UncordonHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "DrainHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "ReportHost": Rule(Role.OPERATOR, refused=(_GONE, _STATE)),
-    "ReportHosts": Rule(Role.OPERATOR),
-    "GetStatus": Rule(Role.VIEWER),
-    "CreateWindow": Rule(Role.OPERATOR, refused=("ALREADY_EXISTS", _STATE)),
-    "GetWindow": Rule(Role.VIEWER, refused=(_GONE,)),
-    "ListWindows": Rule(Role.VIEWER),
-    "UpdateWindow": Rule(Role.OPERATOR, refused=(_GONE, _STATE, "CONFLICT", _OTHER)),
-    "DeleteWindow": Rule(Role.OPERATOR, refused=(_GONE, _OTHER)),
+    "CancelJob": MethodRule(Role.SUBMITTER, job="name", refused=(_GONE, _STATE, _OTHER)),
+    "EndJob": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "ExplainJob": MethodRule(Role.VIEWER, job="name", conditions="suppose", refused=(_GONE,)),
+    "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),
+    "Defragment": MethodRule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),
+    "WatchJobs": MethodRule(Role.VIEWER, refused=_OF_WATCH),
+    "WatchHosts": MethodRule(Role.VIEWER, refused=(_GONE, *_OF_WATCH)),
+    "ListSpares": MethodRule(Role.VIEWER),
+    "WatchWindows": MethodRule(Role.VIEWER, refused=_OF_WATCH),
+    "GetFabric": MethodRule(Role.VIEWER),
+    "GetTenant": MethodRule(Role.VIEWER, refused=(_GONE,)),
+    "ListTenants": MethodRule(Role.VIEWER),
+    "GetHost": MethodRule(Role.VIEWER, refused=(_GONE,)),
+    "ListHosts": MethodRule(Role.VIEWER),
+    "CordonHost": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "UncordonHost": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "DrainHost": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "ReportHost": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE)),
+    "ReportHosts": MethodRule(Role.OPERATOR),
+    "GetStatus": MethodRule(Role.VIEWER),
+    "CreateWindow": MethodRule(Role.OPERATOR, refused=("ALREADY_EXISTS", _STATE)),
+    "GetWindow": MethodRule(Role.VIEWER, refused=(_GONE,)),
+    "ListWindows": MethodRule(Role.VIEWER),
+    "UpdateWindow": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, "CONFLICT", _OTHER)),
+    "DeleteWindow": MethodRule(Role.OPERATOR, refused=(_GONE, _OTHER)),
 }
 
-METHODS: Final[dict[str, Rule]] = {
+METHODS: Final[dict[str, MethodRule]] = {
     **{_SCHEDULER + name: rule for name, rule in _RULES.items()},
-    **{_HEALTH + name: Rule(None) for name in ("Check", "List", "Watch")},
-    REFLECTION: Rule(Role.VIEWER),
+    **{_HEALTH + name: MethodRule(None) for name in ("Check", "List", "Watch")},
+    REFLECTION: MethodRule(Role.VIEWER),
 }

@@ -14,7 +14,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from scheduler.access.methods import Rule
+from scheduler.access.methods import MethodRule
 from scheduler.core import Job, State
 from scheduler.identity import HIDDEN, Caller
 from scheduler.service.errors import denied, invalid, not_found
@@ -42,7 +42,7 @@ _NO_JOBS: Final = frozenset(
 )
 
 
-class Screen:
+class TenantFilter:
     """`state`: the newest one; None while the server replays its log."""
 
     def __init__(self, state: Callable[[], State | None]) -> None:
@@ -50,7 +50,7 @@ class Screen:
         self._ended: Mapping[str, Job] | None = None
         self._ended_tenants: dict[str, set[str]] = {}
 
-    def check(self, rule: Rule, who: Caller, request: Any) -> None:
+    def check(self, rule: MethodRule, who: Caller, request: Any) -> None:
         """Hold `request` to what `who` may name. Raises: Refused."""
         state = self._state()
         if not who.tenant or state is None:

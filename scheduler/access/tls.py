@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from scheduler.access.watched import Watched
+from scheduler.access.watched import Reloading
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
@@ -30,13 +30,13 @@ class TlsFiles:
         return tuple(filter(None, (self.certificate, self.key, self.client_ca)))
 
 
-def watched(files: TlsFiles) -> Watched[grpc.ServerCertificateConfiguration]:
+def watched(files: TlsFiles) -> Reloading[grpc.ServerCertificateConfiguration]:
     """The certificates, as newly as the files have them. Raises: InputError."""
-    return Watched(files.paths, lambda: _configuration(files))
+    return Reloading(files.paths, lambda: _configuration(files))
 
 
 def credentials(
-    files: TlsFiles, watched: Watched[grpc.ServerCertificateConfiguration]
+    files: TlsFiles, watched: Reloading[grpc.ServerCertificateConfiguration]
 ) -> grpc.ServerCredentials:
     """For a port on which everybody needs a certificate when `client_ca` is given."""
 

@@ -17,7 +17,7 @@ LOOK_EVERY_S = 1.0
 log = logging.getLogger("muster.access")
 
 
-class Watched(Generic[Value]):
+class Reloading(Generic[Value]):
     """Reads at once. Use from any thread. Raises: InputError when it cannot be read."""
 
     def __init__(

@@ -15,7 +15,7 @@ import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
 from scheduler.files.errors import Problem
-from scheduler.files.health.found import Found, Standing
+from scheduler.files.health.found import HostReport, NodeState
 
 if TYPE_CHECKING:
     from scheduler.client.client import Client
@@ -29,7 +29,10 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     from scheduler.files.health.dcgm import load_dcgm
     from scheduler.files.health.slurmnodes import load_slurm
 
-    readers: dict[str, Callable[[str], list[Found]]] = {"dcgm-json": load_dcgm, SLURM: load_slurm}
+    readers: dict[str, Callable[[str], list[HostReport]]] = {
+        "dcgm-json": load_dcgm,
+        SLURM: load_slurm,
+    }
     if kind not in readers:
         told = "must say what the file is: dcgm-json or slurm"
         raise typer.BadParameter(told, param_hint="--format")
@@ -53,11 +56,11 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _unknown(path: str, one: Found) -> Problem:
+def _unknown(path: str, one: HostReport) -> Problem:
     return Problem(one.field, f"no host {one.host!r} in this fabric", path, one.line)
 
 
-def _word(one: Found, host: host_pb2.Host) -> str:
+def _word(one: HostReport, host: host_pb2.Host) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
     from scheduler.v1 import host_pb2 as v1
 
@@ -68,13 +71,13 @@ def _word(one: Found, host: host_pb2.Host) -> str:
     if one.standing is None:
         return one.signal
     is_ours = host.reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
-    if one.standing is Standing.DOWN:
+    if one.standing is NodeState.DOWN:
         return "" if is_away else "host-down"
-    if one.standing is Standing.FAILING:
+    if one.standing is NodeState.FAILING:
         return "predicted-failure" if host.state in serving else ""
-    if one.standing is Standing.SILENT:
+    if one.standing is NodeState.SILENT:
         return "heartbeat-missed" if host.state in serving else ""
-    if one.standing is Standing.DRAIN:
+    if one.standing is NodeState.DRAIN:
         return "" if host.cordoned or is_away or is_new else "drain"
     if is_ours and has_failed:
         return "repaired"
@@ -84,7 +87,7 @@ def _word(one: Found, host: host_pb2.Host) -> str:
 def _send(
     client: Client,
     path: str,
-    found: Iterable[Found],
+    found: Iterable[HostReport],
     hosts: dict[str, host_pb2.Host],
     done: Counter[str],
 ) -> list[Problem]:
@@ -92,7 +95,7 @@ def _send(
     from scheduler.v1 import service_pb2
 
     changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
-    reports: list[tuple[Found, service_pb2.ReportHostRequest]] = []
+    reports: list[tuple[HostReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
     for one in found:
         word = _word(one, hosts[one.host])

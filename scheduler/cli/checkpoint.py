@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from scheduler.core.rules.checkpoint_interval import Faults
-    from scheduler.core.rules.checkpoint_size import Sizes
+    from scheduler.core.rules.checkpoint_interval import FailureModel
+    from scheduler.core.rules.checkpoint_size import CheckpointSizes
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
@@ -80,13 +80,13 @@ def checkpoint_command(
 def _faults(
     hosts: int,
     rate: float | None,
-    sizes: Sizes | None,
+    sizes: CheckpointSizes | None,
     write_s: float | None,
     bandwidth: float | None,
     after_s: tuple[float, float],
-) -> Faults:
+) -> FailureModel:
     from placement import FAILURES_PER_HOST_DAY
-    from scheduler.core.rules.checkpoint_interval import Faults, mean_between_s
+    from scheduler.core.rules.checkpoint_interval import FailureModel, mean_between_s
     from scheduler.core.rules.checkpoint_size import STORAGE_GB_PER_S
     from scheduler.files.errors import InputError, Problem
 
@@ -106,10 +106,12 @@ def _faults(
         assert sizes is not None
         write_s = sizes.write_s((bandwidth or STORAGE_GB_PER_S) * 1e9)
     per_day = FAILURES_PER_HOST_DAY if rate is None else rate / 1000
-    return Faults(mean_between_s(hosts, per_day), write_s, *after_s)
+    return FailureModel(mean_between_s(hosts, per_day), write_s, *after_s)
 
 
-def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict[str, Any]:
+def _mapping(
+    name: str, hosts: int, faults: FailureModel, sizes: CheckpointSizes | None
+) -> dict[str, Any]:
     from scheduler.core.rules import checkpoint_interval
 
     best = checkpoint_interval.optimal(faults)
@@ -138,7 +140,7 @@ def _mapping(name: str, hosts: int, faults: Faults, sizes: Sizes | None) -> dict
             for factor, period, found in checkpoint_interval.sensitivity(faults)
         ],
         "without_writes": checkpoint_interval.efficiency(
-            checkpoint_interval.Faults(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
+            checkpoint_interval.FailureModel(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
             max(1e-3, 1e-6 * faults.mean_s),
         ),
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer
     from scheduler.cli.render.answers import Question
-    from scheduler.cli.render.steps import Estimate, Network
+    from scheduler.cli.render.steps import Estimate, NetworkChoice
     from scheduler.files.inputs import JobFile
 
 
@@ -181,9 +181,9 @@ def _hidden(text: str) -> tuple[str, float]:
     return axis, value
 
 
-def _network(routing: str | None, failed: list[str] | None, seed: int) -> Network:
+def _network(routing: str | None, failed: list[str] | None, seed: int) -> NetworkChoice:
     from placement import BadInput, parse_routing
-    from scheduler.cli.render.steps import Network
+    from scheduler.cli.render.steps import NetworkChoice
     from scheduler.files.errors import InputError, Problem
 
     if failed and routing is None:
@@ -191,13 +191,13 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
             Problem("--failed", "needs --routing: perfectly spread flows meet nothing")
         )
     try:
-        return Network(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
+        return NetworkChoice(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
     except BadInput as error:
         raise InputError(Problem("--routing", error.message)) from None
 
 
 def _run(
-    job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: Network
+    job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: NetworkChoice
 ) -> Run:
     from placement import BadInput, place
     from placement.fabric.hostset import full
@@ -227,7 +227,7 @@ def _outcome(answer: Answer) -> str:
     return outcome(answer)
 
 
-def _json(name: str, runs: list[Run], assumed: Assumptions, network: Network) -> str:
+def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoice) -> str:
     from scheduler.cli.render import steps
 
     body: dict[str, Any] = {

@@ -18,7 +18,7 @@ _DIGITS = r"(\d+)"
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangOption:
     """Host names in block order, and the ranks on each."""
 
     name: str
@@ -38,17 +38,17 @@ class Gang:
         return len(self.hosts) * self.ranks_per_host
 
 
-def hostfile(gang: Gang) -> Iterable[str]:
+def hostfile(gang: GangOption) -> Iterable[str]:
     """One host a line, in block order."""
     return gang.hosts
 
 
-def rankfile(gang: Gang) -> Iterable[str]:
+def rankfile(gang: GangOption) -> Iterable[str]:
     """Open MPI: `mpirun --rankfile FILE`."""
     return (f"rank {rank}={host} slot={local}" for rank, host, local in gang.ranks)
 
 
-def torchrun(gang: Gang) -> Iterable[str]:
+def torchrun(gang: GangOption) -> Iterable[str]:
     """The command of each host, after its name.
 
     Static rendezvous: the dynamic ones number hosts by address, not by placement.
@@ -61,7 +61,7 @@ def torchrun(gang: Gang) -> Iterable[str]:
         )
 
 
-def env(gang: Gang) -> Iterable[str]:
+def env(gang: GangOption) -> Iterable[str]:
     """What each rank finds in its environment (`env://`), and its host."""
     common = (
         f"WORLD_SIZE={gang.world_size} LOCAL_WORLD_SIZE={gang.ranks_per_host}"
@@ -72,7 +72,7 @@ def env(gang: Gang) -> Iterable[str]:
     )
 
 
-def slurm(gang: Gang) -> Iterable[str]:
+def slurm(gang: GangOption) -> Iterable[str]:
     """A SLURM_HOSTFILE: one line a rank, after comments that say how to use it.
 
     `-N` on the srun would override the arbitrary distribution, so it is on the

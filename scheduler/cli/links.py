@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Ints
 
 
-class Striping(StrEnum):
+class StripingChoice(StrEnum):
     """The same as placement.Striping, without what that imports."""
 
     EVEN = "even"
@@ -43,12 +43,12 @@ def links_command(
         ),
     ] = None,
     striping: Annotated[
-        Striping,
+        StripingChoice,
         typer.Option(
             help="InfiniBand: even gives every pair of switches equally many cables,"
             " minimal needs the fewest switches."
         ),
-    ] = Striping.EVEN,
+    ] = StripingChoice.EVEN,
     output: Output = Format.TABLE,
 ) -> None:
     """Show a fabric switch by switch: counts, ports, and proved bandwidth.
@@ -56,7 +56,7 @@ def links_command(
     The backend network alone; docs/fabric.md says how switches follow from the fabric
     file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
     """
-    from placement import Striping as Cabling
+    from placement import StripingChoice as Cabling
     from placement import links, links_without, proofs
     from scheduler.files.inputs import load_fabric
 

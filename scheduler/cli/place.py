@@ -38,7 +38,7 @@ class Format(StrEnum):
     ENV = "env"
 
 
-LAUNCHER_FILES: dict[Format, Callable[[formats.Gang], Iterable[str]]] = {
+LAUNCHER_FILES: dict[Format, Callable[[formats.GangOption], Iterable[str]]] = {
     Format.HOSTFILE: formats.hostfile,
     Format.RANKFILE: formats.rankfile,
     Format.SLURM: formats.slurm,
@@ -147,7 +147,7 @@ def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
     """Hosts of windows that the job would reach into; a note says how long it was taken to
     run."""
     from placement import BadInput
-    from scheduler.core import Limits
+    from scheduler.core import SchedulingOptions
     from scheduler.core.wording import duration
     from scheduler.files.timeparse import parse_moment
     from scheduler.files.windows import load_windows
@@ -156,7 +156,7 @@ def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
         at_ns = parse_moment(at, time.time_ns())
     except BadInput as error:
         raise typer.BadParameter(error.message, param_hint="--at") from None
-    windows, limits = load_windows(path), Limits()
+    windows, limits = load_windows(path), SchedulingOptions()
     if file.spec.time_limit_s is None:
         assumed = duration(limits.assumed_limit_s)
         typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
@@ -251,9 +251,9 @@ def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> N
     sys.stdout.write(text + "\n")
 
 
-def _gang(asked: Question, answer: Placement) -> formats.Gang:
+def _gang(asked: Question, answer: Placement) -> formats.GangOption:
     fabric = asked.fabric
-    return formats.Gang(
+    return formats.GangOption(
         asked.name,
         fabric.names(answer.hosts),
         fabric.names(answer.spares),

@@ -249,7 +249,7 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
 
 def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
-    from scheduler.core import Limits
+    from scheduler.core import SchedulingOptions
     from scheduler.engine.planning.executor import LONG_S
     from scheduler.engine.snapshotter import DAY_S, Retention
     from scheduler.files.health.policyfile import load_health
@@ -268,7 +268,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         keys.store,
         keys.listen,
         described.spec if described else None,
-        Limits(
+        SchedulingOptions(
             policy=keys.policy,
             assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
             resize_every_s=keys.resize_every_s,

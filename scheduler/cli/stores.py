@@ -14,7 +14,7 @@ from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
-    from scheduler.eventlog.store.verify import Report
+    from scheduler.eventlog.store.verify import VerifyReport
 
 Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -129,7 +129,7 @@ def _without_password(url: str) -> str:
     return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
 
 
-def _report(url: str) -> Report:
+def _report(url: str) -> VerifyReport:
     from scheduler.eventlog.store import StoreError, look_at
     from scheduler.eventlog.store.verify import verify as check
 
@@ -143,7 +143,7 @@ def _report(url: str) -> Report:
         raise end(str(error), BAD_INPUT) from None
 
 
-def _rows(report: Report) -> dict[str, object]:
+def _rows(report: VerifyReport) -> dict[str, object]:
     from scheduler.files.timeparse import written
 
     fabric, last_s = report.state.fabric, report.last_ns / 1e9

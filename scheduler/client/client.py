@@ -26,7 +26,7 @@ from grpc_status import rpc_status
 from scheduler.client.credentials import Credentials
 from scheduler.client.failover import PINGS, UNANSWERED, FailoverChannel, addresses
 from scheduler.client.health import HealthMethods
-from scheduler.client.hosts import RoomMethods
+from scheduler.client.hosts import HostMethods
 from scheduler.client.windows import WindowMethods
 from scheduler.core import JobSpec
 from scheduler.files.errors import InputError, Problem
@@ -111,7 +111,7 @@ def _request_id(given: str = "") -> str:
     return given or str(uuid.uuid4())
 
 
-class Client(RoomMethods, WindowMethods, HealthMethods):
+class Client(HostMethods, WindowMethods, HealthMethods):
     """A connection to one server, or to several that share a store. Use from any thread.
 
     `latest`: reads see everything that anybody was told before, whichever server answers;

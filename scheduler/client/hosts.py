@@ -10,7 +10,7 @@ from scheduler.v1 import fabric_pb2, host_pb2, service_pb2, service_pb2_grpc, te
 Message = TypeVar("Message")
 
 
-class RoomMethods:
+class HostMethods:
     """Methods of a client that has a stub and calls it."""
 
     _stub: service_pb2_grpc.SchedulerServiceStub

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scheduler.core.model.job import Job, JobSpec
     from scheduler.core.model.lifecycle import HostState, JobState
     from scheduler.core.model.plan import Plan
-    from scheduler.core.model.policy import Limits, Policy
+    from scheduler.core.model.policy import Policy, SchedulingOptions
     from scheduler.core.model.state import State
     from scheduler.core.policies.tenants import Tenants
 
@@ -48,7 +48,7 @@ _MODULES = {
     "model.job": ("Job", "JobSpec"),
     "model.lifecycle": ("HostState", "JobState"),
     "model.plan": ("Plan",),
-    "model.policy": ("Limits", "Policy"),
+    "model.policy": ("SchedulingOptions", "Policy"),
     "explain.explain": ("dry_run", "explain"),
     "explain.reason": ("Reason",),
     "model.state": ("State",),

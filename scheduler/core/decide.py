@@ -19,44 +19,44 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.capacity.grow import growths
-from scheduler.core.capacity.placer import Find, placing
+from scheduler.core.capacity.placer import Find, make_placer
 from scheduler.core.capacity.window_substitutes import substitutes
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.defrag.policy import tidied
+from scheduler.core.defrag.policy import defragmented
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.plan import Action, Plan, Requeue
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
-from scheduler.core.queue.cycle import Desk
-from scheduler.core.queue.fixpoint import is_last
+from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.fixpoint import is_fixpoint
 from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import turns
 from scheduler.core.rules.crash_loop import looks_again_ns
 from scheduler.core.rules.host_evaluation import judgement_due
 from scheduler.core.rules.retiring_hosts import due_ns
-from scheduler.core.spares.replenish import refills
+from scheduler.core.spares.replenish import replenishments
 
 
-def decide(state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
+def decide(state: State, now_ns: int, limits: SchedulingOptions, find: Find | None = None) -> Plan:
     """What to do now. The same arguments give the same plan.
 
-    `find`: `placing` unless somebody looks on while it works.
+    `find`: `make_placer` unless somebody looks on while it works.
     """
 
     def urgent(at: State) -> Plan:
-        return _urgent(at, now_ns, limits, find or placing(at, limits))
+        return _urgent(at, now_ns, limits, find or make_placer(at, limits))
 
     plan = urgent(state)
-    return plan if plan.actions else tidied(state, now_ns, limits, plan, urgent)
+    return plan if plan.actions else defragmented(state, now_ns, limits, plan, urgent)
 
 
-def decide_restarts(state: State, now_ns: int, limits: Limits) -> Plan:
+def decide_restarts(state: State, now_ns: int, limits: SchedulingOptions) -> Plan:
     """How the gangs go on that a failure stopped, and nothing else: what `decide` begins
     with, in milliseconds however long the queue is."""
     return Plan(state.version, restarts(state, now_ns, limits))
 
 
-def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
+def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Find) -> Plan:
     """All but what can wait until there is nothing else to do.
 
     A requeued gang may be first in the queue, so nothing starts before it is there; nor
@@ -76,18 +76,18 @@ def _urgent(state: State, now_ns: int, limits: Limits, find: Find) -> Plan:
     if first and not state.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
-    desk = Desk(moved, now_ns, limits, moved.free, find, find)
+    desk = SchedulingCycle(moved, now_ns, limits, moved.free, find, find)
     starts = [desk.start(job, placement) for job, placement in desk.starts()]
     grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, desk)
-    filled = () if first or starts or grown else refills(state, now_ns, limits, desk)
+    filled = () if first or starts or grown else replenishments(state, now_ns, limits, desk)
     actions = (*first, *starts, *grown, *filled, *desk.promises())
-    stopped = (state.jobs[name] for name in state.stopped)
+    stopped = (state.jobs[name] for name in state.interrupted)
     moments = (
         *(desk.preempting.look_again_ns, grow_ns, desk.clear_ns),
         *due_ns(moved, now_ns, limits),
         *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
-    is_over = bool(starts) and not first and is_last(state, limits, desk, starts)
+    is_over = bool(starts) and not first and is_fixpoint(state, limits, desk, starts)
     return Plan(state.version, actions, desk.rule.reservations, _first(moments), is_over)
 
 
@@ -98,10 +98,10 @@ def _first(moments: Iterable[int | None]) -> int | None:
 def _is_idle(state: State) -> bool:
     """Whether nobody waits, and those that run want nothing: most decisions of a cluster
     that is not full."""
-    if state.queue or state.stopped:
+    if state.queue or state.interrupted:
         return False
-    minding = map(state.jobs.__getitem__, state.minding)
-    return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in minding)
+    special = map(state.jobs.__getitem__, state.special)
+    return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in special)
 
 
 def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import Change
+from scheduler.eventlog.job_changes import JobChange
 from scheduler.eventlog.window_changes import WindowChange
 
-Told = TypeVar("Told", Change, HostsChange, WindowChange)
+Change = TypeVar("Change", JobChange, HostsChange, WindowChange)
 
 AT_A_TIME = 16  # watches to which a change is on its way
 _LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
@@ -78,18 +78,18 @@ class Turns:
                 loop.call_later(_LONGEST_S, self._look)
 
 
-class Subscription(Generic[Told]):
+class Subscription(Generic[Change]):
     """Changes of one kind published since this was made, for one reader.
 
     They go in turns, which leaves room for calls, until half of what may be pending is. Then
     they go as fast as they can, and calls come more slowly.
     """
 
-    def __init__(self, kind: type[Told], depth: int, turns: Turns) -> None:
-        self.kind: type[Told] = kind
+    def __init__(self, kind: type[Change], depth: int, turns: Turns) -> None:
+        self.kind: type[Change] = kind
         self._depth = depth
         self._turns = turns
-        self._pending: deque[Told] = deque()
+        self._pending: deque[Change] = deque()
         self._wake = asyncio.Event()
         self._end: Exception | None = None
 
@@ -98,7 +98,7 @@ class Subscription(Generic[Told]):
         """Changes that the reader has yet to read."""
         return len(self._pending)
 
-    def offer(self, change: Told) -> None:
+    def offer(self, change: Change) -> None:
         """Queue one change; a reader that is too far behind is cut off. What it has not
         read is dropped, for it may never read: it resumes from the last that it has."""
         if len(self._pending) >= self._depth:
@@ -113,7 +113,7 @@ class Subscription(Generic[Told]):
         self._end = self._end or why
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Told]:
+    async def __aiter__(self) -> AsyncIterator[Change]:
         while True:
             while self._pending:
                 if len(self._pending) > self._depth // 2:
@@ -140,7 +140,7 @@ class Feed:
         self._subscriptions: set[Subscription[Any]] = set()
         self._is_closed = False
 
-    def subscribe(self, kind: type[Told]) -> Subscription[Told]:
+    def subscribe(self, kind: type[Change]) -> Subscription[Change]:
         """Changes of jobs, of hosts, or of windows."""
         subscription = Subscription(kind, self._depth, self._turns)
         if self._is_closed:
@@ -161,7 +161,7 @@ class Feed:
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
         self._subscriptions.discard(subscription)
 
-    def publish(self, change: Change | HostsChange | WindowChange) -> None:
+    def publish(self, change: JobChange | HostsChange | WindowChange) -> None:
         for subscription in self._subscriptions:
             if isinstance(change, subscription.kind):
                 subscription.offer(change)

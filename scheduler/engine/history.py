@@ -8,9 +8,9 @@ from itertools import islice
 
 from scheduler.core import State
 from scheduler.core.model.events import Event
-from scheduler.engine.feed import Told
+from scheduler.engine.feed import Change
 from scheduler.eventlog.host_changes import HostsChange, hosts_changed
-from scheduler.eventlog.job_changes import Change, follow
+from scheduler.eventlog.job_changes import JobChange, apply_and_diff
 from scheduler.eventlog.recovery import newest_snapshot
 from scheduler.eventlog.store import Compacted, Store
 from scheduler.eventlog.window_changes import WindowChange, window_changed
@@ -19,8 +19,8 @@ _PAGE = 500  # changes read at once
 
 
 async def recorded(
-    store: Store, kind: type[Told], after_version: int, to_version: int
-) -> AsyncGenerator[Told, None]:
+    store: Store, kind: type[Change], after_version: int, to_version: int
+) -> AsyncGenerator[Change, None]:
     """Changes after one version, up to another, read page by page in a thread.
 
     Raises: Compacted when they are no longer kept, StoreError.
@@ -34,7 +34,7 @@ async def recorded(
             yield change
 
 
-def _history(store: Store, after_version: int) -> Iterator[Change | HostsChange | WindowChange]:
+def _history(store: Store, after_version: int) -> Iterator[JobChange | HostsChange | WindowChange]:
     """Changes after a version, from the snapshot before it."""
     if after_version + 1 < (first := store.first_version()):
         raise Compacted(first)
@@ -44,14 +44,14 @@ def _history(store: Store, after_version: int) -> Iterator[Change | HostsChange 
 
 def history(
     state: State, events: Iterable[tuple[int, Event]], after_version: int
-) -> Iterator[Change | HostsChange | WindowChange]:
+) -> Iterator[JobChange | HostsChange | WindowChange]:
     """Changes after `after_version`, from the events that follow `state`.
 
     Cost: the fold of all those events, some 50 us each, since a change shows its job,
     hosts or window as they were then.
     """
     for _, event in events:
-        after, change = follow(state, event)
+        after, change = apply_and_diff(state, event)
         if after.version > after_version:
             hosts, window = hosts_changed(state, event, after), window_changed(state, event, after)
             yield from (told for told in (change, hosts, window) if told)

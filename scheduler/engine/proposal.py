@@ -9,14 +9,14 @@ from typing import NamedTuple
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.model.events import Event
 from scheduler.eventlog.host_changes import hosts_changed
-from scheduler.eventlog.job_changes import follow
+from scheduler.eventlog.job_changes import apply_and_diff
 from scheduler.eventlog.window_changes import window_changed
-from scheduler.observe.instruments import Mark, Stage, Step
+from scheduler.observe.instruments import AppliedEvent, Stage, StageMark
 
 Answer = tuple[Event, ...] | Rejected | Conflict
 
 
-class Stopped(Exception):
+class WriterStopped(Exception):
     """The writer takes nothing more: the server is stopping."""
 
 
@@ -28,14 +28,14 @@ class NotLeading(Exception):
         self.leader = leader
 
 
-class Entry(NamedTuple):
+class Proposal(NamedTuple):
     """One thing to check and write, a command or a plan, who asked for it, and when."""
 
     stage: Stage
     check: Callable[[State, int], Answer]
     answer: asyncio.Future[tuple[Answer, State]]
     actor: str
-    mark: Mark
+    mark: StageMark
 
     def resolve(self, answer: Answer | Exception, after: State | None = None) -> None:
         """Answer, with the state that this entry left."""
@@ -47,13 +47,15 @@ class Entry(NamedTuple):
             self.answer.set_result((answer, after))
 
 
-def followed(state: State, answer: Answer, actor: str, mark: Mark | None = None) -> list[Step]:
+def followed(
+    state: State, answer: Answer, actor: str, mark: StageMark | None = None
+) -> list[AppliedEvent]:
     """What the events of an answer do, one after the other."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
-        after, change = follow(state, event)
+        after, change = apply_and_diff(state, event)
         hosts = hosts_changed(state, event, after)
         window = window_changed(state, event, after)
-        steps.append(Step(state, event, after, actor, mark, change, hosts, window))
+        steps.append(AppliedEvent(state, event, after, actor, mark, change, hosts, window))
         state = after
     return steps

@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeaderCandidate:
     """What a server brings when it takes the lead. `address`: where others find it.
     `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec` and
     `tenants` as for recovery.settle."""
@@ -48,7 +48,7 @@ class Replica:
     """Keeps `writer` in step with the store. `is_ready`: it is at the end of a log that is
     not empty, and knows who leads."""
 
-    def __init__(self, store: SharedStore, writer: Writer, candidate: Candidate) -> None:
+    def __init__(self, store: SharedStore, writer: Writer, candidate: LeaderCandidate) -> None:
         self.is_ready = asyncio.Event()
         self._store = store
         self._writer = writer

@@ -35,7 +35,7 @@ class Retention:
     log_s: int | None = None
 
 
-class Keeper:
+class Snapshotter:
     """Saves a snapshot when enough has happened. `saved`: version of the newest one."""
 
     def __init__(self, store: Store, disk: Executor, retention: Retention, saved: int) -> None:

@@ -17,20 +17,20 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from scheduler.core import Limits, Plan, Rejected, State, admit, decide
-from scheduler.core.capacity.placer import placing
+from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, MoveHost, ReportHost
 from scheduler.core.model.events import Event
-from scheduler.engine.feed import Feed, Told
+from scheduler.engine.feed import Change, Feed
 from scheduler.engine.history import recorded
-from scheduler.engine.planning.executor import Mind
-from scheduler.engine.planning.loop import Deciding
-from scheduler.engine.proposal import Answer, Entry, NotLeading, Stopped, followed
-from scheduler.engine.snapshotter import Keeper, Retention
+from scheduler.engine.planning.executor import PlanExecutor
+from scheduler.engine.planning.loop import PlanningLoop
+from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStopped, followed
+from scheduler.engine.snapshotter import Retention, Snapshotter
 from scheduler.eventlog.recovery import Recovered
 from scheduler.eventlog.store import NotWritten, Store
 from scheduler.identity import actor
-from scheduler.observe.instruments import Instruments, Stage, Step
+from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
 BATCH = 256  # entries of one append at most
 _GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
@@ -57,7 +57,7 @@ class Writer:
         store: Store,
         recovered: Recovered,
         clock: Callable[[], int],
-        limits: Limits,
+        limits: SchedulingOptions,
         feed: Feed,
         retention: Retention,
         instruments: Instruments | None = None,
@@ -72,7 +72,7 @@ class Writer:
         self._state = recovered.state
         self._clock = clock
         self._last_ns = recovered.last_ns
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[Proposal] = deque()
         self._arrived = asyncio.Event()
         self._advanced = asyncio.Event()
         self._term: int | None = None  # while it leads
@@ -81,8 +81,8 @@ class Writer:
         self._gathered = 0  # entries of the last batch
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
-        self._mind = Mind(self._plan, limits, self.instruments.solved, long_decision_s)
-        self._deciding = Deciding(
+        self._mind = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._deciding = PlanningLoop(
             self._mind,
             limits,
             self.instruments,
@@ -91,7 +91,7 @@ class Writer:
             self._enter,
             lambda: self.is_busy,
         )
-        self._keeper = Keeper(store, self._disk, retention, recovered.saved)
+        self._keeper = Snapshotter(store, self._disk, retention, recovered.saved)
 
     @property
     def state(self) -> State:
@@ -140,7 +140,7 @@ class Writer:
         answer, _ = await self._enter(Stage.COMMIT, check)
         return answer
 
-    async def watch(self, kind: type[Told], after_version: int) -> AsyncGenerator[Told, None]:
+    async def watch(self, kind: type[Change], after_version: int) -> AsyncGenerator[Change, None]:
         """Every change of jobs, hosts or windows after `after_version`, for ever.
 
         Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
@@ -233,7 +233,7 @@ class Writer:
     def _turn_away(self) -> None:
         """Refuse what waits."""
         for entry in self._batch(len(self._queue)):
-            entry.resolve(Stopped() if self._is_stopping else NotLeading(self.leader))
+            entry.resolve(WriterStopped() if self._is_stopping else NotLeading(self.leader))
 
     def _advance(self, state: State, last_ns: int) -> None:
         self._state, self._last_ns = state, last_ns
@@ -249,13 +249,13 @@ class Writer:
         self, stage: Stage, check: Callable[[State, int], Answer]
     ) -> tuple[Answer, State]:
         if self._is_stopping:
-            raise Stopped
+            raise WriterStopped
         if not self.is_leading:
             raise NotLeading(self.leader)
         answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
         mark = self.instruments.mark()
         self._is_urgent |= stage is Stage.COMMIT
-        self._queue.append(Entry(stage, check, answer, actor(), mark))
+        self._queue.append(Proposal(stage, check, answer, actor(), mark))
         self._arrived.set()
         return await answer
 
@@ -272,15 +272,15 @@ class Writer:
                     return
                 await asyncio.sleep(0)
 
-    def _batch(self, most: int = BATCH) -> list[Entry]:
+    def _batch(self, most: int = BATCH) -> list[Proposal]:
         self._is_urgent = False
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
-    async def _write(self, batch: list[Entry]) -> None:
+    async def _write(self, batch: list[Proposal]) -> None:
         """Check entries one after the other, append at once, then answer."""
         state, now_ns = self._state, self.now_ns()
         self._gathered = len(batch)
-        steps: list[Step] = []
+        steps: list[AppliedEvent] = []
         answers: list[tuple[Answer | Exception, State]] = []
         for entry in batch:
             answer, done = self._checked(entry, state, now_ns)
@@ -303,15 +303,15 @@ class Writer:
             entry.resolve(*result)
         self._publish(steps)
 
-    def _publish(self, steps: Sequence[Step]) -> None:
+    def _publish(self, steps: Sequence[AppliedEvent]) -> None:
         for step in steps:
             for change in (step.change, step.hosts, step.window):
                 if change is not None:
                     self.feed.publish(change)
 
     def _checked(
-        self, entry: Entry, state: State, now_ns: int
-    ) -> tuple[Answer | Exception, list[Step]]:
+        self, entry: Proposal, state: State, now_ns: int
+    ) -> tuple[Answer | Exception, list[AppliedEvent]]:
         """The answer to one entry, and what it changes."""
         self.instruments.passed(Stage.QUEUE, entry.mark)
         try:
@@ -322,7 +322,7 @@ class Writer:
             log.exception("a command failed")
             return error, []
 
-    async def _append(self, batch: list[Entry], steps: list[Step]) -> None:
+    async def _append(self, batch: list[Proposal], steps: list[AppliedEvent]) -> None:
         loop = asyncio.get_running_loop()
         events, actors = [step.event for step in steps], [step.actor for step in steps]
         arguments = (self._state.version, events, self._term or 0, actors)
@@ -336,5 +336,5 @@ class Writer:
             raise
 
     def _plan(self, state: State, now_ns: int) -> Plan:
-        find = self.instruments.finding(placing(state, self.limits))
+        find = self.instruments.finding(make_placer(state, self.limits))
         return decide(state, now_ns, self.limits, find)

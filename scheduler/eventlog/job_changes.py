@@ -24,7 +24,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import HostMove
 
 
-class ChangeKind(StrEnum):
+class JobChangeKind(StrEnum):
     """What can happen to a job."""
 
     SUBMITTED = "submitted"
@@ -39,35 +39,35 @@ class ChangeKind(StrEnum):
     ENDED = "ended"
 
 
-class Change(NamedTuple):
+class JobChange(NamedTuple):
     """One change of one job; `job` is the job after it, `fabric` names its hosts."""
 
     version: int
     time_ns: int
-    kind: ChangeKind
+    kind: JobChangeKind
     job: Job
     fabric: Fabric
 
 
-_KINDS: dict[type[Event], ChangeKind] = {
-    JobSubmitted: ChangeKind.SUBMITTED,
-    JobUpdated: ChangeKind.UPDATED,
-    JobStarted: ChangeKind.STARTED,
-    GangSwapped: ChangeKind.SWAPPED,
-    GangResized: ChangeKind.RESIZED,
-    SparesChanged: ChangeKind.SPARES_CHANGED,
-    JobRequeued: ChangeKind.REQUEUED,
-    JobPreempted: ChangeKind.REQUEUED,
-    JobEnded: ChangeKind.ENDED,
+_KINDS: dict[type[Event], JobChangeKind] = {
+    JobSubmitted: JobChangeKind.SUBMITTED,
+    JobUpdated: JobChangeKind.UPDATED,
+    JobStarted: JobChangeKind.STARTED,
+    GangSwapped: JobChangeKind.SWAPPED,
+    GangResized: JobChangeKind.RESIZED,
+    SparesChanged: JobChangeKind.SPARES_CHANGED,
+    JobRequeued: JobChangeKind.REQUEUED,
+    JobPreempted: JobChangeKind.REQUEUED,
+    JobEnded: JobChangeKind.ENDED,
 }
 
 
-def follow(state: State, event: Event) -> tuple[State, Change | None]:
+def apply_and_diff(state: State, event: Event) -> tuple[State, JobChange | None]:
     """Apply `event`, and say which job it changed, if any."""
     after = apply(state, event)
     match event:
         case JobSubmitted():
-            name, kind = event.spec.name, ChangeKind.SUBMITTED
+            name, kind = event.spec.name, JobChangeKind.SUBMITTED
         case (
             JobUpdated()
             | JobStarted()
@@ -85,10 +85,10 @@ def follow(state: State, event: Event) -> tuple[State, Change | None]:
             if struck is None:
                 return after, None
             name = struck.name
-            kind = ChangeKind.INTERRUPTED if index in struck.hosts else ChangeKind.SPARE_LOST
+            kind = JobChangeKind.INTERRUPTED if index in struck.hosts else JobChangeKind.SPARE_LOST
         case _:
             return after, None
     job = after.find(name)
     if job is None:  # pragma: no cover - an event always leaves its job at hand
         raise KeyError(name)
-    return after, Change(after.version, event.time_ns, kind, job, after.loaded_fabric)
+    return after, JobChange(after.version, event.time_ns, kind, job, after.loaded_fabric)

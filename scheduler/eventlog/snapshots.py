@@ -22,8 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from placement import BadInput
 from placement.fabric.tree import from_spec
-from scheduler.core.collections.name_list import Names
-from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.state import State
 from scheduler.eventlog.migrations import FORMAT, Row, upgraded
 
@@ -148,7 +148,7 @@ def _read(rows: Iterable[Row]) -> tuple[State, int]:
             last_ns = int(value)
         elif name != b"fields":
             raise BadSnapshot(f"unknown field {name.decode()!r}")
-    found.update((name, Overlay(entries)) for name, entries in maps.items())
+    found.update((name, PersistentMap(entries)) for name, entries in maps.items())
     return State(**found), last_ns
 
 
@@ -212,8 +212,8 @@ class _NamesForm:
     def dump(self, value: Iterable[str]) -> bytes:
         return self._adapter.dump_json(tuple(value))
 
-    def load(self, text: bytes) -> Names:
-        return Names(self._adapter.validate_json(text, strict=True))
+    def load(self, text: bytes) -> NameList:
+        return NameList(self._adapter.validate_json(text, strict=True))
 
 
 class _PlainForm:

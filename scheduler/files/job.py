@@ -21,8 +21,8 @@ from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.job import JobSpec
-from scheduler.core.policies.affinity import Neighbours
-from scheduler.core.policies.checkpoint import Checkpoint
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
 from scheduler.files.yaml12 import Document
 
@@ -58,7 +58,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         _neighbours(keys),
         labels=tuple(sorted(keys.labels.items())),
         min_dp=_least(keys),
-        checkpoint=Checkpoint(**keys.checkpoint.model_dump()),
+        checkpoint=CheckpointTerms(**keys.checkpoint.model_dump()),
     )
 
 
@@ -74,10 +74,10 @@ def _axes(**sizes: Any) -> Parallelism:
     return Parallelism(**sizes, dp=dp.most if isinstance(dp, Replicas) else dp)
 
 
-def _neighbours(keys: JobKeys) -> Neighbours:
+def _neighbours(keys: JobKeys) -> Affinity:
     wanted = keys.constraints
     avoid = tuple((tier, tuple(names)) for tier, names in wanted.avoid.items())
-    return Neighbours(wanted.exclusive, avoid, wanted.near)
+    return Affinity(wanted.exclusive, avoid, wanted.near)
 
 
 def _where(keys: JobKeys) -> Constraints:

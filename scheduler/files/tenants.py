@@ -38,8 +38,8 @@ from scheduler.core.policies.tenants import (
     DEFAULT,
     WEEK_S,
     Aging,
-    Cell,
     Defragmentation,
+    GuaranteedCell,
     Preemption,
     PriorityClass,
     Restarts,
@@ -230,7 +230,7 @@ def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple
     """(path, tenant), parents before children."""
     for i, entry in enumerate(keys):
         here = f"{path}.{i}"
-        shape = tuple(Cell(cell.tier, cell.count, cell.hosts) for cell in entry.cells)
+        shape = tuple(GuaranteedCell(cell.tier, cell.count, cell.hosts) for cell in entry.cells)
         yield (
             here,
             Tenant(

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from placement import BadInput
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core import Job, JobSpec, Limits, Rejected, State, Tenants, admit, replay
+from scheduler.core import Job, JobSpec, Rejected, SchedulingOptions, State, Tenants, admit, replay
 from scheduler.core.model.commands import LoadTenants, SetWindow
 from scheduler.core.model.events import FabricLoaded
 from scheduler.core.model.policy import time_limit_ns
@@ -107,7 +107,9 @@ class WindowsFile:
         found = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
         return self.document.error(*(found or [(f"windows.{at}", message)]))
 
-    def closed(self, fabric: Fabric, spec: JobSpec, at_ns: int, limits: Limits) -> HostSet:
+    def closed(
+        self, fabric: Fabric, spec: JobSpec, at_ns: int, limits: SchedulingOptions
+    ) -> HostSet:
         """Hosts on which such a job could not start at `at_ns`, for it would reach into a
         window. Tenants are taken to be those that are named, side by side."""
         names = {entry.tenant for entry in self.entries if entry.tenant} | {spec.tenant or DEFAULT}

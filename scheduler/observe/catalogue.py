@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """As Prometheus has them."""
 
     GAUGE = "gauge"
@@ -24,21 +24,21 @@ class Metric:
     """`text`: one sentence that names the unit. A counter's name ends in `_total`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     text: str
     labels: tuple[str, ...] = ()
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"muster_{name}", Kind.GAUGE, text, labels)
+    return Metric(f"muster_{name}", MetricKind.GAUGE, text, labels)
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"muster_{name}_total", Kind.COUNTER, text, labels)
+    return Metric(f"muster_{name}_total", MetricKind.COUNTER, text, labels)
 
 
 def _histogram(name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"muster_{name}", Kind.HISTOGRAM, text, labels)
+    return Metric(f"muster_{name}", MetricKind.HISTOGRAM, text, labels)
 
 
 # Of the state.

@@ -14,7 +14,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.lifecycle import IN_SERVICE, LIVE
-from scheduler.observe.proof import Proof, proof
+from scheduler.observe.proof import CutProof, proof
 
 MOST_DOMAINS = 256  # outermost domains that are told apart
 EVERYTHING = "all"
@@ -58,7 +58,7 @@ class Cuts:
 
     by_tier: Mapping[str, int]
     lower_bound: int
-    by_proof: Mapping[Proof, int]
+    by_proof: Mapping[CutProof, int]
 
 
 def domains(state: State) -> tuple[Domain, ...]:
@@ -90,7 +90,7 @@ def queues(state: State) -> dict[str, Queue]:
 def cuts(state: State) -> Cuts:
     """Tiers without any gang count 0."""
     by_tier = {tier.name: 0 for tier in state.loaded_fabric.tiers}
-    by_proof = dict.fromkeys(Proof, 0)
+    by_proof = dict.fromkeys(CutProof, 0)
     bound = 0
     for job in state.in_state(JobState.RUNNING):
         for cut in job.cuts:

@@ -27,11 +27,11 @@ from scheduler.core.capacity.placer import Find
 from scheduler.core.model.events import Event, HostMoved, HostSignalled, JobSubmitted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import Change
+from scheduler.eventlog.job_changes import JobChange
 from scheduler.eventlog.window_changes import WindowChange
 from scheduler.observe.counters import Counts, Histogram, Histograms
 from scheduler.observe.incidents import Incidents
-from scheduler.observe.tally import Tally
+from scheduler.observe.tally import EventTally
 
 STAGE_BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -70,14 +70,14 @@ class Tracer(Protocol):
         """A span that is over. Times by `perf_counter_ns`."""
 
 
-class Mark(NamedTuple):
+class StageMark(NamedTuple):
     """When something arrived, and where it stands in its trace (None: in none)."""
 
     began_ns: int
     parent: Any
 
 
-class Step(NamedTuple):
+class AppliedEvent(NamedTuple):
     """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
     None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts,
     `window`: to a window."""
@@ -86,8 +86,8 @@ class Step(NamedTuple):
     event: Event
     after: State
     actor: str
-    mark: Mark | None
-    change: Change | None
+    mark: StageMark | None
+    change: JobChange | None
     hosts: HostsChange | None
     window: WindowChange | None
 
@@ -102,7 +102,7 @@ class Instruments:
     def __init__(self, tracer: Tracer | None = None) -> None:
         self.tracer = tracer
         self.incidents = Incidents()
-        self.tally = Tally()
+        self.tally = EventTally()
         self.stages_s = Histograms(STAGE_BOUNDS_S, Stage)
         self._of_stage = {stage: self.stages_s[stage.value,] for stage in Stage}
         self.batches = Histogram(BATCH_BOUNDS)
@@ -110,15 +110,15 @@ class Instruments:
         self.calls = Counts()  # by method and code
         self.calls_s = Histograms(STAGE_BOUNDS_S)  # by method
 
-    def mark(self) -> Mark:
+    def mark(self) -> StageMark:
         """Here and now."""
-        return Mark(perf_counter_ns(), self.tracer.here() if self.tracer else None)
+        return StageMark(perf_counter_ns(), self.tracer.here() if self.tracer else None)
 
-    def passed(self, stage: Stage, mark: Mark) -> None:
+    def passed(self, stage: Stage, mark: StageMark) -> None:
         """`stage` lasted from `mark` until now."""
         self._add(stage, mark.began_ns, perf_counter_ns(), (mark,))
 
-    def timed(self, stage: Stage, marks: Sequence[Mark]) -> _Timed:
+    def timed(self, stage: Stage, marks: Sequence[StageMark]) -> _Timed:
         """Measure a block: once, however many callers wait for it."""
         return _Timed(self._add, stage, marks)
 
@@ -149,7 +149,7 @@ class Instruments:
         for began_ns, ended_ns in times_ns:
             self._add(Stage.SOLVE, began_ns, ended_ns, (mark,))
 
-    def wrote(self, steps: Sequence[Step]) -> None:
+    def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """These events are durable."""
         self.batches.add(len(steps))
         self.heard(steps)
@@ -158,7 +158,7 @@ class Instruments:
             for step in steps:
                 log.info(_words(step.event), extra=_facts(step, now_ns))
 
-    def heard(self, steps: Sequence[Step]) -> None:
+    def heard(self, steps: Sequence[AppliedEvent]) -> None:
         """These events happened, whoever wrote them."""
         for step in steps:
             self.tally.feed(step.before, step.event)
@@ -168,7 +168,7 @@ class Instruments:
         """A plan fell."""
         self.conflicts[()] += 1
 
-    def _add(self, stage: Stage, began_ns: int, ended_ns: int, marks: Sequence[Mark]) -> None:
+    def _add(self, stage: Stage, began_ns: int, ended_ns: int, marks: Sequence[StageMark]) -> None:
         self._of_stage[stage].add((ended_ns - began_ns) / SECOND_NS)
         if self.tracer:
             for mark in marks:
@@ -179,9 +179,9 @@ class Instruments:
 class _Timed:
     """A block that is measured, also when it fails."""
 
-    done: Callable[[Stage, int, int, Sequence[Mark]], None]
+    done: Callable[[Stage, int, int, Sequence[StageMark]], None]
     stage: Stage
-    marks: Sequence[Mark]
+    marks: Sequence[StageMark]
     began_ns: int = field(default=0, init=False)
 
     def __enter__(self) -> None:
@@ -203,7 +203,7 @@ def _words(event: Event) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower()
 
 
-def _facts(step: Step, now_ns: int) -> dict[str, Any]:
+def _facts(step: AppliedEvent, now_ns: int) -> dict[str, Any]:
     """For the log: what happened to whom at whose wish, and how long it took to be durable."""
     event = step.event
     facts: dict[str, Any] = {"version": step.after.version, "event": type(event).__name__}

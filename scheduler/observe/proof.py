@@ -8,7 +8,7 @@ from enum import StrEnum
 from placement.workload.request import TierCut
 
 
-class Proof(StrEnum):
+class CutProof(StrEnum):
     """Of the bytes over the outermost tier."""
 
     OPTIMAL = "optimal"  # no placement cuts less
@@ -16,12 +16,12 @@ class Proof(StrEnum):
     NONE = "none"  # nothing is known
 
 
-def proof(cuts: Sequence[TierCut], lower_bound: int) -> Proof:
+def proof(cuts: Sequence[TierCut], lower_bound: int) -> CutProof:
     """A gang that cuts nothing is optimal without any bound."""
     cut = outermost(cuts)
     if cut == lower_bound:
-        return Proof.OPTIMAL
-    return Proof.BOUNDED if lower_bound else Proof.NONE
+        return CutProof.OPTIMAL
+    return CutProof.BOUNDED if lower_bound else CutProof.NONE
 
 
 def gap(cuts: Sequence[TierCut], lower_bound: int) -> float:

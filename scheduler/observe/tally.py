@@ -26,7 +26,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.health_signals import SIGNALS, Effect
 from scheduler.observe.counters import Counts, Histograms, zeros
-from scheduler.observe.proof import Proof, gap, proof
+from scheduler.observe.proof import CutProof, gap, proof
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WAIT_BOUNDS_S = (
@@ -34,18 +34,18 @@ WAIT_BOUNDS_S = (
     *(12 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S),
 )
 GAP_BOUNDS = (0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
-_NOTED = (Effect.NOTE, Effect.RETIRE, Effect.TAKE, Effect.TEST, Effect.PASS)
+_NOTED = (Effect.NOTE, Effect.RETIRE, Effect.START_REPAIR, Effect.TEST, Effect.PASS)
 SIZES = (8, 64, 512, 2_048, 8_192)  # largest GPUs of each class but the last
 
 
-class Tally:
+class EventTally:
     """Feed it events in order; read it from any thread."""
 
     def __init__(self) -> None:
         self.events = Counts()  # by type
         self.submitted = Counts()  # by tenant
         self.ended = Counts()  # by tenant and outcome
-        self.placements = zeros(Proof)
+        self.placements = zeros(CutProof)
         self.resizes = zeros(("grown", "shrunk"))  # by how
         self.restarts = zeros(("swap", "queue", "resize"))  # by how they began
         self.requeues = zeros(("failure", "preempted"))  # by cause
@@ -107,9 +107,9 @@ class Tally:
             self.swapped_hosts[source,] += 1
 
 
-def tally(log: Iterable[Event]) -> Tally:
+def tally(log: Iterable[Event]) -> EventTally:
     """The totals of a whole log, from its first event."""
-    state, found = State.empty(), Tally()
+    state, found = State.empty(), EventTally()
     for event in log:
         found.feed(state, event)
         state = apply(state, event)

@@ -15,13 +15,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement import warm_up
 from placement.fabric.tree import Fabric
-from scheduler.access.door import Access, CannotListen, Door
+from scheduler.access.door import Access, CannotListen, Listener
 from scheduler.access.waiting import at_most
-from scheduler.core import Limits, Rejected, Tenants
+from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
 from scheduler.engine.feed import Feed
-from scheduler.engine.proposal import NotLeading, Stopped
-from scheduler.engine.replica import Candidate, Replica
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
 from scheduler.eventlog import snapshots
@@ -33,7 +33,7 @@ from scheduler.files.tenants import load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
-from scheduler.server.metrics.access import Turnstile, turnstile
+from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.call_metrics import Around
@@ -75,7 +75,7 @@ class Settings:
     store: str
     listen: str
     fabric_spec: Mapping[str, Any] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
     clock: Callable[[], int] = time.time_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
@@ -112,9 +112,9 @@ async def serve(
     Raises: StoreError when the log cannot be used, CannotListen, InputError for
     certificates or an auth file that will not do.
     """
-    asked, scrapers = settings.metrics, Turnstile()
+    asked, scrapers = settings.metrics, MetricsAuth()
     if asked is not None:
-        scrapers = turnstile(asked.host, asked.port, settings.access, settings.clock)
+        scrapers = metrics_auth(asked.host, asked.port, settings.access, settings.clock)
     signals = signals or Signals().listen()
     gauges = Gauges(Instruments(settings.tracer), settings.metrics)
     try:
@@ -132,7 +132,7 @@ async def _serve(
         servicer = SchedulerServicer(settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
         freshness = Freshness(SERVICE)
-        door = Door(settings.access, lambda: servicer.state, settings.clock)
+        door = Listener(settings.access, lambda: servicer.state, settings.clock)
         around = Around(gauges.instruments)
         server = Listeners((*_OPTIONS, *door.options))
         layered = Layered(server, (around, door.guard, freshness))
@@ -184,7 +184,7 @@ async def _recovered(
     check_fabric(store, found.state, fabric_spec)
     writer = await _writer(store, found, settings, instruments)
     found_at = settings.advertise or address
-    candidate = Candidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
+    candidate = LeaderCandidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
     return writer, Replica(store, writer, candidate)
 
 
@@ -214,7 +214,7 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
         task.cancel()
 
 
-async def _reload(settings: Settings, asked: asyncio.Event, door: Door, writer: Writer) -> None:
+async def _reload(settings: Settings, asked: asyncio.Event, door: Listener, writer: Writer) -> None:
     """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
     act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
     while True:
@@ -235,7 +235,7 @@ async def _load_health(path: str, writer: Writer) -> None:
     policy = await asyncio.to_thread(load_health, path)
     try:
         answer = await writer.submit(LoadHealth(policy))
-    except (NotLeading, Stopped):
+    except (NotLeading, WriterStopped):
         log.warning("%s: not read, for this server does not lead", path)
         return
     if isinstance(answer, Rejected):  # pragma: no cover - the file was checked
@@ -251,7 +251,7 @@ async def _reload_tenants(path: str, writer: Writer) -> None:
     except InputError as error:
         log.error("not taken, the old tenants stay: %s", error)
         return
-    except (NotLeading, Stopped):
+    except (NotLeading, WriterStopped):
         log.warning("%s: not read, for this server does not lead", path)
         return
     if isinstance(answer, Rejected):

@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 
 from scheduler.core import Code, Rejected
 from scheduler.engine.feed import Closed, FellBehind
-from scheduler.engine.proposal import NotLeading, Stopped
+from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.eventlog.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
 from scheduler.files.errors import InputError
 from scheduler.v1 import error_pb2
@@ -32,7 +32,7 @@ log = logging.getLogger("muster.service")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ErrorRule:
     """What a reason comes as. `retry_s`: the same call may succeed so much later."""
 
     code: grpc.StatusCode
@@ -41,25 +41,25 @@ class Rule:
 
 _Status = grpc.StatusCode
 
-RULES: Final[dict[Reason, Rule]] = {
-    error_pb2.ERROR_REASON_INVALID: Rule(_Status.INVALID_ARGUMENT),
-    error_pb2.ERROR_REASON_NOT_FOUND: Rule(_Status.NOT_FOUND),
-    error_pb2.ERROR_REASON_ALREADY_EXISTS: Rule(_Status.ALREADY_EXISTS),
-    error_pb2.ERROR_REASON_WRONG_STATE: Rule(_Status.FAILED_PRECONDITION),
-    error_pb2.ERROR_REASON_INFEASIBLE: Rule(_Status.FAILED_PRECONDITION),
-    error_pb2.ERROR_REASON_CONFLICT: Rule(_Status.ABORTED, 0.1),
-    error_pb2.ERROR_REASON_WATCH_BEHIND: Rule(_Status.ABORTED, 0.1),
-    error_pb2.ERROR_REASON_COMPACTED: Rule(_Status.OUT_OF_RANGE),
-    error_pb2.ERROR_REASON_STARTING: Rule(_Status.UNAVAILABLE, 1),
-    error_pb2.ERROR_REASON_STOPPING: Rule(_Status.UNAVAILABLE, 1),
-    error_pb2.ERROR_REASON_STORE_FAILED: Rule(_Status.UNAVAILABLE, 1),
-    error_pb2.ERROR_REASON_INTERNAL: Rule(_Status.INTERNAL),
-    error_pb2.ERROR_REASON_UNAUTHENTICATED: Rule(_Status.UNAUTHENTICATED),
-    error_pb2.ERROR_REASON_PERMISSION_DENIED: Rule(_Status.PERMISSION_DENIED),
-    error_pb2.ERROR_REASON_EXHAUSTED: Rule(_Status.RESOURCE_EXHAUSTED, 1),
-    error_pb2.ERROR_REASON_ETAG_MISMATCH: Rule(_Status.ABORTED),
-    error_pb2.ERROR_REASON_NOT_LEADER: Rule(_Status.UNAVAILABLE, 0.1),
-    error_pb2.ERROR_REASON_NOT_CAUGHT_UP: Rule(_Status.UNAVAILABLE, 0.1),
+RULES: Final[dict[Reason, ErrorRule]] = {
+    error_pb2.ERROR_REASON_INVALID: ErrorRule(_Status.INVALID_ARGUMENT),
+    error_pb2.ERROR_REASON_NOT_FOUND: ErrorRule(_Status.NOT_FOUND),
+    error_pb2.ERROR_REASON_ALREADY_EXISTS: ErrorRule(_Status.ALREADY_EXISTS),
+    error_pb2.ERROR_REASON_WRONG_STATE: ErrorRule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_INFEASIBLE: ErrorRule(_Status.FAILED_PRECONDITION),
+    error_pb2.ERROR_REASON_CONFLICT: ErrorRule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_WATCH_BEHIND: ErrorRule(_Status.ABORTED, 0.1),
+    error_pb2.ERROR_REASON_COMPACTED: ErrorRule(_Status.OUT_OF_RANGE),
+    error_pb2.ERROR_REASON_STARTING: ErrorRule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STOPPING: ErrorRule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_STORE_FAILED: ErrorRule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_INTERNAL: ErrorRule(_Status.INTERNAL),
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: ErrorRule(_Status.UNAUTHENTICATED),
+    error_pb2.ERROR_REASON_PERMISSION_DENIED: ErrorRule(_Status.PERMISSION_DENIED),
+    error_pb2.ERROR_REASON_EXHAUSTED: ErrorRule(_Status.RESOURCE_EXHAUSTED, 1),
+    error_pb2.ERROR_REASON_ETAG_MISMATCH: ErrorRule(_Status.ABORTED),
+    error_pb2.ERROR_REASON_NOT_LEADER: ErrorRule(_Status.UNAVAILABLE, 0.1),
+    error_pb2.ERROR_REASON_NOT_CAUGHT_UP: ErrorRule(_Status.UNAVAILABLE, 0.1),
 }
 
 _REASONS: Final[dict[Code, Reason]] = {
@@ -78,7 +78,7 @@ def word(reason: Reason) -> str:
     return error_pb2.ErrorReason.Name(reason).removeprefix(PREFIX)
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A call that ends in an error: why, in one sentence, and what it is about.
 
     `violations`: (path in the request, what is wrong). `resource`: kind and name of what
@@ -126,80 +126,80 @@ class Refused(Exception):
         return status
 
 
-def rejected(answer: Rejected, prefix: str = "") -> Refused:
+def rejected(answer: Rejected, prefix: str = "") -> ApiError:
     """What admit refused. `prefix`: where the command's fields lie in the request."""
     violations = [
         (v.field if v.field == "request_id" else prefix + v.field, v.message)
         for v in answer.violations
     ]
-    return Refused(_REASONS[answer.code], answer.message, violations, answer.missing)
+    return ApiError(_REASONS[answer.code], answer.message, violations, answer.missing)
 
 
-def invalid(field: str, message: str) -> Refused:
+def invalid(field: str, message: str) -> ApiError:
     """One field of a request at fault."""
     text = f"{field}: {message}"
-    return Refused(error_pb2.ERROR_REASON_INVALID, text, [(field, message)])
+    return ApiError(error_pb2.ERROR_REASON_INVALID, text, [(field, message)])
 
 
-def invalid_input(error: InputError, prefix: str) -> Refused:
+def invalid_input(error: InputError, prefix: str) -> ApiError:
     """Everything at fault in a specification."""
     found = [(prefix + field, message) for field, message in error.problems]
-    return Refused(error_pb2.ERROR_REASON_INVALID, str(error), found)
+    return ApiError(error_pb2.ERROR_REASON_INVALID, str(error), found)
 
 
-def not_found(kind: str, name: str) -> Refused:
+def not_found(kind: str, name: str) -> ApiError:
     """`kind`: job, host and so on."""
     message = f"no {kind} {name!r}"
-    return Refused(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
+    return ApiError(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
 
 
-def infeasible(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_INFEASIBLE, message)
+def infeasible(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_INFEASIBLE, message)
 
 
-def conflict(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_CONFLICT, message)
+def conflict(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_CONFLICT, message)
 
 
-def unauthenticated(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_UNAUTHENTICATED, message)
+def unauthenticated(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_UNAUTHENTICATED, message)
 
 
-def denied(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_PERMISSION_DENIED, message)
+def denied(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_PERMISSION_DENIED, message)
 
 
-def exhausted(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_EXHAUSTED, message)
+def exhausted(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_EXHAUSTED, message)
 
 
-def starting(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_STARTING, message)
+def starting(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_STARTING, message)
 
 
-def not_leader(address: str) -> Refused:
+def not_leader(address: str) -> ApiError:
     """`address`: of the leader, "" when none is known."""
     message = f"another server leads: {address}" if address else "no server leads just now"
     metadata = {"leader": address} if address else {}
-    return Refused(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
+    return ApiError(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
 
 
-def not_caught_up(message: str) -> Refused:
-    return Refused(error_pb2.ERROR_REASON_NOT_CAUGHT_UP, message)
+def not_caught_up(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_NOT_CAUGHT_UP, message)
 
 
-_STOPPING = Refused(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")
-_BEHIND = Refused(
+_STOPPING = ApiError(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")
+_BEHIND = ApiError(
     error_pb2.ERROR_REASON_WATCH_BEHIND,
     "the watch fell behind; resume from the last version you saw",
 )
-_STORE_FAILED = Refused(
+_STORE_FAILED = ApiError(
     error_pb2.ERROR_REASON_STORE_FAILED, "the store failed; whether it was written is not known"
 )
-_INTERNAL = Refused(error_pb2.ERROR_REASON_INTERNAL, "a fault of the server; its log says more")
+_INTERNAL = ApiError(error_pb2.ERROR_REASON_INTERNAL, "a fault of the server; its log says more")
 
 
-class refusals:
+class error_boundary:
     """End the call with the right code, whatever is raised inside. What gRPC raises passes:
     the call has ended by then, or its caller is gone. Cost: 0.5 us."""
 
@@ -216,12 +216,12 @@ class refusals:
             await self._context.abort_with_status(rpc_status.to_status(_refused(error).status()))
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> ApiError:
     """The refusal that an exception ends a call with; a bug goes to the log."""
     match error:
-        case Refused():
+        case ApiError():
             return error
-        case Stopped() | Closed():
+        case WriterStopped() | Closed():
             return _STOPPING
         case NotLeading():
             return not_leader(error.leader)
@@ -230,9 +230,9 @@ def _refused(error: Exception) -> Refused:
         case FellBehind():
             return _BEHIND
         case Compacted():
-            return Refused(error_pb2.ERROR_REASON_COMPACTED, str(error))
+            return ApiError(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case NotWritten():
-            return Refused(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
+            return ApiError(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
         case Unreachable():  # said once by the replica, not for every call
             return _STORE_FAILED
         case StoreError():

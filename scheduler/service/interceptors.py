@@ -19,7 +19,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
-class Layer(Protocol):
+class Interceptor(Protocol):
     """One of them."""
 
     def around(self, method: str, handler: Handler) -> Handler:
@@ -29,7 +29,7 @@ class Layer(Protocol):
 class Layered:
     """Stands before `server` while services are registered. `layers`: the outermost first."""
 
-    def __init__(self, server: Listeners, layers: Sequence[Layer]) -> None:
+    def __init__(self, server: Listeners, layers: Sequence[Interceptor]) -> None:
         self._server = server
         self._layers = tuple(layers)
 

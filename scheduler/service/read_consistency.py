@@ -25,7 +25,7 @@ import grpc
 
 from scheduler.engine.replica import Replica
 from scheduler.engine.writer import Writer
-from scheduler.service.errors import invalid, not_caught_up, refusals
+from scheduler.service.errors import error_boundary, invalid, not_caught_up
 from scheduler.service.interceptors import Handler, remade
 
 MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
@@ -58,7 +58,7 @@ class Freshness:
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
             if asked := self._asked(context):
-                async with refusals(context):
+                async with error_boundary(context):
                     await self._wait(asked)
             try:
                 return await behaviour(request, context)
@@ -70,7 +70,7 @@ class Freshness:
     def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
             if asked := self._asked(context):
-                async with refusals(context):
+                async with error_boundary(context):
                     await self._wait(asked)
             async for message in behaviour(request, context):
                 yield message

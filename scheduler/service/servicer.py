@@ -16,7 +16,7 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.restart.prospect import prospect
 from scheduler.engine.writer import Writer
 from scheduler.files.errors import InputError
-from scheduler.service.errors import invalid, invalid_input, refusals, rejected, starting
+from scheduler.service.errors import error_boundary, invalid, invalid_input, rejected, starting
 from scheduler.service.queries import (
     checked,
     counted_slots,
@@ -28,9 +28,9 @@ from scheduler.service.queries import (
     supposed,
     tried,
 )
-from scheduler.service.rpc.defrag import TidyCalls
+from scheduler.service.rpc.defrag import DefragCalls
 from scheduler.service.rpc.health import HealthCalls
-from scheduler.service.rpc.hosts import RoomCalls
+from scheduler.service.rpc.hosts import HostCalls
 from scheduler.service.rpc.spares import SpareCalls
 from scheduler.service.rpc.watch import WatchCalls
 from scheduler.service.rpc.windows import WindowCalls
@@ -53,9 +53,9 @@ _FRESH = "was just submitted; the next decision looks at it"
 
 
 class SchedulerServicer(
-    RoomCalls,
+    HostCalls,
     SpareCalls,
-    TidyCalls,
+    DefragCalls,
     WatchCalls,
     WindowCalls,
     HealthCalls,
@@ -86,7 +86,7 @@ class SchedulerServicer(
     async def CreateJob(
         self, request: service_pb2.CreateJobRequest, context: Context
     ) -> service_pb2.CreateJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             writer = self._writer
             try:
                 spec = spec_from_proto(request.spec)
@@ -109,7 +109,7 @@ class SchedulerServicer(
     async def GetJob(
         self, request: service_pb2.GetJobRequest, context: Context
     ) -> service_pb2.GetJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             state = self._writer.state
             job = job_of(state, request.name)
             spent = shown(job, self._writer.now_ns(), state.tenants.preemption.costs)
@@ -121,13 +121,13 @@ class SchedulerServicer(
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             return await asyncio.to_thread(listed_jobs, self._writer, self._reasons, request)
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
     ) -> service_pb2.UpdateJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             try:
                 command = update_from_proto(request)
             except BadInput as error:
@@ -138,7 +138,7 @@ class SchedulerServicer(
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
     ) -> service_pb2.CancelJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             command = CancelJob(request.name, request.reason, request.etag, request.request_id)
             job = await self._changed(command, only_checked=request.validate_only)
             return service_pb2.CancelJobResponse(job=job)
@@ -146,7 +146,7 @@ class SchedulerServicer(
     async def EndJob(
         self, request: service_pb2.EndJobRequest, context: Context
     ) -> service_pb2.EndJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             outcome = job_state(request.outcome)
             if outcome not in (JobState.COMPLETED, JobState.FAILED):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
@@ -160,7 +160,7 @@ class SchedulerServicer(
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
     ) -> service_pb2.ExplainJobResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             writer, state = self._writer, self._writer.state
             job = job_of(state, request.name)
             reason = await asyncio.to_thread(self._reason, writer, state, job.name)
@@ -178,34 +178,34 @@ class SchedulerServicer(
     async def ListSlots(
         self, request: service_pb2.ListSlotsRequest, context: Context
     ) -> service_pb2.ListSlotsResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             return await asyncio.to_thread(counted_slots, self._writer, request)
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context
     ) -> service_pb2.CordonHostResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             host = await self._moved(request, HostMove.CORDON)
             return service_pb2.CordonHostResponse(host=host)
 
     async def UncordonHost(
         self, request: service_pb2.UncordonHostRequest, context: Context
     ) -> service_pb2.UncordonHostResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             host = await self._moved(request, HostMove.UNCORDON)
             return service_pb2.UncordonHostResponse(host=host)
 
     async def DrainHost(
         self, request: service_pb2.DrainHostRequest, context: Context
     ) -> service_pb2.DrainHostResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             host = await self._moved(request, HostMove.DRAIN)
             return service_pb2.DrainHostResponse(host=host)
 
     async def GetStatus(
         self, request: service_pb2.GetStatusRequest, context: Context
     ) -> service_pb2.GetStatusResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             writer = self._writer
             server = Server(self._started_ns, writer.last_ns, writer.now_ns(), writer.is_leading)
             return await asyncio.to_thread(status_now, writer, self._reasons, request, server)

@@ -46,28 +46,28 @@ class BadFilter(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextField:
     """A field that holds a text."""
 
     of: Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberField:
     """A field that holds a whole number."""
 
     of: Callable[[Any], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimeField:
     """A field that holds a time in ns, written as `"2026-11-21T06:00Z"`."""
 
     of: Callable[[Any], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceField:
     """A field that holds one of some words, written in capitals."""
 
     of: Callable[[Any], str]
@@ -75,20 +75,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapField:
     """A field that holds texts by key: `labels.team = "nlp"`, `labels:team`."""
 
     of: Callable[[Any], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamesField:
     """A field that holds several texts: `domains:z0`."""
 
     of: Callable[[Any], Collection[str]]
 
 
-Field = Text | Number | Moment | Choice | Map | Names
+Field = TextField | NumberField | TimeField | ChoiceField | MapField | NamesField
 
 
 def parse(text: str, fields: Mapping[str, Field]) -> Test:
@@ -179,7 +179,7 @@ class _Parser:
         name = self._take("word", f"one of {', '.join(self._fields)} was expected")
         top, _, key = name.text.partition(".")
         field = self._fields.get(top)
-        if field is None or (key and not isinstance(field, Map)):
+        if field is None or (key and not isinstance(field, MapField)):
             self._at -= 1
             raise self.refuse(f"is no field; fields are {', '.join(self._fields)}")
         op = self._take("op", "a comparison such as = was expected")
@@ -208,22 +208,22 @@ class _Parser:
 
 def _test(field: Field, key: str, op: str, value: str) -> Test:
     match field:
-        case Number(of):
+        case NumberField(of):
             return _number_test(of, op, value)
-        case Moment(of):
+        case TimeField(of):
             return _moment_test(of, op, value)
-        case Choice(of, known):
+        case ChoiceField(of, known):
             if value not in known:
                 raise BadFilter(f"is none of {', '.join(known)}")
             return _equality(of, op, value)
-        case Text(of):
+        case TextField(of):
             return _text_test(of, op, value)
-        case Names(names):
+        case NamesField(names):
             if op != ":":
                 raise BadFilter(f"a list is asked with ':', not with {op!r}")
             matches = _matcher(value)
             return lambda item: any(map(matches, names(item)))
-        case Map(values):
+        case MapField(values):
             return _map_test(values, key, op, value)
 
 

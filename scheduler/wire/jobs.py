@@ -19,9 +19,9 @@ from placement.workload.request import (
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
 from scheduler.core.model.goodput import PARTS, Goodput
-from scheduler.core.model.restart_option import Rung, Step
+from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
-from scheduler.eventlog.job_changes import Change, ChangeKind
+from scheduler.eventlog.job_changes import JobChange, JobChangeKind
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire import listing
 from scheduler.wire.host_records import record_to_proto
@@ -37,10 +37,12 @@ JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
 _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
     host_pb2.HostState, "HOST_STATE", HostState
 )
-_CHANGES: dict[ChangeKind, service_pb2.JobChange.ValueType] = numbers(
-    service_pb2.JobChange, "JOB_CHANGE", ChangeKind
+_CHANGES: dict[JobChangeKind, service_pb2.JobChange.ValueType] = numbers(
+    service_pb2.JobChange, "JOB_CHANGE", JobChangeKind
 )
-_RUNGS: dict[Rung, spares_pb2.Rung.ValueType] = numbers(spares_pb2.Rung, "RUNG", Rung)
+_RUNGS: dict[RestartOption, spares_pb2.Rung.ValueType] = numbers(
+    spares_pb2.Rung, "RUNG", RestartOption
+)
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 
@@ -102,7 +104,7 @@ def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
     return spares_pb2.RestartOutlook(host=found.host, ladder=map(_step, found.ladder))
 
 
-def _step(step: Step) -> spares_pb2.RestartStep:
+def _step(step: WeighedOption) -> spares_pb2.RestartStep:
     return spares_pb2.RestartStep(
         rung=_RUNGS[step.rung],
         possible=step.gpu_s is not None,
@@ -196,7 +198,7 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
     assert_never(answer)
 
 
-def change_to_proto(change: Change) -> service_pb2.WatchJobsResponse:
+def change_to_proto(change: JobChange) -> service_pb2.WatchJobsResponse:
     message = service_pb2.WatchJobsResponse(version=change.version, change=_CHANGES[change.kind])
     _set_time(message.change_time, change.time_ns)
     fill_job(message.job, change.fabric, change.job, change.version, change.job.reason)

@@ -16,7 +16,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, WindowKind
-from scheduler.core.tenancy.standing import Standing
+from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.identity import HIDDEN
 from scheduler.wire import filters
 
@@ -75,14 +75,14 @@ _JOB_KEYS: Final[dict[str, Callable[[Job], Key]]] = {
 }
 
 _JOB_FIELDS: Final[dict[str, filters.Field]] = {
-    "name": filters.Text(lambda job: job.name),
-    "uid": filters.Text(lambda job: job.uid),
-    "state": filters.Choice(lambda job: job.state.name, tuple(JobState.__members__)),
-    "tenant": filters.Text(lambda job: job.tenant),
-    "priority_class": filters.Text(lambda job: job.spec.priority_class),
-    "priority": filters.Number(lambda job: job.priority),
-    "attempt": filters.Number(lambda job: job.attempt),
-    "labels": filters.Map(lambda job: dict(job.spec.labels)),
+    "name": filters.TextField(lambda job: job.name),
+    "uid": filters.TextField(lambda job: job.uid),
+    "state": filters.ChoiceField(lambda job: job.state.name, tuple(JobState.__members__)),
+    "tenant": filters.TextField(lambda job: job.tenant),
+    "priority_class": filters.TextField(lambda job: job.spec.priority_class),
+    "priority": filters.NumberField(lambda job: job.priority),
+    "attempt": filters.NumberField(lambda job: job.attempt),
+    "labels": filters.MapField(lambda job: dict(job.spec.labels)),
 }
 
 
@@ -169,17 +169,17 @@ def windows(
 def _window_fields(state: State) -> dict[str, filters.Field]:
     kinds, states = (kind.name for kind in WindowKind), ("PENDING", "OPEN")
     return {
-        "name": filters.Text(lambda booking: booking.window.name),
-        "uid": filters.Text(lambda booking: window_uid(state, booking)),
-        "kind": filters.Choice(lambda booking: booking.window.kind.name, tuple(kinds)),
-        "state": filters.Choice(lambda booking: booking.state.name, states),
-        "tenant": filters.Text(lambda booking: booking.window.tenant),
-        "reason": filters.Text(lambda booking: booking.window.reason),
-        "start_time": filters.Moment(lambda booking: booking.window.start_ns),
-        "end_time": filters.Moment(lambda booking: booking.window.end_ns),
-        "create_time": filters.Moment(lambda booking: booking.create_ns),
-        "update_time": filters.Moment(lambda booking: booking.update_ns),
-        "hosts": filters.Names(lambda booking: booking.window.hosts),
+        "name": filters.TextField(lambda booking: booking.window.name),
+        "uid": filters.TextField(lambda booking: window_uid(state, booking)),
+        "kind": filters.ChoiceField(lambda booking: booking.window.kind.name, tuple(kinds)),
+        "state": filters.ChoiceField(lambda booking: booking.state.name, states),
+        "tenant": filters.TextField(lambda booking: booking.window.tenant),
+        "reason": filters.TextField(lambda booking: booking.window.reason),
+        "start_time": filters.TimeField(lambda booking: booking.window.start_ns),
+        "end_time": filters.TimeField(lambda booking: booking.window.end_ns),
+        "create_time": filters.TimeField(lambda booking: booking.create_ns),
+        "update_time": filters.TimeField(lambda booking: booking.update_ns),
+        "hosts": filters.NamesField(lambda booking: booking.window.hosts),
     }
 
 
@@ -191,11 +191,11 @@ def window_uid(state: State, booking: Booking) -> str:
 
 def tenants(
     state: State,
-    found: Sequence[Standing],
+    found: Sequence[TenantStanding],
     filter: str,
     size: int,
     token: str,
-) -> Page[Standing]:
+) -> Page[TenantStanding]:
     """Of these tenants, in their order, those that pass.
 
     Raises: BadToken, BadFilter.
@@ -204,7 +204,7 @@ def tenants(
     places = {one.tenant.name: at for at, one in enumerate(found)}
     query = Query(filter=filter, order_by=state.tenants.digest)
 
-    def key(one: Standing) -> Key:
+    def key(one: TenantStanding) -> Key:
         return (places[one.tenant.name],)
 
     return _page("tenants", query, [one for one in found if passes(one)], key, size, token)
@@ -212,15 +212,15 @@ def tenants(
 
 def _tenant_fields(state: State) -> dict[str, filters.Field]:
     return {
-        "name": filters.Text(lambda one: one.tenant.name),
-        "uid": filters.Text(lambda one: tenant_uid(state, one.tenant.name)),
-        "parent": filters.Text(lambda one: one.tenant.parent),
-        "weight": filters.Number(lambda one: one.tenant.weight),
-        "guaranteed_gpus": filters.Number(lambda one: one.guaranteed_gpus),
-        "held_gpus": filters.Number(lambda one: one.held_gpus),
-        "queued_gpus": filters.Number(lambda one: one.queued_gpus),
-        "create_time": filters.Moment(lambda one: state.mark(one.tenant.name).create_ns),
-        "update_time": filters.Moment(lambda one: state.mark(one.tenant.name).update_ns),
+        "name": filters.TextField(lambda one: one.tenant.name),
+        "uid": filters.TextField(lambda one: tenant_uid(state, one.tenant.name)),
+        "parent": filters.TextField(lambda one: one.tenant.parent),
+        "weight": filters.NumberField(lambda one: one.tenant.weight),
+        "guaranteed_gpus": filters.NumberField(lambda one: one.guaranteed_gpus),
+        "held_gpus": filters.NumberField(lambda one: one.held_gpus),
+        "queued_gpus": filters.NumberField(lambda one: one.queued_gpus),
+        "create_time": filters.TimeField(lambda one: state.mark(one.tenant.name).create_ns),
+        "update_time": filters.TimeField(lambda one: state.mark(one.tenant.name).update_ns),
     }
 
 
@@ -249,13 +249,13 @@ def _shown(host: HeldHost, is_seen: Callable[[Job], bool]) -> HeldHost:
 def _host_fields(state: State) -> dict[str, filters.Field]:
     fabric = state.loaded_fabric
     return {
-        "name": filters.Text(lambda host: fabric.hosts[host.index]),
-        "state": filters.Choice(
+        "name": filters.TextField(lambda host: fabric.hosts[host.index]),
+        "state": filters.ChoiceField(
             lambda host: state.shown(host.index).state.name, tuple(HostState.__members__)
         ),
-        "reason": filters.Text(lambda host: state.shown(host.index).reason),
-        "job": filters.Text(lambda host: host.holder.name if host.holder else ""),
-        "domains": filters.Names(lambda host: domains(fabric, host.index)),
+        "reason": filters.TextField(lambda host: state.shown(host.index).reason),
+        "job": filters.TextField(lambda host: host.holder.name if host.holder else ""),
+        "domains": filters.NamesField(lambda host: domains(fabric, host.index)),
     }
 
 

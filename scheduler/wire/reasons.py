@@ -6,7 +6,7 @@ from collections.abc import Collection
 from threading import Lock
 
 from placement.fabric.tree import Fabric
-from scheduler.core import Job, JobState, Limits, Reason, State
+from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
 from scheduler.core.defrag.proposal import Proposal, Relocation
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, Cause, Obstacle, ObstacleKind
@@ -39,11 +39,11 @@ class ReasonCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._as_of: tuple[int, Limits, int] | None = None
+        self._as_of: tuple[int, SchedulingOptions, int] | None = None
         self._reasons: Reasons | None = None
 
     def explain(
-        self, state: State, names: Collection[str], now_ns: int, limits: Limits
+        self, state: State, names: Collection[str], now_ns: int, limits: SchedulingOptions
     ) -> dict[str, Reason]:
         """Raises: KeyError when one of these jobs is not at hand."""
         as_of = (state.version, limits, now_ns // FRESH_NS)

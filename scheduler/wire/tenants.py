@@ -6,13 +6,13 @@ from collections import Counter
 
 from scheduler.core import State
 from scheduler.core.admission.etag import tenant_etag
-from scheduler.core.tenancy.standing import Standing
+from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.v1 import fabric_pb2, tenant_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.listing import tenant_uid
 
 
-def tenant_to_proto(state: State, standing: Standing) -> tenant_pb2.Tenant:
+def tenant_to_proto(state: State, standing: TenantStanding) -> tenant_pb2.Tenant:
     tenant = standing.tenant
     mark = state.mark(tenant.name)
     return tenant_pb2.Tenant(

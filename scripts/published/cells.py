@@ -17,7 +17,7 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
-from scheduler.core.policies.tenants import Cell, Tenant
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scripts.published import Row, at_least, exactly
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting
@@ -38,7 +38,7 @@ def cluster(zones: int) -> Fabric:
 def shared(has_cells: bool) -> Tenants:
     """Both are due as much either way: what differs is whether it is a zone."""
     due = HOSTS * GPUS
-    cells = (Cell("zone", 1),) if has_cells else ()
+    cells = (GuaranteedCell("zone", 1),) if has_cells else ()
     rest = due * (ZONES - 1)
     return Tenants(
         (

@@ -7,7 +7,7 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.core.rules.checkpoint_interval import (
-    Faults,
+    FailureModel,
     daly,
     effective_share,
     mean_between_s,
@@ -41,7 +41,7 @@ def worst_period_percent() -> Value:
     """Largest distance of the 40 periods from those printed."""
     worst = 0.0
     for mean_s, *printed in PERIODS:
-        faults = Faults(mean_s, write_s=600, restart_s=600, down_s=60)
+        faults = FailureModel(mean_s, write_s=600, restart_s=600, down_s=60)
         ours = (young(faults), daly(faults), refined(faults) or 0.0, optimal(faults))
         worst = max(worst, *(abs(a / b - 1) for a, b in zip(ours, printed, strict=True)))
     return 100 * worst
@@ -88,7 +88,7 @@ ROWS = [
         "18",
         "100,000 GPUs restarting together: 18 min between failures, 10 min lost",
         "0.44",
-        lambda: effective_share(Faults(18 * 60, 0, 10 * 60)),
+        lambda: effective_share(FailureModel(18 * 60, 0, 10 * 60)),
         within(0.444, 0.001),
     ),
     Row(

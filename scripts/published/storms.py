@@ -14,11 +14,11 @@ from random import Random
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
-from scheduler.core import JobSpec, JobState, Limits, State, Tenants
+from scheduler.core import JobSpec, JobState, SchedulingOptions, State, Tenants
 from scheduler.core.model.commands import CancelJob, EndJob, LoadHealth, ReportHost, SubmitJob
 from scheduler.core.model.events import Event, JobPreempted, JobStarted
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState
-from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scripts.published import Row, Tolerance, Value, exactly, near, within
 from simulator.engine import Engine
@@ -68,7 +68,9 @@ class Storm:
         self._is_requeued = is_requeued
         tenants = Tenants(classes=CLASSES, preemption=Preemption(min_run_s=0))
         self._kernel = _clock()
-        self._engine = Engine(self._kernel, fleet(160), Limits(), self._saw, tenants=tenants)
+        self._engine = Engine(
+            self._kernel, fleet(160), SchedulingOptions(), self._saw, tenants=tenants
+        )
         self._engine.send(job("large", LARGE, "high"))
         for number in range(BESIDE + WAITING):
             self._engine.send(job(f"small-{number}", SMALL, "low"))
@@ -138,8 +140,8 @@ class Fleet:
         self._kernel, fabric = _clock(), fleet(HOSTS)
         bad = self._random.sample(fabric.hosts, LEMONS)
         self.bad = frozenset(bad)
-        self._engine = Engine(self._kernel, fabric, Limits(), self._saw)
-        self._engine.send(LoadHealth(HealthPolicy(lemons=Lemons(action=action))))
+        self._engine = Engine(self._kernel, fabric, SchedulingOptions(), self._saw)
+        self._engine.send(LoadHealth(HealthPolicy(lemons=LemonPolicy(action=action))))
         for _ in range(30):
             self._submit()
         good = [host for host in fabric.hosts if host not in self.bad]

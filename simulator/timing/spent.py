@@ -14,7 +14,7 @@ from simulator.gangs import Left, Run
 class Spent:
     """The time of one attempt, per host; the parts add up to how long it ran. Units: ns.
 
-    As in scheduler.core.goodput, with two parts that the scheduler cannot know, and counts
+    As in scheduler.core.model.goodput, with two parts that the scheduler cannot know, and counts
     as productive: `checkpoint`, waiting for writes; `network`, steps longer than on a
     network without bottlenecks.
     """

@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass
 from placement.fabric import hostset
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
-from scheduler.core import Limits, Plan, State, decide, replay
+from scheduler.core import Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.order import by_arrival
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import admitted, committed, end, loaded, run, submit
@@ -43,7 +43,7 @@ NOW_NS = 3_600 * SECOND_NS
 TEAMS = Tenants(
     (
         *(Tenant(f"team{i:02d}", guaranteed_gpus=512, weight=1 + i % 3) for i in range(20)),
-        Tenant("shaped", cells=(Cell("zone", 1, 64), Cell("rack", 32))),
+        Tenant("shaped", cells=(GuaranteedCell("zone", 1, 64), GuaranteedCell("rack", 32))),
         Tenant("default"),
     ),
     classes=(
@@ -96,7 +96,7 @@ def walled(state: State) -> State:
     nothing can start."""
     state = run(state, *(end(name) for name in state.running[::50]), now_ns=NOW_NS)
     quotas = Quotas(state)
-    first = Outlook(state, NOW_NS, Limits(), quotas).ends()[0]
+    first = Outlook(state, NOW_NS, SchedulingOptions(), quotas).ends()[0]
     assert first.end_ns < NOW_NS + 2 * 3_600 * SECOND_NS
     hosts = state.free.bit_count() + first.held
     level = "wall" if state.tenants.classes else ""
@@ -113,7 +113,7 @@ def job(name: str, hosts: int, rng: random.Random, tenant: str) -> SubmitJob:
 
 def settled(state: State, now_ns: int) -> State:
     """Decide and commit until there is nothing left to do."""
-    while (plan := decide(state, now_ns, Limits())).actions:
+    while (plan := decide(state, now_ns, SchedulingOptions())).actions:
         state = replay(committed(state, plan, now_ns), state)
     return state
 
@@ -145,7 +145,7 @@ def zone_cut(state: State, name: str, hosts: Sequence[int]) -> int:
 
 
 def measured(question: str, target_ms: int, state: State) -> Row:
-    _, spent = timed(lambda: decide(state, NOW_NS, Limits()))
+    _, spent = timed(lambda: decide(state, NOW_NS, SchedulingOptions()))
     after = settled(state, NOW_NS)
     begun = [(n, after.jobs[n].hosts) for n in after.running if n not in state.running]
     begin = time.process_time()

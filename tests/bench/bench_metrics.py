@@ -69,7 +69,7 @@ def serve(store: str, listen: str, metrics_port: int) -> None:
 
 def _measure_nothing(server: Any) -> None:
     """Take all instruments out of a server, as if nobody had thought of them."""
-    from scheduler.observe.instruments import Instruments, Mark
+    from scheduler.observe.instruments import Instruments, StageMark
 
     class Through:
         def __init__(self, _: object) -> None: ...
@@ -79,7 +79,7 @@ def _measure_nothing(server: Any) -> None:
 
         def unknown(self) -> None: ...
 
-    mark, nothing = Mark(0, None), nullcontext()
+    mark, nothing = StageMark(0, None), nullcontext()
     quiet: dict[str, Any] = {
         "mark": lambda _: mark,
         "passed": lambda *_: None,

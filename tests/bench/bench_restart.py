@@ -31,7 +31,7 @@ import grpc
 from placement.fabric.tree import preset
 from placement.placer import place
 from placement.workload.request import Placement
-from scheduler.core import JobSpec, JobState, Limits, State, commit, decide, replay
+from scheduler.core import JobSpec, JobState, SchedulingOptions, State, commit, decide, replay
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Swap
@@ -93,7 +93,7 @@ def cluster() -> State:
 
 
 def settled(state: State, now_ns: int) -> State:
-    while (plan := decide(state, now_ns, Limits())).actions:
+    while (plan := decide(state, now_ns, SchedulingOptions())).actions:
         events = commit(state, plan, now_ns)
         assert isinstance(events, tuple)
         state = replay(events, state)
@@ -105,7 +105,7 @@ def once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State, float,
     for host in hosts:
         state = replay(admitted(state, fail(host), now_ns), state)
     begin = time.process_time()
-    plan = decide(state, now_ns, Limits())
+    plan = decide(state, now_ns, SchedulingOptions())
     events = commit(state, plan, now_ns)
     took_ms = (time.process_time() - begin) * 1e3
     assert isinstance(events, tuple)
@@ -152,7 +152,7 @@ def replaced_ms(state: State) -> float:
     job = state.jobs["big"]
     room = (state.free | job.held) & ~(1 << job.hosts[0])
     begin = time.process_time()
-    answer = place(state.loaded_fabric, room, job.request, Limits().place)
+    answer = place(state.loaded_fabric, room, job.request, SchedulingOptions().place)
     assert isinstance(answer, Placement)
     return (time.process_time() - begin) * 1e3
 

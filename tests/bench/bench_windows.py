@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scheduler.core import Limits, State, decide
+from scheduler.core import SchedulingOptions, State, decide
 from scheduler.core.model.commands import Command
 from scheduler.core.policies.tenants import Tenants
 from tests.bench import bench_decide
@@ -83,11 +83,11 @@ def with_room(state: State) -> State:
 
 def asked(question: str, bare: State, booked: State) -> Row:
     spent: dict[int, list[float]] = {0: [], 1: []}
-    starts = [len(decide(state, NOW_NS, Limits()).actions) for state in (bare, booked)]
+    starts = [len(decide(state, NOW_NS, SchedulingOptions()).actions) for state in (bare, booked)]
     for _ in range(REPEATS):
         for which, state in enumerate((bare, booked)):
             begin = time.process_time()
-            decide(state, NOW_NS, Limits())
+            decide(state, NOW_NS, SchedulingOptions())
             spent[which].append((time.process_time() - begin) * 1e3)
     without_ms, with_ms = (statistics.median(spent[which]) for which in (0, 1))
     return Row(question, without_ms, with_ms, (starts[0], starts[1]))

@@ -15,7 +15,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.workload.request import AUTO
-from scheduler.core import JobState, Limits, Plan, State, decide, replay
+from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Find
 from scheduler.core.model.commands import (
     CancelJob,
@@ -29,7 +29,14 @@ from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect
-from scheduler.core.policies.tenants import Aging, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import (
+    Aging,
+    GuaranteedCell,
+    Preemption,
+    PriorityClass,
+    Tenant,
+    Tenants,
+)
 from scheduler.engine import writer
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
@@ -117,12 +124,16 @@ STORY: list[Step] = [
 
 
 def written(
-    steps: Sequence[Step], limits: Limits | None = None, tenants: Tenants | None = None
+    steps: Sequence[Step], limits: SchedulingOptions | None = None, tenants: Tenants | None = None
 ) -> Script:
     """The commands of a story, each chosen on the state that those before it lead to."""
     script: list[tuple[int, Command]] = []
     for number, step in enumerate(steps):
-        log = run_script(FABRIC, script, limits or Limits(), tenants=tenants) if script else ()
+        log = (
+            run_script(FABRIC, script, limits or SchedulingOptions(), tenants=tenants)
+            if script
+            else ()
+        )
         state = replay(log) if script else State.empty()
         script.append((START_NS + number * HOUR_NS // 10, arriving(step(state))))
     return script
@@ -177,7 +188,7 @@ TENANTS = Tenants(
         Tenant("research", guaranteed_gpus=32, limit_gpus=96),
         Tenant("vision", "research", guaranteed_gpus=16, weight=2),
         Tenant("language", "research"),
-        Tenant("product", cells=(Cell("rack", 2),)),
+        Tenant("product", cells=(GuaranteedCell("rack", 2),)),
         Tenant("default"),
     ),
     classes=(PriorityClass("spot", -1, is_preemptible=True),),
@@ -221,7 +232,9 @@ class Decisions:
         self.settled = 0  # the newest version on which there is nothing to do
         monkeypatch.setattr(writer, "decide", self)
 
-    def __call__(self, state: State, now_ns: int, limits: Limits, find: Find | None = None) -> Plan:
+    def __call__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, find: Find | None = None
+    ) -> Plan:
         plan = decide(state, now_ns, limits, find)
         if not plan.actions or plan.is_last:
             self.settled = state.version + len(plan.actions)
@@ -240,7 +253,7 @@ async def lived(
     folder: Path,
     script: Script,
     decisions: Decisions,
-    limits: Limits,
+    limits: SchedulingOptions,
     restart_after: int = -1,
     tenants: Tenants | None = None,
 ) -> list[Event]:

@@ -23,14 +23,14 @@ from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from scheduler.cli.program import app
-from scheduler.core import Limits, Policy, State, decide, replay
+from scheduler.core import Policy, SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import Command, SubmitJob
 from scheduler.core.model.events import Event, GangResized, JobStarted
 from scheduler.core.model.policy import time_limit_ns
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, Tenant, Tenants
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.job import job_to_mapping
 from simulator.run import run_script
 from tests.build import end, fail, submit
@@ -63,7 +63,7 @@ async def test_served_and_simulated_leave_the_same_log(
 ) -> None:
     script = written(STORY)
     simulated = run_script(FABRIC, script)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), Limits(), restart_after)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), SchedulingOptions(), restart_after)
     assert live == simulated
     seen = kinds(simulated)
     assert (seen["GangSwapped"], seen["JobRequeued"], seen["HostSignalled"]) == (4, 1, 1)
@@ -76,7 +76,7 @@ async def test_served_and_simulated_leave_the_same_log(
 async def test_so_they_do_on_whatever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: Policy
 ) -> None:
-    script, limits = random_script(seed), Limits(policy=policy)
+    script, limits = random_script(seed), SchedulingOptions(policy=policy)
     simulated = run_script(FABRIC, script, limits)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
     assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
@@ -86,7 +86,7 @@ async def test_so_they_do_on_whatever_comes(
 async def test_so_they_do_with_tenants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    rng, limits = random.Random(7), Limits(policy=policy)
+    rng, limits = random.Random(7), SchedulingOptions(policy=policy)
     script = [(time_ns, owned(command, rng)) for time_ns, command in random_script(7)]
     simulated = run_script(FABRIC, script, limits, tenants=TENANTS)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
@@ -121,7 +121,7 @@ async def test_so_they_do_with_elastic_gangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They grow, and make room for others."""
-    limits = Limits(resize_every_s=0)
+    limits = SchedulingOptions(resize_every_s=0)
     script = written(ELASTIC, limits, SAVING)
     simulated = run_script(FABRIC, script, limits, tenants=SAVING)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits, 4, SAVING) == simulated
@@ -135,7 +135,7 @@ def choosy(command: Command, rng: random.Random) -> Command:
         return command
     avoid = rng.choice([(), (("rack", ("job-1*",)),), (("zone", ("job-2*", "job-3*")),)])
     near = rng.choice(["", "job-0", "job-5"])
-    beside = Neighbours(rng.choice(["", "", "rack"]), avoid, near)
+    beside = Affinity(rng.choice(["", "", "rack"]), avoid, near)
     where = Constraints(rng.choice([0, 1, 2]), rng.choice(["", "", "zone", "rack"]))
     request = replace(command.spec.request, where=where)
     return replace(command, spec=replace(command.spec, request=request, neighbours=beside))
@@ -145,7 +145,7 @@ def choosy(command: Command, rng: random.Random) -> Command:
 async def test_so_they_do_with_constraints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    rng, limits = random.Random(3), Limits(policy=policy)
+    rng, limits = random.Random(3), SchedulingOptions(policy=policy)
     script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(3)]
     simulated = run_script(FABRIC, script, limits)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
@@ -160,7 +160,7 @@ def test_a_dry_run_keeps_the_same_constraints(
     where = [Constraints(same="rack"), Constraints(max_zones=1), Constraints()]
     script, state = [], State.empty()
     for number, hosts in enumerate((2, 3, 2, 1, 3)):
-        beside = Neighbours(exclusive="rack" if number % 2 else "")
+        beside = Affinity(exclusive="rack" if number % 2 else "")
         job = submit(f"j{number}", hosts, where=where[number % 3], neighbours=beside)
         script.append((START_NS + number, arriving(job)))
     started = 0
@@ -168,7 +168,7 @@ def test_a_dry_run_keeps_the_same_constraints(
         if isinstance(event, JobStarted):
             started += 1
             wants = state.jobs[event.name].spec.neighbours
-            closed = Company(state).closed(event.name, wants)
+            closed = AffinityIndex(state).closed(event.name, wants)
             taken = hostset.full(FABRIC.host_count) & ~state.free | closed
             answer = dry_run(tmp_path, state, event.name, taken, capsys)
             assert answer["hosts"] == list(event.hosts)
@@ -194,7 +194,7 @@ def test_a_dry_run_gives_what_was_given(
 
 def reserved_for_others(state: State, event: JobStarted) -> HostSet:
     """Hosts that a job which outlasts a reservation leaves alone."""
-    limits = Limits()
+    limits = SchedulingOptions()
     end_ns = event.time_ns + time_limit_ns(state.jobs[event.name], limits)
     reservations = decide(state, event.time_ns, limits).reservations
     return sum(r.hosts for r in reservations if r.name != event.name and end_ns > r.start_ns)

@@ -24,7 +24,7 @@ from google.rpc.status_pb2 import Status
 
 from scheduler.access.methods import ANY_CALL
 from scheduler.access.methods import METHODS as METHODS_OF
-from scheduler.core import Limits
+from scheduler.core import SchedulingOptions
 from scheduler.engine.feed import Feed
 from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
@@ -195,7 +195,9 @@ async def world() -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         store = open_store(f"sqlite:///{folder}/muster.db")
         found = recover(store, fabric_spec(), next(now_ns))
-        writer = Writer(store, found, lambda: next(now_ns), Limits(), Feed(10_000), Retention())
+        writer = Writer(
+            store, found, lambda: next(now_ns), SchedulingOptions(), Feed(10_000), Retention()
+        )
         writing = asyncio.create_task(writer.run())
         servicer = SchedulerServicer(lambda: f"uid-{next(uids)}")
         servicer.attach(writer)

@@ -21,7 +21,7 @@ from scheduler.core.model.events import (
     TenantsLoaded,
 )
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.files import fabrics
 from scheduler.files.importers.tools import Tool
 from scheduler.wire import listing
@@ -226,7 +226,7 @@ def topologies(form: str) -> Sequence[str]:
 
 def events() -> Iterator[Event]:
     tenants = Tenants(
-        (Tenant("a", "", 64, 128, 3, (Cell("rack", 2),)), Tenant("default")),
+        (Tenant("a", "", 64, 128, 3, (GuaranteedCell("rack", 2),)), Tenant("default")),
         classes=(PriorityClass("spot", -1, is_preemptible=True),),
     )
     yield FabricLoaded(0, fabric_spec())

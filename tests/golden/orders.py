@@ -9,17 +9,17 @@ from placement.fabric.constraints import Constraints
 from placement.workload.request import AUTO
 from scheduler.core import JobState
 from scheduler.core.model.commands import Command
-from scheduler.core.policies.affinity import Neighbours
-from scheduler.core.policies.tenants import Cell
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.tenants import GuaranteedCell
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.windows import remove_window, set_window
 
 
-def cell(text: str) -> Cell:
+def cell(text: str) -> GuaranteedCell:
     """1xrack: one whole rack; 1xzone:3: three hosts of one zone."""
     match = re.fullmatch(r"(\d+)x([a-z]+)(?::(\d+))?", text)
     assert match, f"{text!r} is no cell"
-    return Cell(match[2], int(match[1]), int(match[3] or 0))
+    return GuaranteedCell(match[2], int(match[1]), int(match[3] or 0))
 
 
 def seconds(text: str) -> int:
@@ -61,10 +61,10 @@ def _where(options: dict[str, str]) -> Constraints:
     return Constraints(int(options.get("max_zones", "0")), options.get("same", ""), labels)
 
 
-def _neighbours(options: dict[str, str]) -> Neighbours:
+def _neighbours(options: dict[str, str]) -> Affinity:
     tier, _, names = options.get("avoid", "").partition(":")
     avoid = ((tier, tuple(names.split(","))),) if names else ()
-    return Neighbours(options.get("exclusive", ""), avoid, options.get("near", ""))
+    return Affinity(options.get("exclusive", ""), avoid, options.get("near", ""))
 
 
 def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:

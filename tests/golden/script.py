@@ -50,10 +50,10 @@ from scheduler.core import (
     Conflict,
     HostState,
     JobState,
-    Limits,
     Plan,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     commit,
@@ -68,7 +68,16 @@ from scheduler.core.model.commands import Command, LoadHealth, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import IN_SERVICE
-from scheduler.core.model.plan import Action, Rehost, Requeue, Reserve, Resize, Start, Tidy, Turn
+from scheduler.core.model.plan import (
+    Action,
+    Defragment,
+    ReplaceReservedHosts,
+    Requeue,
+    Reserve,
+    Resize,
+    Start,
+    WindowTransition,
+)
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import (
     DEFAULT,
@@ -113,7 +122,7 @@ def rewritten(text: str) -> str:
 class Session:
     state: State = field(default_factory=State.empty)
     now_ns: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
     plan: Plan | None = None
     tenants: Tenants = field(default_factory=lambda: Tenants(()))
 
@@ -137,7 +146,7 @@ class Session:
         yield from self._draw()
 
     def _policy(self, policy: str) -> Iterator[str]:
-        self.limits = Limits(policy=Policy(policy))
+        self.limits = SchedulingOptions(policy=Policy(policy))
         yield f"policy is {policy}"
 
     def _tenant(self, name: str, **keys: str) -> Iterator[str]:
@@ -317,7 +326,7 @@ class Session:
             sent = f", preempting {' '.join(action.victims)}" if action.victims else ""
             sent += "".join(f", shrinking {s.name} to dp {s.dp}" for s in action.shrinks)
             return f"start {action.name} on {' '.join(names(action.placement.hosts))}{sent}"
-        if isinstance(action, Tidy):
+        if isinstance(action, Defragment):
             return f"defragment: {action.sentence}"
         if isinstance(action, Resize):
             hosts = " ".join(names(action.placement.hosts))
@@ -326,9 +335,9 @@ class Session:
             return f"reserve {reserved(action.starts)}"
         if isinstance(action, Requeue):
             return f"requeue {action.name}: {action.reason}"
-        if isinstance(action, Turn):
+        if isinstance(action, WindowTransition):
             return f"turn window {action.name}"
-        if isinstance(action, Rehost):
+        if isinstance(action, ReplaceReservedHosts):
             return f"rehost window {action.name}: {' '.join(names(members(action.joined)))}"
         moves = (f"{names((m.left,))[0]} -> {names((m.joined,))[0]}" for m in action.moves)
         return f"swap {action.name}: {', '.join(moves) or 'restart in place'}"

@@ -12,7 +12,7 @@ import pytest
 from scheduler.client.client import Client, ServiceError
 from scheduler.core import State
 from scheduler.core.model.commands import SubmitJob
-from scheduler.engine.proposal import Stopped
+from scheduler.engine.proposal import WriterStopped
 from scheduler.service.servicer import SchedulerServicer
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
@@ -75,7 +75,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
         state = await real(self, command, prefix)  # type: ignore[arg-type]
         if isinstance(command, SubmitJob) and not lost:
             lost.append(command.uid)
-            raise Stopped
+            raise WriterStopped
         return state
 
     monkeypatch.setattr(SchedulerServicer, "_done", losing)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from placement.workload.request import Limits as PlaceLimits
-from scheduler.core import Limits
+from scheduler.core import SchedulingOptions
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import (
@@ -175,7 +175,7 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
 
 
 async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: Path) -> None:
-    limits = Limits(place=PlaceLimits(0, 0))
+    limits = SchedulingOptions(place=PlaceLimits(0, 0))
     async with serving(tmp_path, limits=limits) as served:
         job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
         answer = await _dry_run(served, 6)

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.access.door import Access
-from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
+from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scheduler.server.metrics.exposition import Exposure
 from scheduler.server.serve import CannotListen
 from scheduler.v1 import service_pb2
@@ -146,7 +146,7 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
     kinds = {family.name: family.type for family in found.families}
     for metric in METRICS:
         assert kinds[metric.name.removesuffix("_total")] == metric.kind
-        assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
+        assert (metric.kind is MetricKind.COUNTER) == metric.name.endswith("_total")
         assert metric.text.endswith(".")
 
 

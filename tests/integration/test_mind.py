@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import Limits, Plan, State, decide, replay
+from scheduler.core import Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.model.events import Event, JobSubmitted
-from scheduler.engine.planning.executor import Mind, _rows
+from scheduler.engine.planning.executor import PlanExecutor, _rows
 from scheduler.eventlog.codec import encode
 from tests.build import fabric, loaded, spec
 from tests.serving import RUNNING, create, serving
 
-LIMITS = Limits()
+LIMITS = SchedulingOptions()
 ALWAYS = 0.0
 
 
@@ -41,15 +41,15 @@ def here() -> _Here:
 
 
 @pytest.fixture
-async def mind(here: _Here) -> AsyncIterator[Mind]:
-    mind = Mind(here, LIMITS, lambda _: None, ALWAYS)
+async def mind(here: _Here) -> AsyncIterator[PlanExecutor]:
+    mind = PlanExecutor(here, LIMITS, lambda _: None, ALWAYS)
     await mind.decide(loaded(fabric()), 0)  # long, hence a process from now on
     await _is_up(mind)
     yield mind
     mind.close()
 
 
-async def _is_up(mind: Mind) -> None:
+async def _is_up(mind: PlanExecutor) -> None:
     for _ in range(2_000):
         if mind._other is not None and mind._other.is_up():
             return
@@ -62,7 +62,7 @@ def _events(count: int, first: int = 0) -> list[Event]:
     return [JobSubmitted(1, f"u{n}", spec(f"j{n}", 2), f"r{n}") for n in numbers]
 
 
-async def test_the_plans_are_those_of_the_thread(mind: Mind, here: _Here) -> None:
+async def test_the_plans_are_those_of_the_thread(mind: PlanExecutor, here: _Here) -> None:
     state = loaded(fabric())
     for first in (0, 3, 6):
         events = _events(3, first)
@@ -73,7 +73,7 @@ async def test_the_plans_are_those_of_the_thread(mind: Mind, here: _Here) -> Non
 
 
 async def test_a_process_that_dies_costs_no_decision(
-    mind: Mind, here: _Here, caplog: pytest.LogCaptureFixture
+    mind: PlanExecutor, here: _Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = replay(_events(3), loaded(fabric()))
     assert mind._other is not None
@@ -88,7 +88,9 @@ async def test_a_process_that_dies_costs_no_decision(
     assert here.count == 2
 
 
-async def test_what_happens_before_the_answer_is_awaited_is_for_the_next_one(mind: Mind) -> None:
+async def test_what_happens_before_the_answer_is_awaited_is_for_the_next_one(
+    mind: PlanExecutor,
+) -> None:
     state = loaded(fabric())
     await mind.decide(state, 5)
     answer = mind.decide(state, 5)
@@ -98,7 +100,7 @@ async def test_what_happens_before_the_answer_is_awaited_is_for_the_next_one(min
     assert await mind.decide(later, 5) == decide(later, 5, LIMITS)
 
 
-async def test_a_process_that_lost_count_says_so_and_begins_again(mind: Mind) -> None:
+async def test_a_process_that_lost_count_says_so_and_begins_again(mind: PlanExecutor) -> None:
     state = loaded(fabric())
     assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
     mind.follow(_events(2))  # of which the state knows nothing
@@ -116,7 +118,9 @@ async def test_a_server_that_always_takes_the_process_serves(tmp_path: Path) -> 
 
 
 async def test_the_process_ends_with_its_server() -> None:
-    mind = Mind(lambda state, now_ns: decide(state, now_ns, LIMITS), LIMITS, lambda _: None, ALWAYS)
+    mind = PlanExecutor(
+        lambda state, now_ns: decide(state, now_ns, LIMITS), LIMITS, lambda _: None, ALWAYS
+    )
     await mind.decide(loaded(fabric()), 0)
     await _is_up(mind)
     assert mind._other is not None
@@ -131,7 +135,7 @@ async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> No
             pass
         return Plan(state.version)
 
-    mind = Mind(spins, LIMITS, lambda _: None, long_s=1.0)
+    mind = PlanExecutor(spins, LIMITS, lambda _: None, long_s=1.0)
     await mind.decide(loaded(fabric()), 0)
     assert mind._other is None
     assert await _lasts_s(mind.rest(is_busy=True)) >= 0.09

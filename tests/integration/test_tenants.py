@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from scheduler.client.client import Client
-from scheduler.core.policies.tenants import Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.eventlog.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2
 from scheduler.wire.specs import spec_to_proto
@@ -19,7 +19,7 @@ GPUS = 8
 TENANTS = Tenants(
     (
         Tenant("research", limit_gpus=5 * GPUS),
-        Tenant("vision", "research", cells=(Cell("rack", 1),)),
+        Tenant("vision", "research", cells=(GuaranteedCell("rack", 1),)),
         Tenant("language", "research", weight=2),
         Tenant("default"),
     ),

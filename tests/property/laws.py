@@ -13,9 +13,9 @@ from scheduler.core import (
     Conflict,
     HostState,
     JobState,
-    Limits,
     Plan,
     Policy,
+    SchedulingOptions,
     State,
     commit,
     replay,
@@ -24,7 +24,7 @@ from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStarted, SparesChanged
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Reserve, Resize, Start, Swap
-from scheduler.core.queue.order import Line
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import fabric
@@ -59,8 +59,8 @@ def check_state(state: State) -> None:
     assert list(state.queue) == [j.name for j in sorted(queued, key=lambda j: j.order)]
     assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
     stopped = [job.name for job in jobs if job.state is JobState.INTERRUPTED]
-    assert sorted(state.stopped) == sorted(stopped)
-    assert state.minding == tuple(name for name in state.running if state.jobs[name].minds)
+    assert sorted(state.interrupted) == sorted(stopped)
+    assert state.special == tuple(name for name in state.running if state.jobs[name].minds)
     # only a gang keeps a host draining
     assert state.unhealthy == hostset.of(state.hosts)
     for index, host in state.hosts.items():
@@ -136,7 +136,9 @@ def check_resize(state: State, event: GangResized) -> None:
         assert not job.held & state.unhealthy
 
 
-def check_growth(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+def check_growth(
+    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+) -> None:
     """Gangs grow when nothing starts, and no job's foreseen start is later for it."""
     grown = [a for a in plan.actions if isinstance(a, Resize) and a.dp > before.jobs[a.name].dp]
     if not grown:
@@ -144,7 +146,7 @@ def check_growth(before: State, plan: Plan, after: State, now_ns: int, limits: L
     assert not any(isinstance(action, Start | Swap) for action in plan.actions)
     if limits.policy is Policy.CONSERVATIVE or not before.queue:
         return
-    order = [job.name for job in Line(before, now_ns, limits, Quotas(before).book)]
+    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
     promised = [foreseen(before, name, now_ns, limits) for name in order]
     first = next((i for i, start in enumerate(promised) if start is not None), None)
     if first is not None:
@@ -153,13 +155,15 @@ def check_growth(before: State, plan: Plan, after: State, now_ns: int, limits: L
         assert kept <= (promised[first] or 0)
 
 
-def check_order(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+def check_order(
+    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+) -> None:
     """Nobody starts before an earlier job except without delaying the first that waits."""
     if any(not isinstance(action, Start | Reserve) for action in plan.actions):
         return  # swaps move hosts and ends as well
     if limits.policy is Policy.CONSERVATIVE or not Quotas(before).is_open:
         return  # these have machines of their own
-    order = [job.name for job in Line(before, now_ns, limits, Quotas(before).book)]
+    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
     starts = [action.name for action in plan.actions if isinstance(action, Start)]
     assert starts == [name for name in order if name in starts]
     waiting = [name for name in order if name not in starts]
@@ -188,7 +192,7 @@ def started_alone(before: State, plan: Plan, names: list[str], now_ns: int) -> t
     return events
 
 
-def foreseen(state: State, name: str, now_ns: int, limits: Limits) -> int | None:
+def foreseen(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> int | None:
     """The start that running jobs' limits promise to this queued job."""
     job, quotas = state.jobs[name], Quotas(state)
     if job.needed <= state.free.bit_count():

@@ -14,13 +14,13 @@ from random import Random
 import pytest
 
 from placement.fabric.constraints import ANYWHERE, Constraints
-from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
+from scheduler.core import Policy, Rejected, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
-from scheduler.core.policies.affinity import ANYBODY, Neighbours
-from scheduler.core.policies.tenants import Cell, Tenant, Tenants
-from scheduler.core.queue.order import Line
+from scheduler.core.policies.affinity import ANYBODY, Affinity
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import committed, end, fabric, loaded, run, submit
 from tests.property import test_quotas as quotas
@@ -31,23 +31,23 @@ SHAPES = (
     quotas.SHAPED,
     Tenants(
         (
-            Tenant("a", cells=(Cell("zone", 1, 3),)),
-            Tenant("b", cells=(Cell("rack", 1),)),
+            Tenant("a", cells=(GuaranteedCell("zone", 1, 3),)),
+            Tenant("b", cells=(GuaranteedCell("rack", 1),)),
             Tenant("c", guaranteed_gpus=GPUS),
             Tenant("d"),
         )
     ),
     Tenants(
         (
-            Tenant("a", cells=(Cell("rack", 2),)),
+            Tenant("a", cells=(GuaranteedCell("rack", 2),)),
             Tenant("b", guaranteed_gpus=3 * GPUS),
             Tenant("d", limit_gpus=5 * GPUS),
         )
     ),
     Tenants(
         (
-            Tenant("a", cells=(Cell("zone", 1, 4),)),
-            Tenant("b", guaranteed_gpus=2 * GPUS, cells=(Cell("zone", 1, 2),)),
+            Tenant("a", cells=(GuaranteedCell("zone", 1, 4),)),
+            Tenant("b", guaranteed_gpus=2 * GPUS, cells=(GuaranteedCell("zone", 1, 2),)),
             Tenant("d"),
         )
     ),
@@ -63,7 +63,7 @@ def any_job(random: Random, name: str, leaves: list[str], limit_s: int) -> Comma
         hosts = min(hosts, 2 if where.same == "rack" else 4)
     if random.random() < 0.15:
         avoid = random.choice(((), (("zone", ("j1*",)),)))
-        beside = Neighbours(random.choice(("", "rack")), avoid, "")
+        beside = Affinity(random.choice(("", "rack")), avoid, "")
     return submit(
         name,
         hosts,
@@ -79,7 +79,7 @@ class Life:
     """`promised`: the start that was promised to each job; `due`: when which gang ends."""
 
     def __init__(self, seed: int, policy: Policy) -> None:
-        self.random, self.limits = Random(seed), Limits(policy=policy)
+        self.random, self.limits = Random(seed), SchedulingOptions(policy=policy)
         tenants = replace(self.random.choice(SHAPES), classes=quotas.CLASSES, aging=None)
         self.leaves = [t.name for t in tenants.tenants if t.name not in tenants.inner]
         self.state, self.promised = run(EMPTY, LoadTenants(tenants)), dict[str, int]()
@@ -170,8 +170,8 @@ class Life:
         self.promised = {n: at for n, at in self.promised.items() if n in line[:ahead]}
 
 
-def in_line(state: State, now_ns: int, limits: Limits) -> list[str]:
-    return [job.name for job in Line(state, now_ns, limits, Quotas(state).book)]
+def in_line(state: State, now_ns: int, limits: SchedulingOptions) -> list[str]:
+    return [job.name for job in QueueOrder(state, now_ns, limits, Quotas(state).book)]
 
 
 @pytest.mark.parametrize("policy", [Policy.EASY, Policy.FIFO, Policy.PRODUCTION])

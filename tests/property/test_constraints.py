@@ -18,9 +18,9 @@ from scheduler.core import (
     Conflict,
     Job,
     JobState,
-    Limits,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     commit,
@@ -31,7 +31,7 @@ from scheduler.core import (
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from scheduler.eventlog.codec import decode, encode
 from tests.build import cancel, drain, end, exactly, fabric_spec, fail, repair, submit, uncordon
 
@@ -50,7 +50,7 @@ WHERE = st.builds(
     st.sampled_from(((), (), (("gpu", "a"),), (("gpu", "b"),))),
 )
 AVOID = st.sampled_from(((), (), (("zone", ("a*",)),), (("rack", ("b1", "c?")),)))
-NEIGHBOURS = st.builds(Neighbours, TIERS, AVOID, st.sampled_from(("", "", "a1", "b2")))
+NEIGHBOURS = st.builds(Affinity, TIERS, AVOID, st.sampled_from(("", "", "a1", "b2")))
 SUBMITS = st.builds(
     submit,
     NAMES,
@@ -116,7 +116,7 @@ def sent(state: State, command: Command, now_ns: int) -> tuple[Event, ...]:
     return () if isinstance(answer, Rejected) else answer
 
 
-def decided(state: State, now_ns: int, limits: Limits) -> tuple[Event, ...]:
+def decided(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Event, ...]:
     """A plan on its own version commits whole."""
     plan = decide(state, now_ns, limits)
     events = commit(state, plan, now_ns)
@@ -130,7 +130,7 @@ def decided(state: State, now_ns: int, limits: Limits) -> tuple[Event, ...]:
 def test_constraints_hold_in_every_state(
     steps: list[tuple[Command, int, int]], policy: Policy
 ) -> None:
-    limits, now_ns = Limits(policy=policy), 0
+    limits, now_ns = SchedulingOptions(policy=policy), 0
     log: list[Event] = [FabricLoaded(0, SPEC)]
     state = replay(log)
     for command, decisions, wait_s in steps:
@@ -155,13 +155,13 @@ def test_constraints_hold_through_failures(jobs: list[Command], blocks: list[int
     state = replay([FabricLoaded(0, SPEC)])
     for command in jobs:
         state = replay(sent(state, command, 0), state)
-    state = replay(decided(state, 0, Limits()), state)
+    state = replay(decided(state, 0, SchedulingOptions()), state)
     for block in blocks:
         held = [host for name in state.running for host in state.jobs[name].hosts]
         if held:
             host = FABRIC.hosts[held[block % len(held)]]
             state = replay(sent(state, fail(host), 0), state)
-            state = replay(decided(state, 0, Limits()), state)
+            state = replay(decided(state, 0, SchedulingOptions()), state)
             check(state)
 
 
@@ -175,7 +175,7 @@ def test_who_could_start_alone_starts_in_the_end(jobs: list[Command]) -> None:
     for round_ in range(len(jobs) + 1):
         now_ns = round_ * SECOND_NS
         waiting = state.queue
-        state = replay(decided(state, now_ns, Limits()), state)
+        state = replay(decided(state, now_ns, SchedulingOptions()), state)
         assert not waiting or len(state.queue) < len(waiting)
         for name in state.running:
             state = replay(sent(state, end(name), now_ns), state)

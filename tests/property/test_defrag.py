@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Rejected, State, admit, replay
+from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.defrag.proposal import Proposal, propose
 from scheduler.core.explain.whatif import settled
 from scheduler.core.model.commands import Command
@@ -31,7 +31,7 @@ def reached(commands: list[Command]) -> State:
     for at, command in enumerate(commands):
         events = admit(state, command, at * 10**12)
         if not isinstance(events, Rejected):
-            state = settled(replay(events, state), at * 10**12, Limits())
+            state = settled(replay(events, state), at * 10**12, SchedulingOptions())
     return state
 
 
@@ -48,7 +48,7 @@ def freed(state: State, found: Proposal, without: int | None = None) -> int:
 @given(st.lists(COMMANDS, min_size=4, max_size=20), st.integers(2, 6))
 def test_a_proposal_holds(commands: list[Command], wanted: int) -> None:
     state = reached(commands)
-    found = propose(state, wanted, 10**15, Limits(), Costs())
+    found = propose(state, wanted, 10**15, SchedulingOptions(), Costs())
     most = max((state.free & mask).bit_count() for mask in MASKS)
     assert found.sentence
     if not found.moves:

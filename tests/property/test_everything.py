@@ -19,8 +19,8 @@ from scheduler.core import (
     Conflict,
     Job,
     JobState,
-    Limits,
     Plan,
+    SchedulingOptions,
     State,
     apply,
     commit,
@@ -40,11 +40,11 @@ from scheduler.core.model.events import (
     TenantsLoaded,
 )
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Refill, Start, Swap, Tidy
-from scheduler.core.policies.affinity import ANYBODY, Neighbours
+from scheduler.core.model.plan import Defragment, ReplenishSpares, Start, Swap
+from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import Defragmentation, Tenants
-from scheduler.core.queue.order import Line
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
@@ -70,7 +70,10 @@ class World(preemption.Machine):
         self.promised: tuple[int, str, int] | None = None
 
     def load(self, tenants: Tenants) -> None:
-        self.limits, self.now_ns = Limits(resize_every_s=preemption.GUARD_S, assumed_limit_s=300), 0
+        self.limits, self.now_ns = (
+            SchedulingOptions(resize_every_s=preemption.GUARD_S, assumed_limit_s=300),
+            0,
+        )
         self.log, self.state = list[Event](), State.empty()
         self.stale, self.made_room = list[Plan](), 0
         fabric = FabricLoaded(0, laws.FABRIC.spec)
@@ -98,7 +101,10 @@ class World(preemption.Machine):
 
     def committed(self, plan: Plan) -> tuple[Event, ...] | Conflict:
         tidy = [
-            swap for action in plan.actions if isinstance(action, Tidy) for swap in action.swaps
+            swap
+            for action in plan.actions
+            if isinstance(action, Defragment)
+            for swap in action.swaps
         ]
         some = [a for a in (*plan.actions, *tidy) if isinstance(a, Start | Swap)]
         self.ends = {action.name: action.end_ns for action in some}
@@ -125,7 +131,8 @@ class World(preemption.Machine):
         """At one moment nobody's reservation moves back as others start that stand behind it. Who
         is sent away may come before it."""
         mild = all(
-            isinstance(action, Refill) or (isinstance(action, Start) and not action.victims)
+            isinstance(action, ReplenishSpares)
+            or (isinstance(action, Start) and not action.victims)
             for action in plan.actions
         )
         first = next(iter(plan.reservations), None)
@@ -140,7 +147,7 @@ class World(preemption.Machine):
         back in the order."""
         before = self.decided_on
         book = Quotas(before).book
-        line = [job.name for job in Line(before, self.now_ns, self.limits, book)]
+        line = [job.name for job in QueueOrder(before, self.now_ns, self.limits, book)]
         starts = {action.name for action in plan.actions if isinstance(action, Start)}
         return name in line and any(other in starts for other in line[: line.index(name)])
 
@@ -271,7 +278,7 @@ def any_job(random: Random, state: State, name: str) -> Command:
         where = Constraints(random.choice((0, 1)), random.choice(("", "zone", "rack")))
     if random.random() < 0.2:
         avoid = random.choice(((), (("zone", ("a*",)),), (("rack", ("b", "c")),)))
-        beside = Neighbours(random.choice(("", "rack")), avoid, random.choice(("", "a", "b")))
+        beside = Affinity(random.choice(("", "rack")), avoid, random.choice(("", "a", "b")))
     return submit(
         name,
         full * pp,

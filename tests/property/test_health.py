@@ -12,8 +12,8 @@ from placement.fabric import hostset
 from scheduler.core import (
     Conflict,
     JobState,
-    Limits,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -33,7 +33,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, HostMove
-from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.health_signals import SIGNALS, XID
 from scheduler.core.policies.tenants import OPEN, PriorityClass
 from scheduler.eventlog import snapshots
@@ -73,7 +73,7 @@ POLICIES = st.builds(
     has_burn_in=st.booleans(),
     golden_s=st.sampled_from((0, 60)),
     large_hosts=st.just(2),
-    lemons=st.builds(Lemons, at_least=st.just(1), action=st.sampled_from(LemonAction)),
+    lemons=st.builds(LemonPolicy, at_least=st.just(1), action=st.sampled_from(LemonAction)),
 )
 
 
@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
     def schedule(self) -> None:
         """What is decided on a state commits on it, and comes to an end."""
         for _ in range(40):
-            plan = decide(self.state, self.now_ns, Limits())
+            plan = decide(self.state, self.now_ns, SchedulingOptions())
             events = commit(self.state, plan, self.now_ns)
             assert not isinstance(events, Conflict), events
             self.record(*events)

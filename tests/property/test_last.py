@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fabric.constraints import ANYWHERE, Constraints
-from scheduler.core import Limits, Policy, State, decide, replay
+from scheduler.core import Policy, SchedulingOptions, State, decide, replay
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start
 from tests.build import committed, end, fabric, loaded, run, submit
@@ -41,7 +41,7 @@ def arrived(state: State, batch: list[tuple[int, int, int, str | None]], now_s: 
 def test_after_a_last_plan_nothing_starts(
     rounds: list[tuple[list[tuple[int, int, int, str | None]], int]], policy: Policy, batch: int
 ) -> None:
-    limits, state = Limits(policy=policy, batch_hosts=batch), EMPTY
+    limits, state = SchedulingOptions(policy=policy, batch_hosts=batch), EMPTY
     for now_s, (jobs, ending) in enumerate(rounds):
         now_ns = now_s * 10 * SECOND_NS
         for name in state.running[:ending]:
@@ -56,7 +56,7 @@ def test_after_a_last_plan_nothing_starts(
 
 def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
     state = arrived(EMPTY, [(10, 60, 0, None), (10, 60, 0, None), (2, 60, 0, None)], 0)
-    plan = decide(state, 0, Limits(policy=Policy.EASY))
+    plan = decide(state, 0, SchedulingOptions(policy=Policy.EASY))
     assert [action.name for action in plan.actions if isinstance(action, Start)] == ["j0-0", "j0-2"]
     assert plan.is_last
     assert plan.settles(plan.version, plan.version + 2)
@@ -66,4 +66,4 @@ def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
 
 def test_a_plan_that_stopped_early_is_not_the_last() -> None:
     state = arrived(EMPTY, [(2, 60, 0, None)] * 3, 0)
-    assert not decide(state, 0, Limits(batch_hosts=2)).is_last
+    assert not decide(state, 0, SchedulingOptions(batch_hosts=2)).is_last

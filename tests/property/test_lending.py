@@ -14,8 +14,8 @@ from placement.workload.request import AUTO
 from scheduler.core import (
     Conflict,
     JobState,
-    Limits,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -121,7 +121,7 @@ class Machine(RuleBasedStateMachine):
     def schedule(self) -> None:
         """What is decided on a state commits on it, and comes to an end."""
         for _ in range(40):
-            plan = decide(self.state, self.now_ns, Limits())
+            plan = decide(self.state, self.now_ns, SchedulingOptions())
             events = commit(self.state, plan, self.now_ns)
             assert not isinstance(events, Conflict), events
             self.record(*events)
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=3))
     def schedule_late(self, commands: list[Command]) -> None:
         """Something happens between the decision and its commit."""
-        plan = decide(self.state, self.now_ns, Limits())
+        plan = decide(self.state, self.now_ns, SchedulingOptions())
         self.act(commands)
         events = commit(self.state, plan, self.now_ns)
         if not isinstance(events, Conflict):

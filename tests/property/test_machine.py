@@ -25,10 +25,10 @@ from placement.workload.request import AUTO, SpareRule
 from scheduler.core import (
     Conflict,
     JobState,
-    Limits,
     Plan,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -87,7 +87,7 @@ class Cluster:
     """A scheduler and its log. Every event is checked as it is applied."""
 
     def __init__(self, policy: Policy) -> None:
-        self.limits = Limits(policy=policy, resize_every_s=5)
+        self.limits = SchedulingOptions(policy=policy, resize_every_s=5)
         self.now_ns = 0
         self.log: list[Event] = []
         self.state = State.empty()

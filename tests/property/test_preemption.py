@@ -18,10 +18,10 @@ from placement.workload.request import AUTO
 from scheduler.core import (
     Conflict,
     JobState,
-    Limits,
     Plan,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -41,7 +41,7 @@ from scheduler.core.model.events import (
     TenantsLoaded,
 )
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Refill, Start, Swap
+from scheduler.core.model.plan import ReplenishSpares, Start, Swap
 from scheduler.core.policies.tenants import OPEN, Tenants
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import laws
@@ -104,7 +104,7 @@ OTHERS = (
 class Machine(RuleBasedStateMachine):
     @initialize(tenants=st.sampled_from((ALONE, PLAIN, SHAPED)))
     def load(self, tenants: Tenants) -> None:
-        self.limits, self.now_ns = Limits(resize_every_s=GUARD_S), 0
+        self.limits, self.now_ns = SchedulingOptions(resize_every_s=GUARD_S), 0
         self.log: list[Event] = []
         self.state = State.empty()
         self.stale: list[Plan] = []
@@ -190,7 +190,7 @@ class Machine(RuleBasedStateMachine):
         makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
         sent = sum(len(action.victims) + len(action.shrinks) for action in makers)
         recalled = sum(len(action.recalls) for action in makers if isinstance(action, Swap))
-        alone = sum(not isinstance(action, Refill) for action in plan.actions)
+        alone = sum(not isinstance(action, ReplenishSpares) for action in plan.actions)
         others = sum(not isinstance(event, SparesChanged) for event in answer)
         assert others == alone + sent + recalled
         names = {action.name for action in started}
@@ -329,11 +329,11 @@ def test_other_policies_send_nobody_away() -> None:
         assert not isinstance(answer, Rejected)
         state = replay(answer, state)
         if command.spec.name == "s":
-            events = commit(state, decide(state, 0, Limits()), 0)
+            events = commit(state, decide(state, 0, SchedulingOptions()), 0)
             assert not isinstance(events, Conflict)
             state = replay(events, state)
     later = 1_000 * SECOND_NS
     for policy in Policy:
-        plan = decide(state, later, Limits(policy=policy))
+        plan = decide(state, later, SchedulingOptions(policy=policy))
         sent = [a.name for a in plan.actions if isinstance(a, Start) and a.victims]
         assert sent == (["u"] if policy is Policy.PRODUCTION else [])

@@ -19,8 +19,8 @@ from placement.fabric.constraints import Constraints
 from scheduler.core import (
     Conflict,
     Job,
-    Limits,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -39,7 +39,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.policy import time_limit_ns
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import OPEN
 from scheduler.core.rules.crash_loop import avoided
 from tests.build import cancel, end, exactly, fail, repair, submit
@@ -50,7 +50,7 @@ from tests.windows import remove_window, set_window
 FABRIC = constraints.FABRIC
 TENANTS = replace(OPEN, classes=CLASSES, preemption=TERMS)
 DEPTHS = {"zone": 0, "rack": 1}
-LIMITS = Limits(assumed_limit_s=300)
+LIMITS = SchedulingOptions(assumed_limit_s=300)
 
 
 class Day:
@@ -192,7 +192,7 @@ def any_job(random: Random, name: str) -> Command:
         random.choice(((), (), (("gpu", "a"),), (("gpu", "b"),))),
     )
     near = random.choice(("", "", "a1"))
-    wants = Neighbours(random.choice(("", "", "rack", "zone")), avoid, near if not avoid else "")
+    wants = Affinity(random.choice(("", "", "rack", "zone")), avoid, near if not avoid else "")
     return submit(
         name,
         hosts,
@@ -202,7 +202,7 @@ def any_job(random: Random, name: str) -> Command:
         limit_s=random.choice((None, 60, 600)),
         spares=random.choice((exactly(0), exactly(0), exactly(1))),
         where=where if bound else Constraints(),
-        neighbours=wants if bound and random.random() < 0.5 else Neighbours(),
+        neighbours=wants if bound and random.random() < 0.5 else Affinity(),
         priority_class=rank,
     )
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Policy, decide, replay
+from scheduler.core import Policy, SchedulingOptions, decide, replay
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
@@ -43,7 +43,9 @@ TENANT_BY_PRIORITY = ("a", "b", "default")
 
 
 def lived(
-    jobs: list[tuple[int, int, int, int, int]], limits: Limits, tenants: Tenants | None = None
+    jobs: list[tuple[int, int, int, int, int]],
+    limits: SchedulingOptions,
+    tenants: Tenants | None = None,
 ) -> Iterator[tuple[int, list[int], Plan]]:
     """(time, priorities that arrived, plan) of every decision, until all has ended."""
     state, at_s = EMPTY, 0
@@ -87,7 +89,7 @@ def test_nobody_starts_later_than_promised(
     policy: Policy, jobs: list[tuple[int, int, int, int, int]]
 ) -> None:
     promised: dict[str, int] = {}
-    for now_s, arrived, plan in lived(jobs, Limits(policy=policy)):
+    for now_s, arrived, plan in lived(jobs, SchedulingOptions(policy=policy)):
         if policy is Policy.PRODUCTION and arrived:
             promised = {
                 name: start_ns
@@ -111,7 +113,7 @@ def test_so_it_is_where_others_are_guaranteed_hosts(
 ) -> None:
     """In order of arrival, so that nobody comes between; each tenant's promise stands."""
     promised: dict[str, int] = {}
-    for now_s, _, plan in lived(jobs, Limits(policy=Policy.EASY), GUARANTEES):
+    for now_s, _, plan in lived(jobs, SchedulingOptions(policy=Policy.EASY), GUARANTEES):
         for action in plan.actions:
             assert isinstance(action, Start)
             assert now_s * SECOND_NS <= promised.get(action.name, now_s * SECOND_NS)
@@ -127,7 +129,7 @@ def test_a_tenant_does_not_use_up_what_its_first_job_counts_on() -> None:
     jobs = [(0, 1, 1, 1, 1), (0, 1, 2, 1, 1), (0, 3, 2, 1, 2), (0, 2, 1, 1, 1), (0, 1, 2, 1, 1)]
     starts = {
         action.name: now_s
-        for now_s, _, plan in lived(jobs, Limits(policy=Policy.EASY), GUARANTEES)
+        for now_s, _, plan in lived(jobs, SchedulingOptions(policy=Policy.EASY), GUARANTEES)
         for action in plan.actions
         if isinstance(action, Start)
     }
@@ -139,7 +141,7 @@ def test_a_tenant_does_not_use_up_what_its_first_job_counts_on() -> None:
 def test_a_reservation_names_hosts_that_will_do(
     jobs: list[tuple[int, int, int, int, int]],
 ) -> None:
-    for _, _, plan in lived(jobs, Limits()):
+    for _, _, plan in lived(jobs, SchedulingOptions()):
         for reservation in plan.reservations:
             assert reservation.hosts.bit_count() == jobs[int(reservation.name[1:])][1]
             assert reservation.hosts < 1 << 8

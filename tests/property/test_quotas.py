@@ -20,10 +20,10 @@ from scheduler.core import (
     Conflict,
     Job,
     JobState,
-    Limits,
     Plan,
     Policy,
     Rejected,
+    SchedulingOptions,
     State,
     admit,
     apply,
@@ -36,7 +36,7 @@ from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded, JobStarted, TenantsLoaded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
-from scheduler.core.policies.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
 
 GPUS = 8
@@ -61,8 +61,8 @@ SHAPED = Tenants(
     (
         Tenant("research", limit_gpus=6 * GPUS),
         Tenant("vision", "research", guaranteed_gpus=1 * GPUS),
-        Tenant("language", "research", cells=(Cell("rack", 1),)),
-        Tenant("product", cells=(Cell("zone", 1, 2),)),
+        Tenant("language", "research", cells=(GuaranteedCell("rack", 1),)),
+        Tenant("product", cells=(GuaranteedCell("zone", 1, 2),)),
         Tenant("default", limit_gpus=6 * GPUS),
     ),
     classes=CLASSES,
@@ -171,14 +171,14 @@ def check_start(before: State, after: State, job: Job, can_take_back: bool = Tru
     assert not is_whole or can_have(after.free, others)
 
 
-def can_have(free: HostSet, cells: Sequence[Cell]) -> bool:
+def can_have(free: HostSet, cells: Sequence[GuaranteedCell]) -> bool:
     """Whether all these cells can be had at once."""
     if not cells:
         return True
     return any(can_have(free & ~hosts, cells[1:]) for hosts in choices(free, cells[0]))
 
 
-def choices(free: HostSet, cell: Cell) -> Iterator[HostSet]:
+def choices(free: HostSet, cell: GuaranteedCell) -> Iterator[HostSet]:
     for domain in RACKS if cell.tier == "rack" else (0b1111, 0b11110000):
         yield from map(hostset.of, combinations(hostset.members(free & domain), cell.hosts or 2))
 
@@ -186,7 +186,7 @@ def choices(free: HostSet, cell: Cell) -> Iterator[HostSet]:
 class Machine(RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(Policy), tenants=st.sampled_from((PLAIN, SHAPED)))
     def load(self, policy: Policy, tenants: Tenants) -> None:
-        self.limits = Limits(policy=policy)
+        self.limits = SchedulingOptions(policy=policy)
         self.now_ns = 0
         self.log: list[Event] = []
         self.state = State.empty()

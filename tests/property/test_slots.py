@@ -8,11 +8,11 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
+from scheduler.core import JobState, Policy, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import settled
 from scheduler.core.model.commands import Command, LoadTenants
-from scheduler.core.policies.tenants import DEFAULT, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, PriorityClass, Tenant, Tenants
 from tests.build import cordon, end, fabric, loaded, run, submit
 
 CLASSES = (PriorityClass("spot", -1, is_preemptible=True), PriorityClass("low", -1))
@@ -20,8 +20,11 @@ TREES = st.sampled_from(
     (
         (Tenant("a"), Tenant("b")),
         (Tenant("a", guaranteed_gpus=4 * 8), Tenant("b", limit_gpus=5 * 8)),
-        (Tenant("a", cells=(Cell("zone", 1, 3),)), Tenant("b", guaranteed_gpus=2 * 8)),
-        (Tenant("a", cells=(Cell("rack", 2),)), Tenant("b", cells=(Cell("zone", 1, 4),))),
+        (Tenant("a", cells=(GuaranteedCell("zone", 1, 3),)), Tenant("b", guaranteed_gpus=2 * 8)),
+        (
+            Tenant("a", cells=(GuaranteedCell("rack", 2),)),
+            Tenant("b", cells=(GuaranteedCell("zone", 1, 4),)),
+        ),
         (Tenant("p", limit_gpus=48), Tenant("a", "p", 16), Tenant("b", "p", 16, 24)),
     )
 )
@@ -39,7 +42,7 @@ COMMANDS = st.one_of(
 )
 
 
-def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: Limits) -> State:
+def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: SchedulingOptions) -> State:
     """Everything that can start has started."""
     tenants = Tenants((*tree, Tenant(DEFAULT)), classes=CLASSES)
     state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
@@ -50,7 +53,7 @@ def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: Limits) -
     return state
 
 
-def submitted(state: State, hosts: int, asker: Asker, limits: Limits) -> int:
+def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions) -> int:
     """Jobs that start, submitted one after the other until one does not."""
     for started in count():
         job = submit(
@@ -84,7 +87,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: Limits) -> int:
 def test_slots_are_what_repeated_submits_start(
     tree: tuple[Tenant, ...], commands: list[Command], asker: Asker, policy: Policy
 ) -> None:
-    limits = Limits(policy=policy)
+    limits = SchedulingOptions(policy=policy)
     state = reached(tree, commands, limits)
     found = slots(state, 0, limits, asker, (8, 16, 24, 40))
     for slot in found.counts:

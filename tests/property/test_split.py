@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Policy
+from scheduler.core import Policy, SchedulingOptions
 from scheduler.core.policies.costs import Costs
 from scheduler.eventlog import snapshots
 from simulator.failures import Outage
@@ -100,7 +100,7 @@ def test_wherever_it_is_cut(
     times = SLOW if is_timed else None
     setting = Setting(
         machine(HOSTS),
-        Limits(policy=policy),
+        SchedulingOptions(policy=policy),
         times.costs if times else Costs(7, restart_s=2),
         decision_ns=decision_s * SECOND_NS,
         times=times,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Policy, Rejected, State, admit, decide, replay
+from scheduler.core import Policy, Rejected, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.collections import name_list
-from scheduler.core.collections.name_list import Names
+from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
-from scheduler.core.queue.cycle import Desk
-from scheduler.core.queue.equivalence import Waiting, outermost
+from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
 
 EMPTY = loaded(fabric(2, 2, 4))
@@ -63,7 +63,7 @@ def arrived(
 
 def check_found(state: State) -> None:
     """What stands with each part of the queue is what would be found now."""
-    assert isinstance(state.queue, Names)
+    assert isinstance(state.queue, NameList)
     for part in state.queue.parts:
         kept = outermost(part, state.jobs)
         part.found = None
@@ -93,7 +93,7 @@ def test_the_same_plan_as_one_by_one(
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(name_list, "MOST", 4)
-        state, limits = run(EMPTY, LoadTenants(tenants)), Limits(policy=policy)
+        state, limits = run(EMPTY, LoadTenants(tenants)), SchedulingOptions(policy=policy)
         for at, (jobs, ending, updates, host) in enumerate(rounds):
             now_s = 10 * at
             now_ns = now_s * SECOND_NS
@@ -114,7 +114,7 @@ def test_the_same_plan_as_one_by_one(
             check_found(state)
             plan = decide(state, now_ns, limits)
             with pytest.MonkeyPatch.context() as one_by_one:
-                one_by_one.setattr(Waiting, "has_all", lambda *_: False)
+                one_by_one.setattr(EquivalenceCache, "has_all", lambda *_: False)
                 assert decide(state, now_ns, limits) == plan
             state = replay(committed(state, plan, now_ns), state)
             check_found(state)
@@ -124,28 +124,30 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     """Two sizes that are too large and one that would last too long, three thousand in all."""
     waiting = ((2, 60, 0, 0), (5, 900, 0, 0), (1, 7_200, 0, 0))
     state = run(EMPTY, submit("long", 15, limit_s=3_600))
-    state = replay(committed(state, decide(state, 0, Limits())), state)
+    state = replay(committed(state, decide(state, 0, SchedulingOptions())), state)
     state = run(state, submit("first", 16, limit_s=60))
     for at in range(3_000):
         state = arrived(state, 0, at, waiting[at % 3])
     asked = list[str]()
-    each = Desk._waits_again
+    each = SchedulingCycle._waits_again
 
-    def counted(desk: Desk, job: Job) -> bool:
+    def counted(desk: SchedulingCycle, job: Job) -> bool:
         asked.append(job.name)
         return each(desk, job)
 
-    monkeypatch.setattr(Desk, "_waits_again", counted)
-    plan = decide(state, 0, Limits())
+    monkeypatch.setattr(SchedulingCycle, "_waits_again", counted)
+    plan = decide(state, 0, SchedulingOptions())
 
     assert not plan.actions
     assert len(asked) < name_list.MOST + 20
     assert asked[-1] == tuple(state.queue)[-1]
 
 
-def desks() -> set[Desk | Waiting]:
+def desks() -> set[SchedulingCycle | EquivalenceCache]:
     # By type(): isinstance asks weak proxies of others, which may have lost what they stood for.
-    return {found for found in gc.get_objects() if type(found) in (Desk, Waiting)}
+    return {
+        found for found in gc.get_objects() if type(found) in (SchedulingCycle, EquivalenceCache)
+    }
 
 
 def test_nothing_of_a_decision_is_left_to_the_collector_of_cycles() -> None:
@@ -155,7 +157,7 @@ def test_nothing_of_a_decision_is_left_to_the_collector_of_cycles() -> None:
     gc.disable()
     try:
         before = desks()  # of whoever holds some
-        assert decide(state, 0, Limits()).actions
+        assert decide(state, 0, SchedulingOptions()).actions
         assert desks() == before
     finally:
         gc.enable()

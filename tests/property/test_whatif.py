@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.errors import BadInput
-from scheduler.core import JobState, Limits, Policy, Rejected, State, admit, replay
+from scheduler.core import JobState, Policy, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.whatif import settled, what_if
 from scheduler.core.model.commands import Command
 from tests.build import cancel, cordon, drain, end, fabric, fail, loaded, submit, uncordon
@@ -44,7 +44,7 @@ IN_EARNEST: dict[str, Callable[[str], Command]] = {
 }
 
 
-def reached(commands: list[Command], limits: Limits) -> State:
+def reached(commands: list[Command], limits: SchedulingOptions) -> State:
     """Two thirds of the commands are decided on, the last third has only just come."""
     state = EMPTY
     for at, command in enumerate(commands):
@@ -65,7 +65,7 @@ def reached(commands: list[Command], limits: Limits) -> State:
 def test_it_changes_nothing_and_comes_true(
     commands: list[Command], conditions: list[tuple[str, str]], policy: Policy
 ) -> None:
-    limits = Limits(policy=policy)
+    limits = SchedulingOptions(policy=policy)
     state, again = reached(commands, limits), reached(commands, limits)
     for name in state.jobs:
         try:

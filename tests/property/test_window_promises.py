@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Limits, Policy, State, admit, decide, replay
+from scheduler.core import Policy, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.capacity.window_hosts import strangers
 from scheduler.core.model.commands import Command
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.model.plan import Action, Reservation, Start
+from scheduler.core.model.plan import Action, BackfillReservation, Start
 from scheduler.core.model.rejected import Rejected
 from scheduler.core.model.window import WindowKind
 from scheduler.core.rules.calendar import next_edge_ns
@@ -74,7 +74,7 @@ class Life:
     """A cluster until all has ended; promises are checked as they are made and kept."""
 
     def __init__(self, jobs: list[Job], windows: list[Window], policy: Policy) -> None:
-        self.state, self.limits = booked(windows), Limits(policy=policy)
+        self.state, self.limits = booked(windows), SchedulingOptions(policy=policy)
         self.jobs = jobs
         self.promised: dict[str, int] = {}
         self.due: list[tuple[int, int, str]] = []
@@ -118,7 +118,7 @@ class Life:
             assert self.promised.get(name, now_ns + 1) > now_ns, f"{name} is late"
 
     def check(
-        self, reservations: tuple[Reservation, ...], starts: list[Start], now_ns: int
+        self, reservations: tuple[BackfillReservation, ...], starts: list[Start], now_ns: int
     ) -> None:
         for reservation in reservations:
             earlier = self.promised.get(reservation.name, reservation.start_ns)

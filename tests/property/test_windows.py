@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from placement.fabric import hostset
-from scheduler.core import JobState, Limits, Plan, Policy, State, apply, explain, replay
+from scheduler.core import JobState, Plan, Policy, SchedulingOptions, State, apply, explain, replay
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSet
@@ -20,7 +20,7 @@ from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave
-from scheduler.core.queue.order import Line
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.property.laws import FABRIC, check_state, started_alone
@@ -34,7 +34,7 @@ class Booked(Cluster):
     def __init__(self, policy: Policy) -> None:
         self.ends: dict[str, int] = {}
         super().__init__(policy)
-        self.limits = Limits(policy=policy, assumed_limit_s=300)
+        self.limits = SchedulingOptions(policy=policy, assumed_limit_s=300)
 
     def record(self, *events: Event) -> None:
         for event in events:
@@ -83,7 +83,7 @@ def check_joins(state: State, event: Event, ends: Mapping[str, int]) -> None:
         assert is_for or not overlaps or not joined & booking.hosts, (event, window)
 
 
-def check_ends(state: State, plan: Plan, now_ns: int, limits: Limits) -> None:
+def check_ends(state: State, plan: Plan, now_ns: int, limits: SchedulingOptions) -> None:
     for action in plan.actions:
         if isinstance(action, Start | Swap):
             job = state.jobs[action.name]
@@ -125,12 +125,14 @@ def check_counts(state: State) -> None:
             assert not spare & ~spoken_for
 
 
-def check_first(before: State, plan: Plan, after: State, now_ns: int, limits: Limits) -> None:
+def check_first(
+    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+) -> None:
     """Who overtakes the first that waits does not delay it, windows and all."""
     is_easy = limits.policy in (Policy.PRODUCTION, Policy.EASY)
     if not is_easy or not all(isinstance(action, Start) for action in plan.actions):
         return
-    order = [job.name for job in Line(before, now_ns, limits, Quotas(before).book)]
+    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
     starts = {action.name for action in plan.actions if isinstance(action, Start)}
     first = next((name for name in order if name not in starts), None)
     if first is None or any(name not in after.running for name in starts):
@@ -141,7 +143,7 @@ def check_first(before: State, plan: Plan, after: State, now_ns: int, limits: Li
     assert promised is None or (kept is not None and kept <= promised)
 
 
-def foreseen(state: State, job: Job, now_ns: int, limits: Limits) -> int | None:
+def foreseen(state: State, job: Job, now_ns: int, limits: SchedulingOptions) -> int | None:
     """The start that the ends of gangs and windows promise."""
     quotas = Quotas(state)
     end_ns = now_ns + time_limit_ns(job, limits)
@@ -151,7 +153,7 @@ def foreseen(state: State, job: Job, now_ns: int, limits: Limits) -> int | None:
     return None if found is None else found.start_ns
 
 
-def check_reasons(state: State, now_ns: int, limits: Limits) -> None:
+def check_reasons(state: State, now_ns: int, limits: SchedulingOptions) -> None:
     for name in state.queue:
         reason = explain(state, name, now_ns, limits)
         assert reason.sentence

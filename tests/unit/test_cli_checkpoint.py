@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from placement.workload.flops import parameter_count
 from scheduler.cli.program import app
-from scheduler.core.policies.checkpoint import Checkpoint
-from scheduler.core.rules.checkpoint_interval import Faults, efficiency
+from scheduler.core.policies.checkpoint import CheckpointTerms
+from scheduler.core.rules.checkpoint_interval import FailureModel, efficiency
 from scheduler.files.errors import InputError
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
@@ -71,7 +71,7 @@ def test_storage_is_no_faster_than_the_gang() -> None:
 
 def test_each_share_is_that_of_its_interval() -> None:
     body = advice("--write-s", "60", "--restart-s", "200", "--down-s", "9")
-    faults = Faults(body["mean_seconds_between_failures"], 60, 200, 9)
+    faults = FailureModel(body["mean_seconds_between_failures"], 60, 200, 9)
     for found in body["advice"] + body["sensitivity"]:
         assert found["goodput"] == pytest.approx(efficiency(faults, found["period_seconds"]))
     best = max(found["goodput"] for found in body["advice"])
@@ -160,7 +160,7 @@ def test_the_section_survives_file_and_wire() -> None:
     spec = job_from_mapping(
         {**_mapping(BARE), "checkpoint": {"interval_s": 7, "peers": 3, "peer_interval_s": 9}}
     )
-    assert spec.checkpoint == Checkpoint(7, 3, 9)
+    assert spec.checkpoint == CheckpointTerms(7, 3, 9)
     assert job_from_mapping(job_to_mapping(spec)) == spec
     assert spec_from_proto(spec_to_proto(spec)) == spec
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from placement.fabric.hostlist import expand
 from placement.fabric.tree import preset
 from scheduler.cli import formats
-from scheduler.cli.formats import Gang, compress
+from scheduler.cli.formats import GangOption, compress
 from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
-GANG = Gang("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)
+GANG = GangOption("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)
 RANKS = {rank: (HOSTS[rank // 2], rank % 2) for rank in range(8)}
 
 
@@ -49,7 +49,7 @@ def test_torchrun_numbers_the_nodes_statically() -> None:
         }
 
 
-def slurm_commands(gang: Gang) -> list[list[str]]:
+def slurm_commands(gang: GangOption) -> list[list[str]]:
     """What a shell makes of the marked lines."""
     marked = [line[3:] for line in formats.slurm(gang) if line.startswith("#$ ")]
     script = "\n".join(marked).replace("\\\n", "")
@@ -70,7 +70,7 @@ def test_slurm_commands_allocate_the_gang_and_start_it_in_this_order() -> None:
 
 def test_slurm_commands_of_a_scattered_gang_wrap_and_join_again() -> None:
     hosts = tuple(random.Random(0).sample(preset("roce-24k").hosts, 700))
-    gang = Gang("a\nb # c", hosts, hosts[:0], ranks_per_host=1)
+    gang = GangOption("a\nb # c", hosts, hosts[:0], ranks_per_host=1)
     comments = [line for line in formats.slurm(gang) if line.startswith("#")]
     assert len(comments) + len(hosts) == len(list(formats.slurm(gang)))
     # Slurm reads lines of up to 8 KiB, and cuts them at the first unescaped #.

@@ -10,8 +10,8 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import (
     Aging,
-    Cell,
     Defragmentation,
+    GuaranteedCell,
     Preemption,
     PriorityClass,
     Restarts,
@@ -54,7 +54,11 @@ def test_everything_there_is(tmp_path: Path) -> None:
         (
             Tenant("research", "", 32, 48),
             Tenant("vision", "research", 8, None, 2),
-            Tenant("language", "research", cells=(Cell("rack", 1), Cell("zone", 1, 1))),
+            Tenant(
+                "language",
+                "research",
+                cells=(GuaranteedCell("rack", 1), GuaranteedCell("zone", 1, 1)),
+            ),
             Tenant("misc", "", 0, 16),
         ),
         "misc",

@@ -8,7 +8,7 @@ import pytest
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import PRESETS, from_spec
-from scheduler.core import Limits, Tenants
+from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.window import Leave, WindowKind
 from scheduler.core.policies.tenants import DEFAULT, Tenant
@@ -78,7 +78,9 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
 
 def closed(file: WindowsFile, limit_s: int | None, at_h: int = 0, **job: str) -> HostSet:
     asked = spec(job.pop("name", "a"), 1, limit_s=limit_s, **job)
-    return file.closed(fabric(), asked, NOW_NS + at_h * HOUR_NS, Limits(assumed_limit_s=7_200))
+    return file.closed(
+        fabric(), asked, NOW_NS + at_h * HOUR_NS, SchedulingOptions(assumed_limit_s=7_200)
+    )
 
 
 def test_what_a_job_would_reach_into_is_closed_to_it(tmp_path: Path) -> None:

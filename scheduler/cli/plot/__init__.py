@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placement import BadInput
-from scheduler.cli.plot.by import By
+from scheduler.cli.plot.by import ColourBy
 
 if TYPE_CHECKING:
     from placement import Congestion
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
     from placement.workload.request import Placement, Request
 
-__all__ = ["By", "check_path", "draw"]
+__all__ = ["ColourBy", "check_path", "draw"]
 
 SUFFIXES = (".png", ".svg")
 
@@ -39,7 +39,7 @@ def draw(
     *,
     free: HostSet | None = None,
     name: str = "",
-    by: By = By.AUTO,
+    by: ColourBy = ColourBy.AUTO,
     congestion: Congestion | None = None,
 ) -> None:
     """Draw `placement` into a PNG or SVG file.

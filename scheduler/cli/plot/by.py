@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class By(StrEnum):
+class ColourBy(StrEnum):
     """What tells the hosts of a job apart."""
 
     AUTO = "auto"

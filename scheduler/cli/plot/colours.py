@@ -17,7 +17,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Placement, Request
-from scheduler.cli.plot.by import By
+from scheduler.cli.plot.by import ColourBy
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 SHADES = (0.0, -0.42, 0.55)  # towards black, towards white
@@ -27,14 +27,14 @@ FREE, BUSY, SPARE = "#EDEDED", "#A9A9A9", "#000000"
 NOT_OF_JOB = -1
 
 
-AXES = {By.STAGE: "pp", By.REPLICA: "dp"}
+AXES = {ColourBy.STAGE: "pp", ColourBy.REPLICA: "dp"}
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """`group_by_host`: the stage or replica of a host's first rank, -1 outside the job."""
 
-    by: By
+    by: ColourBy
     count: int
     group_by_host: Ints
 
@@ -48,15 +48,15 @@ class States:
     free: Ints
 
 
-def grouping(fabric: Fabric, request: Request, placement: Placement, by: By) -> Grouping:
+def grouping(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
     """Groups of the axis asked for; *auto* is the one whose groups touch fewer domains."""
     ways = [_grouped(fabric, request, placement, each) for each in AXES]
-    if by is not By.AUTO:
+    if by is not ColourBy.AUTO:
         return next(way for way in ways if way.by is by)
     return min(ways, key=lambda way: (way.count == 1, _spread(fabric, way)))
 
 
-def _grouped(fabric: Fabric, request: Request, placement: Placement, by: By) -> Grouping:
+def _grouped(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
     axis = AXES[by]
     parallelism = request.parallelism
     first_rank = np.arange(len(placement.hosts)) * fabric.gpus_per_host

@@ -21,10 +21,10 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.workload.request import Placement, Request
 from scheduler.cli.plot import colours
-from scheduler.cli.plot.by import By
+from scheduler.cli.plot.by import ColourBy
 from scheduler.cli.plot.colours import Grouping
-from scheduler.cli.plot.geometry import PAD, Plan, plan
-from scheduler.cli.plot.load import Load, load
+from scheduler.cli.plot.geometry import PAD, FloorPlan, plan
+from scheduler.cli.plot.load import LinkLoad, load
 from scheduler.cli.render.text import bytes_text, counted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Picture:
     placement: Placement
     free: HostSet
     name: str
-    by: By
+    by: ColourBy
     congestion: Congestion | None = None
 
 
@@ -102,7 +102,7 @@ def _head(made: Figure, picture: Picture, height: float) -> None:
     made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=9.5, color=PALE, va="center")
 
 
-def _map(axes: Axes, picture: Picture, places: Plan, groups: Grouping) -> None:
+def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> None:
     """Hosts as squares, coloured; blocks framed, each with its name."""
     axes.set_xlim(0, places.width)
     axes.set_ylim(0, places.height)
@@ -138,7 +138,7 @@ def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
     return found
 
 
-def _title(axes: Axes, picture: Picture, places: Plan, groups: Grouping, block: int) -> None:
+def _title(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping, block: int) -> None:
     left, low, width, height = places.blocks[block]
     tier = picture.fabric.tiers[0]
     inside = groups.group_by_host[tier.domain_by_host == block]
@@ -158,7 +158,7 @@ def fitting(name: str, letters: int) -> str:
     return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
-def group_words(found: Ints, by: By) -> str:
+def group_words(found: Ints, by: ColourBy) -> str:
     """`stages 0-2, 5`; only how many when that would be long; nothing for none."""
     numbers = np.unique(found).tolist()
     if not numbers:
@@ -214,7 +214,7 @@ def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) ->
     bar.outline.set_visible(False)
 
 
-def _bars(axes: Axes, tier: Tier, uplinks: Load) -> None:
+def _bars(axes: Axes, tier: Tier, uplinks: LinkLoad) -> None:
     """One bar a domain; names and numbers as far as they have room."""
     highest = uplinks.mean if uplinks.busiest is None else uplinks.busiest
     at = np.arange(len(highest))

@@ -27,7 +27,7 @@ MOST_TITLED = 60  # blocks; beyond, their names would overlap
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FloorPlan:
     """`corner`: shape (hosts, 2), lower left of each unit square, y upwards.
 
     `blocks`: x, y, width, height of each outermost domain. `width`, `height`: of the
@@ -45,7 +45,7 @@ class Plan:
         return len(self.blocks) <= MOST_TITLED
 
 
-def plan(fabric: Fabric, inches: float) -> Plan:
+def plan(fabric: Fabric, inches: float) -> FloorPlan:
     """Places for the hosts of a fabric on paper `inches` wide. Cost: O(hosts)."""
     block_of, cell_of = _domains(fabric)
     cell, slot = _ranks(block_of, cell_of)
@@ -62,7 +62,7 @@ def plan(fabric: Fabric, inches: float) -> Plan:
     firsts = np.unique(block_of, return_index=True)[1]
     blocks = tuple((float(left[i]), float(low[i]), width, height) for i in firsts)
     corner = np.stack([x, y], axis=1).astype(np.float64)
-    return Plan(corner, blocks, inches * sheet.scale, sheet.height, sheet.scale)
+    return FloorPlan(corner, blocks, inches * sheet.scale, sheet.height, sheet.scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from scheduler.cli.plot.by import By
+from scheduler.cli.plot.by import ColourBy
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Plot = Annotated[
     typer.Option("--plot", help="Draw the fabric with the job on it, as .png or .svg."),
 ]
 PlotBy = Annotated[
-    By | None,
+    ColourBy | None,
     typer.Option(
         "--plot-by",
         help="With --plot: what colours stand for; auto takes the more telling.  [default: auto]",
@@ -37,7 +37,7 @@ class Draw(Protocol):
     ) -> None: ...
 
 
-def drawer(path: Path | None, by: By | None) -> Draw:
+def drawer(path: Path | None, by: ColourBy | None) -> Draw:
     """What draws a placement to `path`; nothing where there is no path.
 
     Raises: BadInput at once when the path is no name of a picture, before any solving;
@@ -64,14 +64,14 @@ def drawer(path: Path | None, by: By | None) -> Draw:
             path,
             free=asked.free,
             name=asked.name,
-            by=by or By.AUTO,
+            by=by or ColourBy.AUTO,
             congestion=congestion,
         )
 
     return draw
 
 
-def drawers(path: Path | None, by: By | None, fabrics: Sequence[str]) -> list[Draw]:
+def drawers(path: Path | None, by: ColourBy | None, fabrics: Sequence[str]) -> list[Draw]:
     """One for each fabric; of several, each has its name before the suffix: a-ib-24k.png."""
     if path is None or len(fabrics) == 1:
         return [drawer(path, by) for _ in fabrics]

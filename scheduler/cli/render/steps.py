@@ -37,7 +37,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkChoice:
     """How flows find their way; None spreads them perfectly. `failed`: what is down.
 
     `seed`: of the hashes, and of the random placement.
@@ -49,7 +49,10 @@ class Network:
 
 
 def estimate(
-    asked: Question, answer: Placement, assumed: Assumptions, network: Network = Network()
+    asked: Question,
+    answer: Placement,
+    assumed: Assumptions,
+    network: NetworkChoice = NetworkChoice(),
 ) -> Estimate | None:
     """None when no two ranks ever talk.
 
@@ -84,7 +87,7 @@ def at_random(free: Ints, gang: int, seed: int) -> list[int]:
     return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]
 
 
-def _routed(asked: Question, hosts: Sequence[int], network: Network) -> Congestion | None:
+def _routed(asked: Question, hosts: Sequence[int], network: NetworkChoice) -> Congestion | None:
     if network.routing is None:
         return None
     flows = flows_of(asked.fabric, asked.request, hosts)

@@ -11,7 +11,7 @@ from scheduler.core.admission import idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
-from scheduler.core.capacity.window_hosts import NotToBeHad, resolved
+from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -160,7 +160,7 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
         found = resolved(state, window, now_ns)
     except BadInput as error:
         return invalid(error.field, error.message)
-    except NotToBeHad as error:
+    except HostsUnavailable as error:
         return Rejected(Code.PRECONDITION, str(error))
     if before is not None and before.window == found:
         return ()

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from scheduler.core.model.job import Job
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.state import Host
-from scheduler.core.model.tenant_marks import Mark
+from scheduler.core.model.tenant_marks import TenantMark
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.tenants import Tenant
 
@@ -34,7 +34,7 @@ def window_etag(booking: Booking) -> str:
     return digest(booking.sequence, booking.state, booking.update_ns, booking.window)
 
 
-def tenant_etag(tenant: Tenant, mark: Mark) -> str:
+def tenant_etag(tenant: Tenant, mark: TenantMark) -> str:
     """Differs when the tenants file says something else of it."""
     return digest(tenant, mark)
 

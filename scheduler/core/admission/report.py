@@ -7,7 +7,7 @@ from scheduler.core.capacity.window_hosts import domain
 from scheduler.core.fold.host_record import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
-from scheduler.core.model.host_record import Record
+from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
@@ -24,7 +24,7 @@ _MOVES = {
     Effect.REPAIR: HostMove.REPAIR,
     Effect.PASS: HostMove.PASS,
     Effect.TEST: HostMove.TEST,
-    Effect.TAKE: HostMove.TAKE,
+    Effect.START_REPAIR: HostMove.START_REPAIR,
     Effect.INSTALL: HostMove.INSTALL,
 }
 _OUT = (HostState.FAILED, HostState.IN_REPAIR)
@@ -74,7 +74,7 @@ def _misfit(state: State, command: ReportHost) -> Rejected | None:
     return None
 
 
-def _effect(policy: HealthPolicy, record: Record, command: ReportHost, now_ns: int) -> Effect:
+def _effect(policy: HealthPolicy, record: HostRecord, command: ReportHost, now_ns: int) -> Effect:
     """The strongest of what the report does by itself and with those before it."""
     signal = policy.signal(command.signal)
     effect = BLAMES[policy.blame(command.xid)] if command.signal == XID else signal.effect
@@ -117,8 +117,8 @@ def _consequence(
     if move is None or move not in HOST_MOVES[host.state]:
         has_trouble = is_trouble(state.health, command.signal, command.xid)
         is_tarnished = has_trouble and host.state is HostState.GOLDEN
-        return (HostMoved(now_ns, name, HostMove.TARNISH, text),) if is_tarnished else ()
-    if move is HostMove.TAKE and state.runs_gang(index):
+        return (HostMoved(now_ns, name, HostMove.DEMOTE, text),) if is_tarnished else ()
+    if move is HostMove.START_REPAIR and state.runs_gang(index):
         return ()
     events = [HostMoved(now_ns, name, move, text)]
     if move is HostMove.RETIRE and not state.runs_gang(index):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scheduler.core.capacity.shrink import Smaller, resize
+from scheduler.core.capacity.shrink import ShrunkGang, resize
 from scheduler.core.capacity.victims import Victim, is_taken_back
 from scheduler.core.model.events import GangResized, JobPreempted
 from scheduler.core.model.job import SECOND_NS, Job
@@ -34,7 +34,7 @@ def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Res
 def shrunk(gang: Victim, shrink: Resize) -> Victim:
     """The gang as this leaves it."""
     kept = shrink.placement.held
-    smaller = Smaller(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
+    smaller = ShrunkGang(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
     held = gang.held - kept.bit_count()
     return replace(gang, hosts=smaller.freed, held=held, smaller=smaller, end_ns=shrink.end_ns)
 

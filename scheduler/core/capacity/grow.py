@@ -18,7 +18,7 @@ from placement.workload.request import Placement
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Resize
-from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.wording import hosts_text
@@ -26,7 +26,7 @@ from scheduler.core.wording import hosts_text
 JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young is no reason to wait for the next
 
 
-class Room(Protocol):
+class GrowthRoom(Protocol):
     """What is left once every waiting job has had its turn."""
 
     free: HostSet
@@ -37,7 +37,7 @@ class Room(Protocol):
 
 
 def growths(
-    state: State, now_ns: int, limits: Limits, room: Room
+    state: State, now_ns: int, limits: SchedulingOptions, room: GrowthRoom
 ) -> tuple[tuple[Resize, ...], int | None]:
     """Gangs that grow now, most important first, and when to look again for others.
 
@@ -65,15 +65,17 @@ def growths(
 
 def _growable(state: State) -> list[Job]:
     """Gangs that run whole, below their largest size."""
-    minding = map(state.jobs.__getitem__, state.minding)
+    special = map(state.jobs.__getitem__, state.special)
     return [
         job
-        for job in minding
+        for job in special
         if job.state is JobState.RUNNING and is_smaller(job) and not job.held & state.out_of_service
     ]
 
 
-def _grown(state: State, job: Job, now_ns: int, limits: Limits, room: Room) -> Resize | None:
+def _grown(
+    state: State, job: Job, now_ns: int, limits: SchedulingOptions, room: GrowthRoom
+) -> Resize | None:
     fabric, held = state.loaded_fabric, job.held
     bound = room.free.bit_count()
     hosts = room.free
@@ -116,7 +118,7 @@ def is_smaller(job: Job) -> bool:
     return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
 
 
-def size_text(job: Job, limits: Limits) -> str:
+def size_text(job: Job, limits: SchedulingOptions) -> str:
     """`at dp 96 of 128; grows when 64 hosts more are free that nobody waits for`."""
     larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, limits))
     lacking = _lacking(job.at(next(larger)), job)
@@ -129,7 +131,7 @@ def dp_text(job: Job) -> str:
     return f"at dp {job.dp:,} of {job.spec.request.parallelism.dp:,}"
 
 
-def _is_much(job: Job, dp: int, limits: Limits) -> bool:
+def _is_much(job: Job, dp: int, limits: SchedulingOptions) -> bool:
     """Whether `dp` replicas are enough more to be worth a restart."""
     return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * limits.least_gain
 
@@ -139,7 +141,7 @@ def _lacking(size: Job, job: Job) -> int:
     return max(0, size.needed - len(job.hosts) - len(job.spares))
 
 
-def due_ns(job: Job, now_ns: int, limits: Limits, costs: Costs) -> int:
+def due_ns(job: Job, now_ns: int, limits: SchedulingOptions, costs: Costs) -> int:
     """When the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
     rested_ns = job.start_ns + limits.resize_every_s * SECOND_NS
@@ -152,7 +154,7 @@ def due_ns(job: Job, now_ns: int, limits: Limits, costs: Costs) -> int:
     return first_ns + max(0, -(-(from_ns - first_ns) // interval_ns)) * interval_ns
 
 
-def pays(state: State, job: Job, dp: int, now_ns: int, limits: Limits) -> bool:
+def pays(state: State, job: Job, dp: int, now_ns: int, limits: SchedulingOptions) -> bool:
     """Whether the gang is done sooner with `dp` replicas, and these are enough more.
 
     With T left at the present size, T x now / then is left at the other, and the restart

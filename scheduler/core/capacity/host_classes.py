@@ -18,7 +18,7 @@ from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.guarantees import highest
 
 
-class Grounds:
+class HostClasses:
     """Mutable: told of what is booked. Cost: O(grounds and their steps) for each question."""
 
     def __init__(

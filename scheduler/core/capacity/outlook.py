@@ -21,18 +21,18 @@ from placement.fabric.constraints import masks, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job, Release
-from scheduler.core.model.plan import Reservation
-from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.plan import BackfillReservation
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
-from scheduler.core.tenancy.future_quota import Later
+from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest
-from scheduler.core.tenancy.quota import Book, domain_masks
+from scheduler.core.tenancy.quota import QuotaBook, domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
 
 
-def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
+def releases(state: State, now_ns: int, limits: SchedulingOptions) -> list[Release]:
     """One for each gang that holds hosts, first end first. Cost: O(gangs log gangs), 0.2 us for
     each whose limit is not over while all its hosts are its own and well."""
     if state.lent or state.unhealthy & state.held:
@@ -45,12 +45,12 @@ def releases(state: State, now_ns: int, limits: Limits) -> list[Release]:
     return sorted([*past, *found[late:]])
 
 
-def _overdue(gang: Release, job: Job, now_ns: int, limits: Limits) -> Release:
+def _overdue(gang: Release, job: Job, now_ns: int, limits: SchedulingOptions) -> Release:
     """The same of a gang that runs on beyond its limit, or that states none."""
     return Release(expected_end_ns(job, now_ns, limits), *gang[1:])
 
 
-def _release(job: Job, state: State, now_ns: int, limits: Limits) -> Release:
+def _release(job: Job, state: State, now_ns: int, limits: SchedulingOptions) -> Release:
     """As the gang knows it, but for time that is past, and for what others hold or have lost."""
     release = job.release
     if release.end_ns <= now_ns:
@@ -74,17 +74,19 @@ def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
 class Outlook:
     """What becomes free, and when. Mutable: starts of this decision end as well."""
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, quotas: Quotas) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, quotas: Quotas
+    ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = quotas
         self._fabric = state.loaded_fabric
-        self._company = Company(state)
+        self._company = AffinityIndex(state)
         self.calendar = Calendar(state)
         self._started: list[Release] = []
         self._lent = state.lent
         self._running: list[Release] | None = None
         # Of each limit, the first job of this walk that it holds back: see `Caps`.
-        self.held_back: dict[str, Reservation] = {}
+        self.held_back: dict[str, BackfillReservation] = {}
         self._ahead: dict[str, frozenset[str]] = {}  # those limits, when a job was first asked for
         self._hopeless: dict[tuple[str, bool], tuple[int, int]] = {}  # hosts, and for how long
         self._bound_in_vain: set[tuple[object, ...]] = set()
@@ -126,7 +128,7 @@ class Outlook:
         """It is the turn of `job`: those that limits hold back until here are before it."""
         self._ahead.setdefault(job.name, frozenset(self.held_back))
 
-    def reservation(self, job: Job, free: HostSet) -> Reservation | None:
+    def reservation(self, job: Job, free: HostSet) -> BackfillReservation | None:
         """None when the ends of all gangs and windows do not make the room: hosts are out
         of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
@@ -149,7 +151,7 @@ class Outlook:
             self._hopeless[key] = (job.needed, lasts_ns)
         return None
 
-    def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> Reservation | None:
+    def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> BackfillReservation | None:
         """The first moment at which `job` has room. `is_sure`: though whoever is guaranteed
         cells should find them all, wherever they may be chosen then. None from where it would
         take room below a limit that one before it waits for: then the limit holds it back too."""
@@ -175,7 +177,7 @@ class Outlook:
                 return replace(found, among=reach) if is_among else found
         return None
 
-    def _before(self, job: Job) -> dict[str, Reservation]:
+    def _before(self, job: Job) -> dict[str, BackfillReservation]:
         """Of each limit that is for `job`, the job before it that waits for room below it."""
         ahead = self._ahead.get(job.name)
         path = self._quotas.path(job.tenant) if ahead else ()
@@ -204,7 +206,7 @@ class Outlook:
         gangs = self.ends()
         return sorted([*gangs, *windows]) if windows else gangs
 
-    def _futures(self, free: HostSet, least: int) -> Iterator[tuple[int, HostSet, Later]]:
+    def _futures(self, free: HostSet, least: int) -> Iterator[tuple[int, HostSet, FutureQuota]]:
         """Each moment at which gangs or windows end, with the free hosts and quotas after
         it; what pending windows close is still among the hosts. Moments at which it is plain
         that fewer than `least` are free are left out."""
@@ -223,7 +225,7 @@ class Outlook:
         job = self._state.jobs[gang.name]
         return gang.hosts | job.held | hostset.of(job.lent)
 
-    def _may_take(self, job: Job, then: HostSet, book: Book) -> bool:
+    def _may_take(self, job: Job, then: HostSet, book: QuotaBook) -> bool:
         """Whether limits and promises leave so many hosts."""
         if self._quotas.is_open:
             return True
@@ -239,13 +241,13 @@ class Outlook:
         then: HostSet,
         reach: HostSet,
         free: HostSet,
-        book: Book,
+        book: QuotaBook,
         beside: int,
-    ) -> Reservation:
+    ) -> BackfillReservation:
         place = self._place(job, reach, free)
         kept = self._company.kept(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
-        return Reservation(
+        return BackfillReservation(
             job.name,
             start_ns,
             place,
@@ -258,7 +260,7 @@ class Outlook:
             self._below_limits(job, book),
         )
 
-    def _below_limits(self, job: Job, book: Book) -> tuple[tuple[str, int, int], ...]:
+    def _below_limits(self, job: Job, book: QuotaBook) -> tuple[tuple[str, int, int], ...]:
         """Of each limit that is for `job`: what it leaves beside it now, and then, and beside
         those before it that wait for room below it, if `job` may count on what they leave."""
         now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
@@ -269,7 +271,7 @@ class Outlook:
             for (name, room), (_, later) in zip(now, then, strict=True)
         )
 
-    def _own(self, job: Job, then: HostSet, book: Book) -> tuple[tuple[str, ...], int]:
+    def _own(self, job: Job, then: HostSet, book: QuotaBook) -> tuple[tuple[str, ...], int]:
         """Tenants whose promises cover `job`, and how many hosts more they, or what may be
         borrowed then, cover beside it."""
         if self._quotas.is_open or job.is_preemptible:
@@ -280,7 +282,7 @@ class Outlook:
         return self._quotas.path(job.tenant), more + max(0, borrowable)
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
-        """Of the hosts that `Company.room` leaves, those to reserve."""
+        """Of the hosts that `AffinityIndex.room` leaves, those to reserve."""
         where = job.request.where
         if not where.same:
             return nearest(self._fabric, reach, free, job.needed)
@@ -288,16 +290,16 @@ class Outlook:
         fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
         return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
-    def limit_reservation(self, job: Job, whose: str, room: int) -> Reservation | None:
+    def limit_reservation(self, job: Job, whose: str, room: int) -> BackfillReservation | None:
         """When gangs of the tenant `whose` leave `job` room below its limit."""
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
             room += sum(g.held for g in ending if whose in self._quotas.path(g.tenant))
             if room >= job.needed:
-                return Reservation(job.name, end_ns, 0, room - job.needed)
+                return BackfillReservation(job.name, end_ns, 0, room - job.needed)
         return None
 
 
-def _leaves(job: Job, end_ns: int, before: dict[str, Reservation]) -> bool:
+def _leaves(job: Job, end_ns: int, before: dict[str, BackfillReservation]) -> bool:
     """Whether `job`, until `end_ns`, leaves those before it their room below limits."""
     return all(end_ns <= first.start_ns or job.needed <= first.extra for first in before.values())
 

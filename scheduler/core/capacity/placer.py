@@ -7,20 +7,20 @@ from collections.abc import Callable
 from placement import BY_DEFAULT, INDIFFERENT, Taste, place
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
 Find = Callable[[Job, HostSet, int], Placement | None]
 
 
-def placing(state: State, limits: Limits) -> Find:
+def make_placer(state: State, limits: SchedulingOptions) -> Find:
     """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
     hosts first, and those in their early life last."""
 
-    pools, large = Pools(state), Taste(state.golden, state.early)
+    pools, large = SparePools(state), Taste(state.golden, state.early)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         spares, fabric = most - job.gang_hosts, state.loaded_fabric

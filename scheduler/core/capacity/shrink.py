@@ -31,7 +31,7 @@ from scheduler.core.model.plan import Resize
 
 
 @dataclass(frozen=True, slots=True)
-class Smaller:
+class ShrunkGang:
     """The gang of `job` at a smaller size. `freed`: healthy hosts that it leaves."""
 
     job: Job
@@ -46,7 +46,7 @@ class Smaller:
 
 def without_hosts(
     fabric: Fabric, job: Job, lost: HostSet, own: HostSet, free: HostSet, limits: Limits
-) -> Smaller | None:
+) -> ShrunkGang | None:
     """The gang on what is left of its hosts when `lost` are gone, as large as may be; None
     when it would be smaller than the job allows.
 
@@ -71,9 +71,9 @@ def to_free(
     job: Job,
     within: HostSet,
     fit: HostSet,
-    is_enough: Callable[[Smaller], bool],
+    is_enough: Callable[[ShrunkGang], bool],
     least_dp: int = 0,
-) -> Smaller | None:
+) -> ShrunkGang | None:
     """The gang at the largest size, from `least_dp` on, at which what it leaves is enough;
     None when there is no such size.
 
@@ -81,7 +81,7 @@ def to_free(
     `fit`: hosts of the gang that are in service. Nobody moves. Cost: O(ranks log sizes).
     """
 
-    def enough(dp: int) -> Smaller | None:
+    def enough(dp: int) -> ShrunkGang | None:
         return next(filter(is_enough, _forms(fabric, job, dp, within, fit)), None)
 
     larger_first = [dp for dp in reversed(job.sizes) if least_dp <= dp < job.dp]
@@ -89,14 +89,16 @@ def to_free(
     return enough(larger_first[at]) if at < len(larger_first) else None
 
 
-def at_size(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> Smaller | None:
+def at_size(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> ShrunkGang | None:
     """The gang with `dp` replicas and as few spares as may be; None where the replicas that
     go share hosts with others, or spares that it needs would be missing."""
     forms = _forms(fabric, job, dp, within, fit)
     return min(forms, key=lambda form: len(form.placement.spares), default=None)
 
 
-def _forms(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> Iterator[Smaller]:
+def _forms(
+    fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet
+) -> Iterator[ShrunkGang]:
     """The gang without the replicas that have most hosts `within`: its spares elsewhere, or
     none, or anywhere."""
     gone = _most_in(fabric, job, within, job.dp - dp)
@@ -110,14 +112,14 @@ def _forms(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> 
             yield _smaller(job, found, fit)
 
 
-def resize(found: Smaller, job: Job, reason: str, end_ns: int) -> Resize:
+def resize(found: ShrunkGang, job: Job, reason: str, end_ns: int) -> Resize:
     """The action that makes `job` so small; it is taken to run until `end_ns` then."""
     return Resize(job.name, found.job.dp, job.hosts, found.placement, reason, end_ns)
 
 
-def _smaller(job: Job, found: Placement, own: HostSet) -> Smaller:
+def _smaller(job: Job, found: Placement, own: HostSet) -> ShrunkGang:
     freed = own & ~found.held
-    return Smaller(job.on(len(found.hosts)), found, freed)
+    return ShrunkGang(job.on(len(found.hosts)), found, freed)
 
 
 def _ever_more(fabric: Fabric, job: Job, hit: Sequence[int]) -> Iterator[frozenset[int]]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.grow import due_ns
-from scheduler.core.capacity.shrink import Smaller, at_size, to_free
+from scheduler.core.capacity.shrink import ShrunkGang, at_size, to_free
 from scheduler.core.capacity.victims import Victim
-from scheduler.core.model.policy import Limits, expected_end_ns, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 
@@ -19,7 +19,7 @@ IsEnough = Callable[[Gone], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Slack:
+class Surplus:
     """Of the `useful` hosts that victims leave, `count` are more than it takes."""
 
     useful: HostSet
@@ -29,18 +29,20 @@ class Slack:
         """How many useful hosts are missing if the gang leaves these alone."""
         return (gang.hosts & self.useful).bit_count() - (hosts & self.useful).bit_count()
 
-    def less(self, count: int) -> Slack:
+    def less(self, count: int) -> Surplus:
         return replace(self, count=self.count - count)
 
 
-class Forms:
+class ShrinkOptions:
     """The smaller forms of gangs, on one state at one moment.
 
     A gang that would run longer with fewer replicas, and so reach into a window that it
     does not reach into now, has none.
     """
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
+    ) -> None:
         self._fabric, self._out = state.loaded_fabric, state.out_of_service
         self._lent = state.lent
         self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
@@ -61,7 +63,7 @@ class Forms:
         form = None if found is None else self._form(gang, found)
         return None if form is None or self._is_late(form) else form
 
-    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack) -> Gone:
+    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Surplus) -> Gone:
         """The dearest first, elastic gangs among `gone` drop only as many replicas as it
         takes. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
         that `slack` does not hold to what they are."""
@@ -72,7 +74,7 @@ class Forms:
                 gone, slack = instead(gone, form), slack.less(slack.lost(gang, form.hosts))
         return gone
 
-    def _may_keep_more(self, gang: Victim, slack: Slack) -> bool:
+    def _may_keep_more(self, gang: Victim, slack: Surplus) -> bool:
         """Whether by a count of hosts it might keep a replica more."""
         least = max(gang.dp + 1, self._least_dp(gang))
         larger = next((dp for dp in gang.job.sizes if least <= dp < gang.job.dp), 0)
@@ -81,9 +83,9 @@ class Forms:
         return bool(larger) and gang.job.at(larger).gang_hosts <= at_will
 
     def _largest(
-        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Slack
+        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Surplus
     ) -> Victim | None:
-        def is_met(found: Smaller) -> bool:
+        def is_met(found: ShrunkGang) -> bool:
             if slack.lost(gang, found.freed & ~self._lent) > slack.count:
                 return False
             return is_enough(instead(gone, self._form(gang, found)))
@@ -96,7 +98,7 @@ class Forms:
     def _least_dp(self, gang: Victim) -> int:
         return gang.least_dp or next(iter(gang.job.sizes), gang.job.dp)
 
-    def _form(self, gang: Victim, found: Smaller) -> Victim:
+    def _form(self, gang: Victim, found: ShrunkGang) -> Victim:
         held = len(gang.job.hosts) + len(gang.job.spares) - found.hosts.bit_count()
         end_ns = self._now_ns + time_limit_ns(found.job, self._limits)
         hosts = found.freed & ~self._lent
@@ -118,7 +120,7 @@ def instead(gone: Sequence[Victim], form: Victim) -> Gone:
     return tuple(form if gang.name == form.name else gang for gang in gone)
 
 
-def mild(gangs: Sequence[Victim], forms: Forms, within: HostSet) -> Iterator[Victim]:
+def mild(gangs: Sequence[Victim], forms: ShrinkOptions, within: HostSet) -> Iterator[Victim]:
     """The elastic ones among `gangs`, each as small as it may be made."""
     for gang in gangs:
         form = forms.least(gang, within) if gang.job.sizes else None

@@ -108,14 +108,14 @@ def back(state: State, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
+class SpareDebt:
     """A gang on hosts of others' spares. `hosts`: those it borrowed."""
 
     job: Job
     hosts: HostSet
 
 
-def debts(state: State, lent: HostSet) -> list[Debt]:
+def debts(state: State, lent: HostSet) -> list[SpareDebt]:
     """Who is on these lent hosts, in order of start."""
     gangs = state.holding if lent & state.held else ()
-    return [Debt(job, mine) for job in gangs if (mine := hostset.of(job.hosts) & lent)]
+    return [SpareDebt(job, mine) for job in gangs if (mine := hostset.of(job.hosts) & lent)]

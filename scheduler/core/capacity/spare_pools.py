@@ -25,7 +25,7 @@ from scheduler.core.tenancy.quota import domain_masks
 
 
 @dataclass(frozen=True)
-class Pools:
+class SparePools:
     """The spares at one state. Cost: O(hosts held) at the first question."""
 
     state: State
@@ -48,7 +48,7 @@ class Pools:
     @cached_property
     def jobs(self) -> list[Job]:
         """Gangs with `spares: auto` that hold hosts, most important first."""
-        found = map(self.state.jobs.__getitem__, self.state.minding)
+        found = map(self.state.jobs.__getitem__, self.state.special)
         return sorted((j for j in found if j.spec.request.spares.is_auto), key=lambda j: j.order)
 
     @cached_property

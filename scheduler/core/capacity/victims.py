@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.shrink import Smaller
+from scheduler.core.capacity.shrink import ShrunkGang
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota_check import Quotas
 
 
@@ -40,7 +40,7 @@ class Victim:
     cost_ns: int
     ripe_ns: int
     least_dp: int = 0
-    smaller: Smaller | None = None
+    smaller: ShrunkGang | None = None
     end_ns: int = 0
 
     @property
@@ -71,7 +71,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
     if not state.tenants.preemption.is_on:
         return ()
     # Where no class is preemptible, only an elastic gang can be, and those are few.
-    names = state.running if state.tenants.has_preemptible else state.minding
+    names = state.running if state.tenants.has_preemptible else state.special
     return tuple(
         victim(state, job, now_ns)
         for job in map(state.jobs.__getitem__, names)
@@ -170,7 +170,7 @@ def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
     return after
 
 
-def alone(company: Company, gone: Sequence[Victim]) -> Company:
+def alone(company: AffinityIndex, gone: Sequence[Victim]) -> AffinityIndex:
     """The company once these gangs are gone, or smaller."""
     after = company.without([gang.name for gang in gone])
     for gang in gone:

@@ -25,7 +25,7 @@ from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.wording import hosts_text
 
 
-class NotToBeHad(Exception):
+class HostsUnavailable(Exception):
     """The window is well formed, and the cluster cannot have it."""
 
 
@@ -74,9 +74,9 @@ def _check_open(before: Window, window: Window) -> None:
     """What is open has hosts that others reckon with: only its end and its terms change."""
     fixed = ("kind", "start_ns")
     if any(getattr(before, name) != getattr(window, name) for name in fixed):
-        raise NotToBeHad(f"window {window.name} is open: its kind and its start are fixed")
+        raise HostsUnavailable(f"window {window.name} is open: its kind and its start are fixed")
     if not _asks_alike(before, window):
-        raise NotToBeHad(f"window {window.name} is open: its hosts are fixed")
+        raise HostsUnavailable(f"window {window.name} is open: its hosts are fixed")
 
 
 def _asks_alike(before: Window, window: Window) -> bool:
@@ -89,7 +89,9 @@ def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:
         twice = other.hosts & chosen
         if twice and other.window.kind is WindowKind.RESERVATION:
             host = state.loaded_fabric.hosts[hostset.members(twice)[0]]
-            raise NotToBeHad(f"host {host} is held by window {other.window.name} at that time")
+            raise HostsUnavailable(
+                f"host {host} is held by window {other.window.name} at that time"
+            )
 
 
 def _others(state: State, window: Window) -> list[Booking]:
@@ -115,7 +117,7 @@ def _chosen(state: State, window: Window) -> HostSet:
     there = pool.bit_count()
     if there < window.count:
         where = f" in {', '.join(window.among)}" if window.among else ""
-        raise NotToBeHad(
+        raise HostsUnavailable(
             f"needs {hosts_text(window.count)}{where}; {there:,} are in service and in no"
             " other window then"
         )

@@ -18,13 +18,13 @@ from scheduler.core.capacity.outlook import nearest
 from scheduler.core.capacity.window_hosts import held_past, named, spoken_for
 from scheduler.core.model.events import WindowSet
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.model.plan import Rehost
+from scheduler.core.model.plan import ReplaceReservedHosts
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.guarantees import highest
 
 
-def substitutes(state: State) -> Iterator[Rehost]:
+def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
     """One for each reservation that lost hosts and can have others, in order of the windows."""
     taken: HostSet = 0
     for name, booking in state.windows.items():
@@ -34,10 +34,10 @@ def substitutes(state: State) -> Iterator[Rehost]:
         if count:
             joined = _nearest(state, pool, booking.hosts & ~lost, count)
             taken |= joined
-            yield Rehost(name, highest(lost, count), joined)
+            yield ReplaceReservedHosts(name, highest(lost, count), joined)
 
 
-def rehosted(state: State, action: Rehost, now_ns: int) -> WindowSet | str:
+def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowSet | str:
     """The event of `action`, or a sentence saying what changed meanwhile."""
     booking = state.windows.get(action.name)
     if booking is None or action.left & ~_lost(state, booking):

@@ -2,7 +2,7 @@
 
 `dataclasses.replace` reads and sets every field by itself: 4 us for a state, of which a
 decision makes several. A class without slots keeps its fields in one dictionary, which is
-copied whole: 1 us. What a version has found out about itself and kept (`found_from`) is passed
+copied whole: 1 us. What a version has found out about itself and kept (`derived_from`) is passed
 on where none of the fields that it comes from is changed; else the next version finds it anew.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-__all__ = ["Found", "found_from", "remade"]
+__all__ = ["Derived", "derived_from", "evolve"]
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
 
 
-class Found(Generic[_V]):
+class Derived(Generic[_V]):
     """What a value finds out about itself once, from the fields `sources` alone. The answer
     stands in its dictionary, where it is found before this is."""
 
@@ -27,32 +27,32 @@ class Found(Generic[_V]):
         self.__doc__ = find.__doc__
 
     @overload
-    def __get__(self, value: None, kind: type) -> Found[_V]: ...
+    def __get__(self, value: None, kind: type) -> Derived[_V]: ...
 
     @overload
     def __get__(self, value: object, kind: type) -> _V: ...
 
-    def __get__(self, value: object | None, kind: type) -> Found[_V] | _V:
+    def __get__(self, value: object | None, kind: type) -> Derived[_V] | _V:
         if value is None:
             return self
         answer = value.__dict__[self.name] = self.find(value)
         return answer
 
 
-def found_from(*sources: str) -> Callable[[Callable[[Any], _V]], Found[_V]]:
+def derived_from(*sources: str) -> Callable[[Callable[[Any], _V]], Derived[_V]]:
     """A property that is found once, and kept by next versions while these fields are the same."""
 
-    def found(find: Callable[[Any], _V]) -> Found[_V]:
-        return Found(find, frozenset(sources))
+    def found(find: Callable[[Any], _V]) -> Derived[_V]:
+        return Derived(find, frozenset(sources))
 
     return found
 
 
 if TYPE_CHECKING:  # the same call, whose names and types are checked
-    from dataclasses import replace as remade
+    from dataclasses import replace as evolve
 else:
 
-    def remade(value: _T, /, **changes: Any) -> _T:
+    def evolve(value: _T, /, **changes: Any) -> _T:
         """`value` with these fields changed. For dataclasses without slots and
         __post_init__. Raises: TypeError on a field that it does not have."""
         kind = type(value)
@@ -75,5 +75,5 @@ else:
 def _found(kind: type) -> tuple[tuple[str, frozenset[str]], ...]:
     """What values of a class find out about themselves, and from which fields."""
     return tuple(
-        (name, value.sources) for name, value in vars(kind).items() if isinstance(value, Found)
+        (name, value.sources) for name, value in vars(kind).items() if isinstance(value, Derived)
     )

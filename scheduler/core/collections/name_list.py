@@ -17,14 +17,14 @@ MOST: Final = 512  # names of a chunk; a longer one becomes two
 Key = Callable[[str], Any]
 
 
-class Part(tuple[str, ...]):
+class Chunk(tuple[str, ...]):
     """Names that follow one another. `found`: what was found out about those who bear them,
     which holds for as long as they stand together."""
 
     found: Any = None
 
 
-class Names(Sequence[str]):
+class NameList(Sequence[str]):
     """Equal to any sequence of the same names in the same order."""
 
     __slots__ = ("_chunks", "_size")
@@ -32,10 +32,10 @@ class Names(Sequence[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
         every = tuple(names)
         half = MOST // 2
-        self._chunks = tuple(Part(every[at : at + half]) for at in range(0, len(every), half))
+        self._chunks = tuple(Chunk(every[at : at + half]) for at in range(0, len(every), half))
         self._size = len(every)
 
-    def having(self, name: str, value: Any, key: Key) -> Names:
+    def having(self, name: str, value: Any, key: Key) -> NameList:
         """These and `name`, of key `value`, before the first whose key is not smaller."""
         at, inside = self._place(value, key)
         chunk = self._chunks[at] if self._chunks else ()
@@ -43,7 +43,7 @@ class Names(Sequence[str]):
         parts = (longer,) if len(longer) <= MOST else (longer[: MOST // 2], longer[MOST // 2 :])
         return self._next(at, parts, self._size + 1)
 
-    def without(self, name: str, value: Any, key: Key) -> Names:
+    def without(self, name: str, value: Any, key: Key) -> NameList:
         """These less `name`, of key `value`. Raises: KeyError when it does not stand there."""
         at, inside = self._place(value, key)
         chunk = self._chunks[at] if self._chunks else ()
@@ -61,14 +61,14 @@ class Names(Sequence[str]):
         at = bisect_left(chunks, value, hi=max(0, len(chunks) - 1), key=lambda c: key(c[-1]))
         return at, bisect_left(chunks[at], value, key=key) if chunks else 0
 
-    def _next(self, at: int, parts: tuple[tuple[str, ...], ...], size: int) -> Names:
-        following = Names.__new__(Names)
-        following._chunks = (*self._chunks[:at], *map(Part, parts), *self._chunks[at + 1 :])
+    def _next(self, at: int, parts: tuple[tuple[str, ...], ...], size: int) -> NameList:
+        following = NameList.__new__(NameList)
+        following._chunks = (*self._chunks[:at], *map(Chunk, parts), *self._chunks[at + 1 :])
         following._size = size
         return following
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Chunk, ...]:
         """All of them, in pieces; next versions have most of these as well."""
         return self._chunks
 
@@ -93,7 +93,7 @@ class Names(Sequence[str]):
         return self._size
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Names | tuple) and tuple(self) == tuple(other)
+        return isinstance(other, NameList | tuple) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))

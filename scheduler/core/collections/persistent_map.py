@@ -29,7 +29,7 @@ class _Gone:
 _GONE: Final = _Gone()
 
 
-class Overlay(Mapping[_K, _V]):
+class PersistentMap(Mapping[_K, _V]):
     """Order: of insertion, as in a dict; a new value leaves a key in its place. No value is
     None."""
 
@@ -54,7 +54,7 @@ class Overlay(Mapping[_K, _V]):
                     base[key] = change
         return base
 
-    def _merged(self) -> Overlay[_K, _V]:
+    def _merged(self) -> PersistentMap[_K, _V]:
         """The same map, all of it in the base."""
         base = self._entries()
         return self._of(base, {}, {}, len(base))
@@ -65,12 +65,12 @@ class Overlay(Mapping[_K, _V]):
         changes: dict[_K, _V | _Gone],
         latest: dict[_K, _V | _Gone],
         size: int,
-    ) -> Overlay[_K, _V]:
-        made: Overlay[_K, _V] = Overlay.__new__(Overlay)
+    ) -> PersistentMap[_K, _V]:
+        made: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
         made._base, made._changes, made._latest, made._size = base, changes, latest, size
         return made
 
-    def having(self, key: _K, value: _V) -> Overlay[_K, _V]:
+    def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
         """This map with `key` set to `value`."""
         change = self._change(key)
         if change is _GONE:  # comes back, hence last: not in its old place
@@ -78,13 +78,13 @@ class Overlay(Mapping[_K, _V]):
         is_new = change is None and key not in self._base
         return self._next(key, value, self._size + is_new)
 
-    def without(self, key: _K) -> Overlay[_K, _V]:
+    def without(self, key: _K) -> PersistentMap[_K, _V]:
         """This map less `key`. Raises: KeyError when it is not there."""
         if key not in self:
             raise KeyError(key)
         return self._next(key, _GONE, self._size - 1)
 
-    def _next(self, key: _K, change: _V | _Gone, size: int) -> Overlay[_K, _V]:
+    def _next(self, key: _K, change: _V | _Gone, size: int) -> PersistentMap[_K, _V]:
         latest = {**self._latest, key: change}
         if len(latest) <= _LATEST:
             return self._of(self._base, self._changes, latest, size)
@@ -152,23 +152,23 @@ class Overlay(Mapping[_K, _V]):
         return f"Overlay({dict(self)!r})"
 
 
-def newest(mapping: Overlay[_K, _V], most: int) -> Overlay[_K, _V]:
+def newest(mapping: PersistentMap[_K, _V], most: int) -> PersistentMap[_K, _V]:
     """The newest `most` entries, and up to a fiftieth more: to drop the oldest each time one
     comes would be to walk, each time, past all that were dropped before."""
     if len(mapping) <= most + most // 50:
         return mapping
-    return Overlay(dict(islice(mapping.items(), len(mapping) - most, None)))
+    return PersistentMap(dict(islice(mapping.items(), len(mapping) - most, None)))
 
 
-def with_entry(mapping: Mapping[_K, _V], key: _K, value: _V) -> Overlay[_K, _V]:
+def with_entry(mapping: Mapping[_K, _V], key: _K, value: _V) -> PersistentMap[_K, _V]:
     """`mapping` with this entry, whatever it is made of."""
     return _overlay(mapping).having(key, value)
 
 
-def without_entry(mapping: Mapping[_K, _V], key: _K) -> Overlay[_K, _V]:
+def without_entry(mapping: Mapping[_K, _V], key: _K) -> PersistentMap[_K, _V]:
     """`mapping` without this key, whatever it is made of."""
     return _overlay(mapping).without(key)
 
 
-def _overlay(mapping: Mapping[_K, _V]) -> Overlay[_K, _V]:
-    return mapping if isinstance(mapping, Overlay) else Overlay(mapping)
+def _overlay(mapping: Mapping[_K, _V]) -> PersistentMap[_K, _V]:
+    return mapping if isinstance(mapping, PersistentMap) else PersistentMap(mapping)

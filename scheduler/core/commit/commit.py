@@ -38,23 +38,23 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
 from scheduler.core.model.plan import (
     Action,
+    Defragment,
+    EvaluateHosts,
     GiveUp,
-    Judge,
     Plan,
-    Refill,
-    Rehost,
+    ReplaceReservedHosts,
+    ReplenishSpares,
     Requeue,
     Reserve,
     Resize,
     Start,
     Swap,
-    Tidy,
-    Turn,
+    WindowTransition,
     taken,
 )
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar, turned
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.host_evaluation import judged
@@ -82,11 +82,11 @@ def commit(
     events: list[Event] = []
     applied = 0  # a swap changes what its tenant holds, and with it what is promised
     reasons: list[str] = []
-    free, quotas, company = state.free | borrowed, Quotas(state), Company(state)
+    free, quotas, company = state.free | borrowed, Quotas(state), AffinityIndex(state)
     calendar = Calendar(state)
     for action in plan.actions:
         more = taken(action)
-        if isinstance(action, Tidy):
+        if isinstance(action, Defragment):
             state, applied = replay(events[applied:], state), len(events)
         if touches_loans(state, action):
             state, applied = replay(events[applied:], state), len(events)
@@ -96,7 +96,7 @@ def commit(
                 continue
             events += answer
             state, applied = replay(answer, state), len(events)
-            free, quotas, company = state.free, Quotas(state), Company(state)
+            free, quotas, company = state.free, Quotas(state), AffinityIndex(state)
             continue
         gone = sent_by(state, action, free, quotas, now_ns)
         if isinstance(gone, str):
@@ -116,9 +116,11 @@ def commit(
             events += [made_room(state, v, state.jobs[action.name], quotas, now_ns) for v in gone]
         events += outcome if isinstance(outcome, tuple) else (outcome,)
         free, quotas, company = free_then & ~more, quotas_then, company_then
-        if isinstance(action, Swap | Resize | Tidy | Refill) or any(v.smaller for v in gone):
+        if isinstance(action, Swap | Resize | Defragment | ReplenishSpares) or any(
+            v.smaller for v in gone
+        ):
             state, applied = replay(events[applied:], state), len(events)
-            free, quotas, company = state.free, Quotas(state), Company(state)
+            free, quotas, company = state.free, Quotas(state), AffinityIndex(state)
         elif isinstance(action, Start) and action is not plan.actions[-1]:
             quotas.took(state.jobs[action.name], more)
             company.took(state.jobs[action.name], more)
@@ -157,25 +159,25 @@ def _check(
             if is_needless(state, action):
                 return f"job {action.name}: runs on, its hosts need not be left any more"
             return _resize(state, action, free, quotas, now_ns)
-        case Tidy():
+        case Defragment():
             return _tidied(state, action, now_ns)
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return f"job {action.name} is no longer interrupted"
             return JobRequeued(now_ns, action.name, action.reason, action.ladder)
         case GiveUp():
-            if action.name not in state.stopped:
+            if action.name not in state.interrupted:
                 return f"job {action.name} is no longer interrupted"
             return JobEnded(now_ns, action.name, JobState.FAILED, action.reason)
-        case Refill():
+        case ReplenishSpares():
             return _refill(state, action, free, quotas, now_ns)
         case Reserve():
             return _reserve(state, action, now_ns)
-        case Turn():
+        case WindowTransition():
             return turned(state, action, now_ns)
-        case Rehost():
+        case ReplaceReservedHosts():
             return rehosted(state, action, now_ns)
-        case Judge():
+        case EvaluateHosts():
             return judged(state, action, now_ns)
     assert_never(action)
 
@@ -184,7 +186,7 @@ def _untimely(state: State, action: Action, more: HostSet, calendar: Calendar, n
     """Which window the action would reach into with `more` hosts, or does not give way to
     any more; empty when none is in the way."""
     if (
-        not isinstance(action, Start | Swap | Resize | Requeue | Refill)
+        not isinstance(action, Start | Swap | Resize | Requeue | ReplenishSpares)
         or action.name not in state.jobs
     ):
         return ""
@@ -201,10 +203,15 @@ def _untimely(state: State, action: Action, more: HostSet, calendar: Calendar, n
     return f"job {job.name}: host {host} {why} meanwhile"
 
 
-def _unwanted(state: State, action: Action, more: HostSet, company: Company, now_ns: int) -> str:
+def _unwanted(
+    state: State, action: Action, more: HostSet, company: AffinityIndex, now_ns: int
+) -> str:
     """Which of `more` hosts lie beside jobs that they must not lie beside, or stopped this job of
     late; empty when none does."""
-    if not isinstance(action, Start | Swap | Resize | Refill) or action.name not in state.jobs:
+    if (
+        not isinstance(action, Start | Swap | Resize | ReplenishSpares)
+        or action.name not in state.jobs
+    ):
         return ""
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
@@ -319,7 +326,7 @@ def _lent(state: State, action: Swap) -> list[tuple[int, str]] | str:
 
 
 def _refill(
-    state: State, action: Refill, free: HostSet, quotas: Quotas, now_ns: int
+    state: State, action: ReplenishSpares, free: HostSet, quotas: Quotas, now_ns: int
 ) -> SparesChanged | str:
     """A running job holds free hosts more, as a start may take them, or lets some go."""
     job = state.jobs.get(action.name)
@@ -361,7 +368,7 @@ def _resize(
     return resized(state, job, action, now_ns)
 
 
-def _tidied(state: State, action: Tidy, now_ns: int) -> tuple[Event, ...] | str:
+def _tidied(state: State, action: Defragment, now_ns: int) -> tuple[Event, ...] | str:
     """All of its swaps, and the fact that gangs were moved or that this was due."""
     answer = commit(state, Plan(state.version, action.swaps), now_ns)
     if isinstance(answer, Conflict):

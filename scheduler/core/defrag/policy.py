@@ -17,8 +17,8 @@ from scheduler.core.defrag.proposal import Proposal, is_lacking, propose
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangSwapped
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.model.plan import Plan, Start, Tidy
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.plan import Defragment, Plan, Start
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.wording import hosts_text
@@ -26,7 +26,9 @@ from scheduler.core.wording import hosts_text
 Decide = Callable[[State], Plan]
 
 
-def tidied(state: State, now_ns: int, limits: Limits, idle: Plan, decide: Decide) -> Plan:
+def defragmented(
+    state: State, now_ns: int, limits: SchedulingOptions, idle: Plan, decide: Decide
+) -> Plan:
     """`idle`, a plan that does nothing, with the moves that are due.
 
     `decide`: what would be done on another state, by the same rules without this one.
@@ -42,9 +44,11 @@ def tidied(state: State, now_ns: int, limits: Limits, idle: Plan, decide: Decide
     kept = _verdict(state, now_ns, found, policy, waiting, decide)
     if kept:
         return replace(
-            idle, actions=(Tidy((), f"{kept}: {found.sentence}" if found.moves else kept),)
+            idle, actions=(Defragment((), f"{kept}: {found.sentence}" if found.moves else kept),)
         )
-    return replace(idle, actions=(Tidy(tuple(move.swap for move in found.moves), found.sentence),))
+    return replace(
+        idle, actions=(Defragment(tuple(move.swap for move in found.moves), found.sentence),)
+    )
 
 
 def _wanted(state: State, idle: Plan, policy: Defragmentation | None) -> tuple[int, Job | None]:

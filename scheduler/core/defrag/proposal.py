@@ -23,10 +23,10 @@ from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Move, Plan, Swap
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
@@ -36,7 +36,7 @@ MOST_SETS = 20  # sets of gangs that are tried for one domain
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MoveCandidate:
     """A gang that runs in a domain. `blocks`: those on hosts of it. `lost_gpu_s`: the
     price of stopping it."""
 
@@ -76,7 +76,9 @@ class Proposal:
         return Plan(self.version, tuple(move.swap for move in self.moves))
 
 
-def propose(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
+def propose(
+    state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
+) -> Proposal:
     """The cheapest moves after which one outermost domain has `wanted` hosts free.
 
     Order: lost GPU time, then the number of moves, then the order of the fabric.
@@ -122,7 +124,9 @@ def is_lacking(state: State, wanted: int) -> bool:
     return could and max((mask & free).bit_count() for mask in masks) < wanted
 
 
-def _cheapest(state: State, wanted: int, now_ns: int, limits: Limits, costs: Costs) -> Proposal:
+def _cheapest(
+    state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
+) -> Proposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
     mover = _Mover(state, limits, now_ns)
@@ -154,7 +158,7 @@ def _sentence(found: Proposal) -> str:
     return f"frees {hosts_text(found.free_after)} in {found.domain} for {moves}, {hours}"
 
 
-def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[Candidate]:
+def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[MoveCandidate]:
     """Gangs that run on hosts of `mask`, all of them healthy, in order of start."""
     gpus = state.loaded_fabric.gpus_per_host
     found = []
@@ -163,12 +167,12 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[C
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
                 found.append(
-                    Candidate(job, blocks, cost_ns(job, now_ns, costs) * gpus // SECOND_NS)
+                    MoveCandidate(job, blocks, cost_ns(job, now_ns, costs) * gpus // SECOND_NS)
                 )
     return found
 
 
-def cover(there: Sequence[Candidate], lacking: int) -> list[Candidate] | None:
+def cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] | None:
     """The set of least price whose blocks are at least `lacking`; None when all are too
     few. Cost: O(gangs x lacking)."""
     least: list[tuple[int, int, tuple[int, ...]] | None] = [(0, 0, ())] + [None] * lacking
@@ -186,14 +190,14 @@ def cover(there: Sequence[Candidate], lacking: int) -> list[Candidate] | None:
 class _Mover:
     """Finds places outside a domain for the gangs in it."""
 
-    def __init__(self, state: State, limits: Limits, now_ns: int) -> None:
+    def __init__(self, state: State, limits: SchedulingOptions, now_ns: int) -> None:
         self._state, self._limits, self._now_ns = state, limits, now_ns
-        self._quotas, self._company = Quotas(state), Company(state)
+        self._quotas, self._company = Quotas(state), AffinityIndex(state)
         self._calendar = Calendar(state)
 
     def moves(
         self,
-        there: list[Candidate],
+        there: list[MoveCandidate],
         mask: HostSet,
         lacking: int,
         most: tuple[int, int, int] | None,
@@ -214,7 +218,7 @@ class _Mover:
             there = [gang for gang in there if gang is not stuck]
         return None
 
-    def _relocations(self, chosen: list[Candidate], mask: HostSet) -> Iterator[Relocation]:
+    def _relocations(self, chosen: list[MoveCandidate], mask: HostSet) -> Iterator[Relocation]:
         """As long as places are found, the largest first."""
         free = self._state.free & ~mask
         for gang in sorted(chosen, key=lambda g: -len(g.blocks)):
@@ -224,7 +228,7 @@ class _Mover:
             free &= ~hostset.of(move.joined for move in swap.moves)
             yield Relocation(swap, gang.lost_gpu_s, gang.job.cuts)
 
-    def _swap(self, gang: Candidate, free: HostSet, mask: HostSet) -> Swap | None:
+    def _swap(self, gang: MoveCandidate, free: HostSet, mask: HostSet) -> Swap | None:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
         job, fabric = gang.job, self._state.loaded_fabric
         free &= self._quotas.allowance(job, self._state.free).reach

@@ -7,7 +7,7 @@ from scheduler.core.admission.idempotency import was_done
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.proposal import Proposal
 from scheduler.core.model.events import Event
-from scheduler.core.model.plan import Plan, Tidy
+from scheduler.core.model.plan import Defragment, Plan
 from scheduler.core.model.rejected import Rejected
 from scheduler.core.model.state import State
 
@@ -22,7 +22,7 @@ def carried_out(
     if earlier := was_done(state, request_id, (f"defragment for {asked}",)):
         return earlier.answer
     swaps = tuple(move.swap for move in found.moves)
-    tidy = Tidy(swaps, found.sentence, asked, request_id)
+    tidy = Defragment(swaps, found.sentence, asked, request_id)
     return commit(state, Plan(found.version, (tidy,)), now_ns)
 
 

@@ -20,8 +20,8 @@ from placement.fabric import hostset
 from placement.workload.request import AUTO, SpareRule
 from scheduler.core.admission.admit import Rejected, admit
 from scheduler.core.capacity.window_hosts import domain
-from scheduler.core.collections.name_list import Names
-from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.commands import (
     CancelJob,
@@ -117,9 +117,9 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
         sequence=job.sequence,
         attempt=job.attempt,
     )
-    jobs = Overlay({**state.jobs, job.name: other})
+    jobs = PersistentMap({**state.jobs, job.name: other})
     queue = sorted(state.queue, key=lambda name: jobs[name].order)
-    return replace(state, jobs=jobs, queue=Names(queue))
+    return replace(state, jobs=jobs, queue=NameList(queue))
 
 
 def _with_spares(spec: JobSpec, what: str) -> JobSpec:

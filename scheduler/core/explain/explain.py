@@ -13,19 +13,19 @@ from placement.workload.request import Answer, Insufficient, Placement
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.grow import dp_text, is_smaller, size_text
 from scheduler.core.capacity.outlook import Outlook
-from scheduler.core.capacity.placer import placing
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.explain.obstacles import Obstacles
 from scheduler.core.explain.reason import Basis, Cause, Obstacle, Reason, Shrink
 from scheduler.core.explain.windows import closed_text, fits_s
 from scheduler.core.model.job import SECOND_NS, Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.plan import Reservation, Resize
-from scheduler.core.model.policy import Limits, Policy, time_limit_ns
+from scheduler.core.model.plan import BackfillReservation, Resize
+from scheduler.core.model.policy import Policy, SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.preemption.stage import Preempting
-from scheduler.core.queue.cycle import Desk
-from scheduler.core.queue.verdict import Hold, Verdict
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.preemption.stage import PreemptionStage
+from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.verdict import Hold, QueueVerdict
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.tenancy.guarantees import highest
@@ -37,9 +37,9 @@ from scheduler.core.wording import duration, ending, hosts_text, jobs_text, list
 DOING = ("preempting", "shrinking")
 
 
-def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
+def dry_run(state: State, spec: JobSpec, limits: SchedulingOptions, now_ns: int) -> Answer:
     """What `spec` would get if it started now, alone."""
-    company, wants, free = Company(state), spec.neighbours, state.free
+    company, wants, free = AffinityIndex(state), spec.neighbours, state.free
     job = owned(Job(spec, "", 0, 0, now_ns, 0), state.tenants)
     end_ns = now_ns + time_limit_ns(job, limits)
     spoken_for = free & Calendar(state).closed(job, now_ns, end_ns)
@@ -66,7 +66,7 @@ def dry_run(state: State, spec: JobSpec, limits: Limits, now_ns: int) -> Answer:
     return answer
 
 
-def explain(state: State, name: str, now_ns: int, limits: Limits) -> Reason:
+def explain(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Reason:
     """Why the job waits. Raises: KeyError when no such job is at hand."""
     return Reasons(state, now_ns, limits).of(name)
 
@@ -79,11 +79,11 @@ class Reasons:
     job of the queue, and 1 ms for each reason. Not for several threads at once.
     """
 
-    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._told = _Told(state, now_ns, limits)
-        aim = placing(state, limits)
-        self._walk = Desk(state, now_ns, limits, state.free, _counted, aim).verdicts()
+        aim = make_placer(state, limits)
+        self._walk = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim).verdicts()
         self._turns: dict[str, _Turn] = {}
         self._found: dict[str, Reason] = {}
 
@@ -118,7 +118,7 @@ class _Turn:
     """A job's turn in the queue. `ahead`: jobs before it; `due`: those that start now;
     `blocker`: the first that waits for more than its own limit."""
 
-    verdict: Verdict
+    verdict: QueueVerdict
     ahead: int
     due: int
     blocker: Job | None
@@ -127,20 +127,20 @@ class _Turn:
 class _Told:
     """Puts verdicts into words."""
 
-    def __init__(self, state: State, now_ns: int, limits: Limits) -> None:
+    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
         self._outlook = Outlook(state, now_ns, limits, self._quotas)
         self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
-        self._preempting = Preempting(
-            *(state, now_ns, limits, self._quotas, self._outlook, Company(state)),
-            placing(state, limits),
+        self._preempting = PreemptionStage(
+            *(state, now_ns, limits, self._quotas, self._outlook, AffinityIndex(state)),
+            make_placer(state, limits),
         )
         self._free = state.free.bit_count()
         self._ahead = self._due = 0
         self._blocker: Job | None = None
 
-    def turn(self, verdict: Verdict) -> _Turn:
+    def turn(self, verdict: QueueVerdict) -> _Turn:
         """The next job of the queue, with what those before it leave to say."""
         turn = _Turn(verdict, self._ahead, self._due, self._blocker)
         self._ahead += 1
@@ -250,7 +250,7 @@ class _Told:
         job = turn.verdict.job
         found = self._own_reservation(job)
         running = self._in_the_way.running(found)
-        room = Company(self._state).room_text(job, self._state.free)
+        room = AffinityIndex(self._state).room_text(job, self._state.free)
         when = self._when(found, running) or "; no end of a running job makes the room"
         sentence = f"needs {needs_text(job)}{room}{when}"
         base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
@@ -298,7 +298,7 @@ class _Told:
         return replace(self._until(base, found, running), reserved_in=places)
 
     def _until(
-        self, base: Reason, found: Reservation | None, running: tuple[Obstacle, ...]
+        self, base: Reason, found: BackfillReservation | None, running: tuple[Obstacle, ...]
     ) -> Reason:
         """`base` with the earliest start, and whose ends it rests on."""
         if found is None:
@@ -308,7 +308,7 @@ class _Told:
 
     def _when(
         self,
-        found: Reservation | None,
+        found: BackfillReservation | None,
         running: tuple[Obstacle, ...],
         windows: tuple[Obstacle, ...] = (),
     ) -> str:
@@ -324,7 +324,7 @@ class _Told:
         whose = f" {self._whose_limits(names)}" if names else ""
         return f"; {ending(everybody)} in {duration(wait_s)}{whose}{outrun}"
 
-    def _own_reservation(self, job: Job) -> Reservation | None:
+    def _own_reservation(self, job: Job) -> BackfillReservation | None:
         """As if the job were the first that waits."""
         return self._outlook.reservation(job, self._state.free)
 
@@ -363,7 +363,7 @@ class _Told:
         base = self._base(turn, Cause.BEHIND, sentence, (obstacle,))
         return replace(base, waits_for=(first.name,), passes_s=passes_s)
 
-    def _passes_s(self, verdict: Verdict) -> int | None:
+    def _passes_s(self, verdict: QueueVerdict) -> int | None:
         """The longest time limit with which the job would delay nobody; None: there is none."""
         if verdict.passes_ns is None:
             return None

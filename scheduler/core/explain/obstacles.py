@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler.core.capacity.outlook import Outlook
-from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind, Room
+from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.plan import BackfillReservation
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
@@ -16,12 +16,12 @@ class Obstacles:
     """Facts about one version of the state, for reasons."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: Limits, quotas: Quotas, outlook: Outlook
+        self, state: State, now_ns: int, limits: SchedulingOptions, quotas: Quotas, outlook: Outlook
     ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas, self._outlook = quotas, outlook
 
-    def running(self, found: Reservation | None, whose: str = "") -> tuple[Obstacle, ...]:
+    def running(self, found: BackfillReservation | None, whose: str = "") -> tuple[Obstacle, ...]:
         """Gangs that end by the start of `found`, first end first; with `whose`, only
         those of that tenant."""
         if found is None:
@@ -44,7 +44,7 @@ class Obstacles:
             return Basis.OUTRUN
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 
-    def ahead(self, job: Job, found: Reservation | None = None) -> Obstacle:
+    def ahead(self, job: Job, found: BackfillReservation | None = None) -> Obstacle:
         """A waiting job that goes first; `found`: its reservation, if that is known."""
         start_ns = None if found is None else found.start_ns
         return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)
@@ -81,13 +81,13 @@ class Obstacles:
         hosts = self._state.unhealthy.bit_count()
         return (Obstacle(ObstacleKind.OUT_OF_SERVICE, "", hosts),) if hosts else ()
 
-    def rooms(self, allowed: Allowance) -> tuple[Room, ...]:
+    def rooms(self, allowed: Allowance) -> tuple[DomainRoom, ...]:
         """Each outermost domain, in the order of the fabric; none on a flat fabric."""
         fabric, free = self._state.loaded_fabric, self._state.free
         if not fabric.tiers:
             return ()
         tier = fabric.tiers[0]
         return tuple(
-            Room(name, (free & mask).bit_count(), (free & allowed.reach & mask).bit_count())
+            DomainRoom(name, (free & mask).bit_count(), (free & allowed.reach & mask).bit_count())
             for name, mask in zip(tier.domains, domain_masks(fabric, tier.name), strict=True)
         )

@@ -51,7 +51,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DomainRoom:
     """One outermost domain: hosts that are free in it, and those the job may use."""
 
     domain: str
@@ -90,7 +90,7 @@ class Reason:
     waits_for: tuple[str, ...] = ()
     reserved_in: tuple[str, ...] = ()
     missing: int = 0
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[DomainRoom, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     passes_s: int | None = None
     preempts: tuple[str, ...] = ()

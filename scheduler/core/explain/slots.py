@@ -17,12 +17,12 @@ from placement import BadInput
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core.admission.admit import Code, Rejected, admit
-from scheduler.core.capacity.placer import placing
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.job import Job, JobSpec
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
-from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.tenancy.ownership import owned
 from scheduler.core.tenancy.quota import domain_masks
 
@@ -67,7 +67,7 @@ class Slots:
 
 
 def slots(
-    state: State, now_ns: int, limits: Limits, asker: Asker, sizes: Sequence[int] = ()
+    state: State, now_ns: int, limits: SchedulingOptions, asker: Asker, sizes: Sequence[int] = ()
 ) -> Slots:
     """Slots of each size in GPUs; without any, of those of SIZES that fill whole hosts.
 
@@ -97,13 +97,13 @@ def slots(
 class _Counter:
     """Asks a desk at which everybody who waits has been served."""
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, asker: Asker) -> None:
+    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions, asker: Asker) -> None:
         self._state, self._now_ns, self._asker = state, now_ns, asker
         self._gpus = state.loaded_fabric.gpus_per_host
         self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
         self._check()
-        find = placing(state, limits)
-        self._desk = Desk(state, now_ns, limits, state.free, find, find)
+        find = make_placer(state, limits)
+        self._desk = SchedulingCycle(state, now_ns, limits, state.free, find, find)
         for _ in self._desk.verdicts():
             pass
         tiers = state.loaded_fabric.tiers

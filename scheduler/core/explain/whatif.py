@@ -16,7 +16,7 @@ from scheduler.core.explain.reason import Cause, Reason
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.wording import duration, hosts_text, listed
 
@@ -40,7 +40,7 @@ class WhatIf:
 
 
 def what_if(
-    state: State, name: str, conditions: Sequence[str], now_ns: int, limits: Limits
+    state: State, name: str, conditions: Sequence[str], now_ns: int, limits: SchedulingOptions
 ) -> WhatIf:
     """What would become of `name`. Cost: the decisions that would follow.
 
@@ -60,7 +60,7 @@ def what_if(
     return WhatIf(sentence, before, after, job, starts, stops)
 
 
-def settled(state: State, now_ns: int, limits: Limits) -> State:
+def settled(state: State, now_ns: int, limits: SchedulingOptions) -> State:
     """The state once nothing more can start at this moment."""
     for _ in range(MOST_DECISIONS):
         events = commit(state, decide(state, now_ns, limits), now_ns)

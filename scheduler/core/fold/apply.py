@@ -10,8 +10,8 @@ from placement import legal_sizes
 from placement.fabric import hostset
 from placement.fabric.tree import from_spec
 from placement.workload.replicas import sized
-from scheduler.core.collections.evolve import remade
-from scheduler.core.collections.name_list import Names
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import newest
 from scheduler.core.collections.persistent_map import with_entry as _with
 from scheduler.core.collections.persistent_map import without_entry as _without
@@ -87,7 +87,7 @@ def apply(state: State, event: Event) -> State:
         case JobPreempted():
             after_event = _requeued(state, event, JobMove.PREEMPT)
         case Defragmented():
-            after_event = remade(state, tidied_ns=event.time_ns)
+            after_event = evolve(state, tidied_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved() | HostSignalled() | HealthLoaded() | HostsJudged():
@@ -96,7 +96,7 @@ def apply(state: State, event: Event) -> State:
             after_event = booked(state, event)
         case _:
             assert_never(event)
-    return remade(
+    return evolve(
         after_event,
         version=state.version + 1,
         requests=remembered(state.requests, event),
@@ -109,7 +109,7 @@ def _loaded(state: State, event: FabricLoaded) -> State:
     if state.fabric is not None:
         raise KeyError("a log has one fabric; this is the second")
     fabric = from_spec(event.spec)
-    return remade(
+    return evolve(
         state, fabric=fabric, faults=failure_rates.loaded(event.time_ns, fabric.zone_count)
     )
 
@@ -134,23 +134,23 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         goodput=Goodput(event.time_ns),
     )
     job = owned(job, state.tenants)
-    return remade(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+    return evolve(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
 
 
 def _updated(state: State, event: JobUpdated) -> State:
     """A waiting job goes to its new place, and what was promised to it as it was is void."""
     job = state.jobs[event.name]
-    updated = remade(job, spec=event.spec, update_ns=event.time_ns)
+    updated = evolve(job, spec=event.spec, update_ns=event.time_ns)
     updated = owned(updated, state.tenants)
-    changed = remade(state, jobs=_with(state.jobs, job.name, updated))
+    changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
     if job.state is not JobState.QUEUED:
-        minding = tuple(name for name in state.running if changed.jobs[name].minds)
-        return remade(changed, minding=minding)
-    less = remade(changed, queue=_unqueued(state, job))
-    has_moved = remade(updated, spec=job.spec, update_ns=job.update_ns) != job
+        special = tuple(name for name in state.running if changed.jobs[name].minds)
+        return evolve(changed, special=special)
+    less = evolve(changed, queue=_unqueued(state, job))
+    has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
     is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
     kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
-    return remade(kept, queue=_queued(less, updated))
+    return evolve(kept, queue=_queued(less, updated))
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
@@ -161,14 +161,14 @@ def _reserved(state: State, event: JobsReserved) -> State:
     index = state.loaded_fabric.index_by_name
     for name, parts in event.shares:
         shares = _with(shares, name, tuple((index[host], count) for host, count in parts))
-    return remade(state, reserved=reserved, shares=shares)
+    return evolve(state, reserved=reserved, shares=shares)
 
 
 def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
     size = job.on(len(event.hosts))
-    running = remade(
+    running = evolve(
         size,
         start_dp=size.dp,
         state=after(JOB_MOVES, job.state, JobMove.START),
@@ -185,13 +185,13 @@ def _started(state: State, event: JobStarted) -> State:
         stop_ns=None,
         goodput=account(state, job, event),
     )
-    return remade(
+    return evolve(
         _unreserved(state, job.name),
         records=begun(state.records, running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
-        minding=(*state.minding, job.name) if job.minds else state.minding,
+        special=(*state.special, job.name) if job.minds else state.special,
         held=state.held | running.held,
         accounts=charged(state, job.tenant, _size(running), event.time_ns),
     )
@@ -210,7 +210,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
     # those that it holds since.
     is_bounded = set(joined.values()) <= set(job.spares)
     is_bounded &= job.lower_bound <= sum(tier.bytes_per_step for tier in event.cuts[:1])
-    running = remade(
+    running = evolve(
         job,
         state=now,
         attempt=event.attempt,
@@ -227,10 +227,10 @@ def _swapped(state: State, event: GangSwapped) -> State:
         goodput=account(state, job, event),
     )
     held = (state.held & ~job.held) | running.held
-    swapped = remade(
+    swapped = evolve(
         state,
         jobs=_with(state.jobs, job.name, running),
-        stopped=_less(state.stopped, job.name),
+        interrupted=_less(state.interrupted, job.name),
         held=held,
         accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
@@ -240,7 +240,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
 def _resized(state: State, event: GangResized) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
-    running = remade(
+    running = evolve(
         job.at(event.dp),
         state=after(JOB_MOVES, job.state, JobMove.RESIZE),
         attempt=event.attempt,
@@ -257,10 +257,10 @@ def _resized(state: State, event: GangResized) -> State:
         ladder=event.ladder,
         goodput=account(state, job, event),
     )
-    resized = remade(
+    resized = evolve(
         state,
         jobs=_with(state.jobs, job.name, running),
-        stopped=_less(state.stopped, job.name),
+        interrupted=_less(state.interrupted, job.name),
         held=(state.held & ~job.held) | running.held,
         accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
@@ -270,13 +270,13 @@ def _resized(state: State, event: GangResized) -> State:
 def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
     indices = state.loaded_fabric.indices
-    changed = remade(
+    changed = evolve(
         job,
         spares=indices(event.spares),
         lent=indices(event.lent),
         goodput=account(state, job, event),
     )
-    after_change = remade(
+    after_change = evolve(
         state,
         lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
         jobs=_with(state.jobs, job.name, changed),
@@ -288,7 +288,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
-    queued = remade(
+    queued = evolve(
         job.least,
         state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
@@ -304,13 +304,13 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         ladder=event.ladder if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
-    freed = remade(
+    freed = evolve(
         state,
         jobs=_with(state.jobs, job.name, queued),
         queue=_queued(state, queued),
         running=_less(state.running, job.name),
-        stopped=_less(state.stopped, job.name),
-        minding=_less(state.minding, job.name),
+        interrupted=_less(state.interrupted, job.name),
+        special=_less(state.special, job.name),
         held=state.held & ~job.held,
         lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
@@ -327,7 +327,7 @@ _ENDINGS: Mapping[JobState, JobMove] = {
 
 def _ended(state: State, event: JobEnded) -> State:
     job = state.jobs[event.name]
-    over = remade(
+    over = evolve(
         job,
         state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
         state_ns=event.time_ns,
@@ -335,13 +335,13 @@ def _ended(state: State, event: JobEnded) -> State:
         goodput=account(state, job, event),
     )
     ended = newest(_with(state.ended, job.uid, over), RETAINED)
-    freed = remade(
+    freed = evolve(
         _unreserved(state, job.name),
         jobs=_without(state.jobs, job.name),
         queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
         running=_less(state.running, job.name),
-        stopped=_less(state.stopped, job.name),
-        minding=_less(state.minding, job.name),
+        interrupted=_less(state.interrupted, job.name),
+        special=_less(state.special, job.name),
         ended=ended,
         spent=state.spent + over.goodput.hosts,
         held=state.held & ~job.held,
@@ -351,18 +351,18 @@ def _ended(state: State, event: JobEnded) -> State:
     return emptied(freed, job, event.time_ns)
 
 
-def _queued(state: State, job: Job) -> Names:
+def _queued(state: State, job: Job) -> NameList:
     """The queue with `job` in its place: a requeued job keeps its seniority."""
     return _names(state).having(job.name, job.order, lambda name: state.jobs[name].order)
 
 
-def _unqueued(state: State, job: Job) -> Names:
+def _unqueued(state: State, job: Job) -> NameList:
     """The queue without `job`, which is in it."""
     return _names(state).without(job.name, job.order, lambda name: state.jobs[name].order)
 
 
-def _names(state: State) -> Names:
-    return state.queue if isinstance(state.queue, Names) else Names(state.queue)
+def _names(state: State) -> NameList:
+    return state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
 
 
 def _size(job: Job) -> int:
@@ -374,7 +374,7 @@ def _unreserved(state: State, name: str) -> State:
     if name not in state.reserved:
         return state
     shares = _without(state.shares, name) if name in state.shares else state.shares
-    return remade(state, reserved=_without(state.reserved, name), shares=shares)
+    return evolve(state, reserved=_without(state.reserved, name), shares=shares)
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:

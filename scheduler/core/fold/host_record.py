@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry
 from scheduler.core.model.events import HostMoved, HostSignalled
-from scheduler.core.model.host_record import Mark, Record, Tally
+from scheduler.core.model.host_record import DailyCount, HostMark, HostRecord
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import HealthPolicy
@@ -26,14 +26,14 @@ def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
     return signal != XID or policy.blame(xid) is not Blame.APPLICATION
 
 
-def reported(record: Record, event: HostSignalled, policy: HealthPolicy) -> Record:
+def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> HostRecord:
     """The record with one report more."""
     now_ns, keep_ns = event.time_ns, 0
     if event.signal in SIGNALS:
         signal = policy.signal(event.signal)
         keep_ns = max((t.within_s for t in signal.thresholds), default=0) * _SECOND_NS
     has_trouble = is_trouble(policy, event.signal, event.xid)
-    mark = Mark(now_ns, event.signal, max(1, event.value))
+    mark = HostMark(now_ns, event.signal, max(1, event.value))
     record = record.marked(mark, keep_ns if has_trouble else 0)
     if has_trouble:
         record = replace(record, trouble_ns=now_ns)
@@ -41,27 +41,27 @@ def reported(record: Record, event: HostSignalled, policy: HealthPolicy) -> Reco
     if event.signal == "excluded":
         record = record.saw(f"job {event.detail}", now_ns)
     if event.signal == "ticket":
-        record = record.counted(Tally.TICKET, now_ns)
+        record = record.counted(DailyCount.TICKET, now_ns)
     if event.signal == "stress-test-passed":
         record = replace(record, tested_ns=now_ns)
     return record
 
 
-def moved(record: Record, event: HostMoved, stopped_hosts: int) -> Record:
+def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecord:
     """The record after a move. `stopped_hosts`: of the gang that a failure stopped."""
     now_ns = event.time_ns
     match event.move:
         case HostMove.INSTALL:
-            return Record(since_ns=now_ns)
+            return HostRecord(since_ns=now_ns)
         case HostMove.PASS:
             return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
         case HostMove.FAIL | HostMove.RETIRE if not is_of_domain(event.reason):
             is_failure = event.move is HostMove.FAIL
             failures = record.failures + is_failure
             record = replace(record, trouble_ns=now_ns, failures=failures)
-            record = record.counted(Tally.OUT, now_ns)
+            record = record.counted(DailyCount.OUT, now_ns)
             if stopped_hosts and is_failure:
-                how = Tally.SINGLE if stopped_hosts == 1 else Tally.MULTI
+                how = DailyCount.SINGLE if stopped_hosts == 1 else DailyCount.MULTI
                 record = record.counted(how, now_ns)
             return record
         case move if move in _BACK:
@@ -75,16 +75,16 @@ def is_of_domain(reason: str) -> bool:
     return reason.partition(":")[0] in ENDS.values()
 
 
-def with_record(state: State, index: int, record: Record) -> State:
-    return remade(state, records=with_entry(state.records, index, record))
+def with_record(state: State, index: int, record: HostRecord) -> State:
+    return evolve(state, records=with_entry(state.records, index, record))
 
 
 def begun(
-    records: Mapping[int, Record], hosts: tuple[int, ...], time_ns: int
-) -> Mapping[int, Record]:
+    records: Mapping[int, HostRecord], hosts: tuple[int, ...], time_ns: int
+) -> Mapping[int, HostRecord]:
     """The records once a gang begins on `hosts`; those of one host alone are counted."""
     if len(hosts) != 1:
         return records
     (index,) = hosts
-    record = records.get(index) or Record(since_ns=time_ns)
-    return with_entry(records, index, record.counted(Tally.START, time_ns))
+    record = records.get(index) or HostRecord(since_ns=time_ns)
+    return with_entry(records, index, record.counted(DailyCount.START, time_ns))

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placement.fabric import hostset
-from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.fold import host_record
 from scheduler.core.fold.goodput import account
 from scheduler.core.model import failure_rates
 from scheduler.core.model.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
-from scheduler.core.model.host_record import BLANK, Record
+from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import (
     ALLOWS,
@@ -45,7 +45,7 @@ def changed(state: State, event: HostEvent) -> State:
         case HostSignalled():
             return _signalled(state, event)
         case HealthLoaded():
-            return _judged(remade(state, health=event.policy), event.time_ns)
+            return _judged(evolve(state, health=event.policy), event.time_ns)
         case HostsJudged():
             return _judged(state, event.time_ns)
 
@@ -54,7 +54,7 @@ def _signalled(state: State, event: HostSignalled) -> State:
     index = state.loaded_fabric.index_by_name.get(event.host)
     if index is None:
         return state  # of a domain: what it does to its hosts stands after it
-    before = state.records.get(index) or Record(since_ns=event.time_ns)
+    before = state.records.get(index) or HostRecord(since_ns=event.time_ns)
     record = host_record.reported(before, event, state.health)
     return _due(host_record.with_record(state, index, record), index, event.time_ns)
 
@@ -67,7 +67,7 @@ def _moved(state: State, event: HostMoved) -> State:
     cordon = event.reason if event.move in _CORDONS else cordon
     zone = state.loaded_fabric.zone_of(index)
     seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
-    moved = remade(state, faults=seen)
+    moved = evolve(state, faults=seen)
     reason = before.reason if event.move is HostMove.EMPTY else event.reason
     moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
     job = moved.holder(index) if event.move is HostMove.FAIL else None
@@ -75,7 +75,7 @@ def _moved(state: State, event: HostMoved) -> State:
         moved = _unlent(moved, index)
     if event.move in _COUNTED:
         stopped = len(job.hosts) if job is not None and index in job.hosts else 0
-        old = state.records.get(index) or Record(since_ns=event.time_ns)
+        old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
         new = host_record.moved(old, event, stopped)
         moved = host_record.with_record(moved, index, new) if new != old else moved
         moved = _due(moved, index, event.time_ns)
@@ -90,7 +90,7 @@ def with_host(state: State, index: int, host: Host) -> State:
     elif index in hosts:
         hosts = without_entry(hosts, index)
     bit, allows = 1 << index, ALLOWS[host.state]
-    return remade(
+    return evolve(
         state,
         hosts=hosts,
         unhealthy=state.unhealthy & ~bit | bit * (allows is Allows.NOTHING),
@@ -105,10 +105,10 @@ def _due(state: State, index: int, now_ns: int) -> State:
     found = verdict(state.health, state.host(index), record, now_ns)
     early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
     if early != state.early:
-        state = remade(state, early=early)
+        state = evolve(state, early=early)
     if found is None or 0 < state.judge_ns <= found.at_ns:
         return state
-    return remade(state, judge_ns=found.at_ns)
+    return evolve(state, judge_ns=found.at_ns)
 
 
 def _judged(state: State, now_ns: int) -> State:
@@ -119,30 +119,30 @@ def _judged(state: State, now_ns: int) -> State:
         early |= is_early(state.health, record, now_ns) << index
         found = verdict(state.health, state.host(index), record, now_ns)
         due_ns += [] if found is None else [found.at_ns]
-    return remade(state, judge_ns=min(due_ns, default=0), early=early)
+    return evolve(state, judge_ns=min(due_ns, default=0), early=early)
 
 
 def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
         left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
-        hit = remade(job, spares=left, goodput=spent)
-        return remade(
+        hit = evolve(job, spares=left, goodput=spent)
+        return evolve(
             state,
             jobs=with_entry(state.jobs, job.name, hit),
             held=state.held & ~(1 << index),
             accounts=charged(state, job.tenant, -1, event.time_ns),
         )
     hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
-    hit = remade(
+    hit = evolve(
         hit,
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         reason=_failed_text(state, since_stop(hit)),
         goodput=account(state, job, event),
     )
-    stopped = (*(name for name in state.stopped if name != job.name), job.name)
-    return remade(state, jobs=with_entry(state.jobs, job.name, hit), stopped=stopped)
+    stopped = (*(name for name in state.interrupted if name != job.name), job.name)
+    return evolve(state, jobs=with_entry(state.jobs, job.name, hit), interrupted=stopped)
 
 
 def _failed_text(state: State, indices: Sequence[int]) -> str:
@@ -156,8 +156,8 @@ def _failed_text(state: State, indices: Sequence[int]) -> str:
 def _unlent(state: State, index: int) -> State:
     """A spare that was lent failed: its holder has it back no more."""
     job = next(j for j in state.holding if index in j.lent)
-    less = remade(job, lent=tuple(h for h in job.lent if h != index))
-    return remade(
+    less = evolve(job, lent=tuple(h for h in job.lent if h != index))
+    return evolve(
         state, jobs=with_entry(state.jobs, job.name, less), lent=state.lent & ~(1 << index)
     )
 

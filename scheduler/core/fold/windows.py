@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.events import WindowClosed, WindowOpened, WindowRemoved, WindowSet
 from scheduler.core.model.lifecycle import WINDOW_MOVES, WindowMove, WindowState, after
 from scheduler.core.model.state import State
@@ -28,7 +28,7 @@ def booked(state: State, event: WindowEvent) -> State:
     Raises: KeyError on a window that is not there, or a move that its table forbids.
     """
     windows = state.windows
-    overlay = windows if isinstance(windows, Overlay) else Overlay(windows)
+    overlay = windows if isinstance(windows, PersistentMap) else PersistentMap(windows)
     if isinstance(event, WindowSet):
         return _with(state, overlay.having(event.window.name, _set(state, event)))
     before = overlay[event.name]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.core.collections.persistent_map import Overlay, newest
+from scheduler.core.collections.persistent_map import PersistentMap, newest
 from scheduler.core.model.events import (
     Defragmented,
     Event,
@@ -27,35 +27,37 @@ REMEMBERED: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedRequest:
     """What a request did: a verb and what it was done to. `uid`: of a submitted job."""
 
     what: str
     uid: str = ""
 
 
-def remembered(requests: Mapping[str, Done], event: Event) -> Mapping[str, Done]:
+def remembered(
+    requests: Mapping[str, CompletedRequest], event: Event
+) -> Mapping[str, CompletedRequest]:
     """The requests with the one that caused `event`, if it had an id."""
     if not getattr(event, "request_id", ""):
         return requests
     match event:
         case JobSubmitted():
-            done = Done(f"submit {event.spec.name}", event.uid)
+            done = CompletedRequest(f"submit {event.spec.name}", event.uid)
         case JobUpdated():
-            done = Done(f"update {event.name}")
+            done = CompletedRequest(f"update {event.name}")
         case JobEnded():
-            done = Done(f"{event.outcome} {event.name}")
+            done = CompletedRequest(f"{event.outcome} {event.name}")
         case HostMoved():
-            done = Done(f"{event.move} {event.host}")
+            done = CompletedRequest(f"{event.move} {event.host}")
         case HostSignalled():
-            done = Done(f"{event.signal} {event.host}")
+            done = CompletedRequest(f"{event.signal} {event.host}")
         case Defragmented():
-            done = Done(f"defragment for {event.asked}")
+            done = CompletedRequest(f"defragment for {event.asked}")
         case WindowSet():
-            done = Done(f"set window {event.window.name}")
+            done = CompletedRequest(f"set window {event.window.name}")
         case WindowRemoved():
-            done = Done(f"remove window {event.name}")
+            done = CompletedRequest(f"remove window {event.name}")
         case _:
             return requests
-    known = requests if isinstance(requests, Overlay) else Overlay(requests)
+    known = requests if isinstance(requests, PersistentMap) else PersistentMap(requests)
     return newest(known.having(event.request_id, done), REMEMBERED)

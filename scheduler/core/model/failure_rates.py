@@ -31,7 +31,7 @@ DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FailureRates:
     """`since_ns`: when the fleet was first seen. `down`: hosts out by failure at `at_ns`;
     `out_ns`: host-time that failures had taken by then. `by_zone`: hosts out in each
     outermost domain; `square_ns`: the integral of the sum of their squares."""
@@ -62,15 +62,17 @@ class Faults:
         return self.squares_by(now_ns) / (zones * seen_ns) / mean - mean
 
 
-NO_FAULTS = Faults()
+NO_FAULTS = FailureRates()
 
 
-def loaded(now_ns: int, zones: int) -> Faults:
+def loaded(now_ns: int, zones: int) -> FailureRates:
     """Nothing has failed yet."""
-    return Faults(at_ns=now_ns, since_ns=now_ns, by_zone=(0,) * zones)
+    return FailureRates(at_ns=now_ns, since_ns=now_ns, by_zone=(0,) * zones)
 
 
-def moved(faults: Faults, before: HostState, now: HostState, now_ns: int, zone: int) -> Faults:
+def moved(
+    faults: FailureRates, before: HostState, now: HostState, now_ns: int, zone: int
+) -> FailureRates:
     """A host of this outermost domain went from one state to another."""
     change = (now in DOWN) - (before in DOWN)
     if not change:
@@ -88,7 +90,7 @@ def moved(faults: Faults, before: HostState, now: HostState, now_ns: int, zone: 
     )
 
 
-def sizing(policy: SparePolicy, faults: Faults, hosts: int, now_ns: int) -> Sizing:
+def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -> Sizing:
     """What spares are sized by, once the fleet of so many hosts was seen until `now_ns`."""
     rate, repair_s = policy.failures_per_host_day, float(policy.repair_s)
     excess = policy.dispersion - 1

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.evolve import evolve
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
 MOST: Final = 64  # reports of one kind that are told apart
 
 
-class Tally(StrEnum):
+class DailyCount(StrEnum):
     """What is counted by day."""
 
     OUT = "out"  # taken out of service
@@ -30,7 +30,7 @@ class Tally(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HostMark:
     """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
 
     time_ns: int
@@ -39,7 +39,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Record:
+class HostRecord:
     """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
     report that counts against the host. `mended_ns`: the last time it came back.
     `tested_ns`: the last stress test that it passed. `service_ns`: when it began to serve
@@ -56,11 +56,11 @@ class Record:
     service_ns: int = 0
     reports: int = 0
     failures: int = 0
-    marks: tuple[Mark, ...] = ()
-    days: tuple[Mark, ...] = ()
+    marks: tuple[HostMark, ...] = ()
+    days: tuple[HostMark, ...] = ()
     seen: tuple[tuple[str, int], ...] = ()
 
-    def marked(self, mark: Mark, keep_ns: int) -> Record:
+    def marked(self, mark: HostMark, keep_ns: int) -> HostRecord:
         """With one report more, of which no threshold looks back beyond `keep_ns`."""
         same = [m for m in self.marks if m.kind == mark.kind]
         others = tuple(m for m in self.marks if m.kind != mark.kind)
@@ -70,15 +70,15 @@ class Record:
         marks = (*others, *kept, mark) if keep_ns else others
         return replace(self, marks=marks, reports=self.reports + 1)
 
-    def counted(self, tally: Tally, time_ns: int) -> Record:
+    def counted(self, tally: DailyCount, time_ns: int) -> HostRecord:
         """With one more of `tally` on the day of `time_ns`."""
         day_ns = time_ns - time_ns % DAY_NS
         kept, kind = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS], tally.value
         rest = [m for m in kept if m.time_ns != day_ns or m.kind != kind]
         before = total(kept) - total(rest)
-        return remade(self, days=(*rest, Mark(day_ns, kind, before + 1)))
+        return evolve(self, days=(*rest, HostMark(day_ns, kind, before + 1)))
 
-    def saw(self, what: str, time_ns: int) -> Record:
+    def saw(self, what: str, time_ns: int) -> HostRecord:
         kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)
         return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (what, time_ns)))
 
@@ -86,7 +86,7 @@ class Record:
         """How much was reported of `kind` after `from_ns`."""
         return total(m for m in self.marks if m.kind == kind and m.time_ns > from_ns)
 
-    def of_days(self, tally: Tally, from_ns: int) -> int:
+    def of_days(self, tally: DailyCount, from_ns: int) -> int:
         """How many there were on days that end after `from_ns`."""
         days = (m for m in self.days if m.kind == tally.value)
         return total(m for m in days if m.time_ns + DAY_NS > from_ns)
@@ -101,8 +101,8 @@ class Record:
         return max(self.since_ns, self.trouble_ns, self.service_ns)
 
 
-def total(marks: Iterable[Mark]) -> int:
+def total(marks: Iterable[HostMark]) -> int:
     return sum([mark.amount for mark in marks])
 
 
-BLANK: Final = Record()
+BLANK: Final = HostRecord()

@@ -10,12 +10,12 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.replicas import sized
 from placement.workload.request import Request, TierCut
-from scheduler.core.collections.evolve import found_from, remade
+from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.restart_option import Ladder
-from scheduler.core.policies.affinity import ANYBODY, Neighbours
-from scheduler.core.policies.checkpoint import AS_USUAL, Checkpoint
+from scheduler.core.policies.affinity import ANYBODY, Affinity
+from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import DEFAULT
 
@@ -39,10 +39,10 @@ class JobSpec:
     time_limit_s: int | None = None
     tenant: str = ""
     priority_class: str = ""
-    neighbours: Neighbours = ANYBODY
+    neighbours: Affinity = ANYBODY
     labels: tuple[tuple[str, str], ...] = ()
     min_dp: int = 0
-    checkpoint: Checkpoint = AS_USUAL
+    checkpoint: CheckpointTerms = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Job:
             return self
         hosts = self.gang_hosts * dp // self.dp
         needed = hosts + self.spec.request.spares.required(hosts)
-        return remade(self, dp=dp, gang_hosts=hosts, needed=needed)
+        return evolve(self, dp=dp, gang_hosts=hosts, needed=needed)
 
     def on(self, hosts: int) -> Job:
         """The same job at the size that fills so many hosts; as it is when none does."""
@@ -158,17 +158,17 @@ class Job:
     def name(self) -> str:
         return self.spec.name
 
-    @found_from("hosts", "spares")
+    @derived_from("hosts", "spares")
     def held(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
-    @found_from("spec", "sizes", "dp")
+    @derived_from("spec", "sizes", "dp")
     def limit_ns(self) -> int | None:
         """How long it runs at most at its present size, where its owner says that."""
         stated_s = self.spec.time_limit_s
         return None if stated_s is None else self.lasting(stated_s)
 
-    @found_from("spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent")
+    @derived_from("spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent")
     def release(self) -> Release:
         """What it leaves when its limit is over, if all its hosts are its own and well; in the
         past where its owner states no limit."""
@@ -183,7 +183,7 @@ class Job:
         limit_ns = limit_s * SECOND_NS
         return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
 
-    @found_from("tenant", "priority", "is_preemptible", "strikes")
+    @derived_from("tenant", "priority", "is_preemptible", "strikes")
     def likeness(self) -> tuple[object, ...]:
         """What jobs have in common that a decision tells apart by size and time limit alone."""
         return (self.tenant, self.priority, self.is_preemptible, self.strikes)

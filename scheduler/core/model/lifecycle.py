@@ -63,9 +63,9 @@ class HostMove(StrEnum):
     CLEAR = "clear"  # a suspect that was quiet for long
     TEST = "test"
     PASS = "pass"
-    TAKE = "take"  # somebody repairs it
-    GILD = "gild"
-    TARNISH = "tarnish"  # something counts against a golden host
+    START_REPAIR = "start_repair"  # somebody repairs it
+    PROMOTE = "promote"
+    DEMOTE = "demote"  # something counts against a golden host
     RETURN = "return"
     INSTALL = "install"  # another machine stands there
 
@@ -149,12 +149,12 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
         HostMove.FAIL: HostState.FAILED,
     },
     HostState.HEALTHY: {
-        HostMove.GILD: HostState.GOLDEN,
+        HostMove.PROMOTE: HostState.GOLDEN,
         HostMove.SUSPECT: HostState.SUSPECT,
         **_SERVING,
     },
     HostState.GOLDEN: {
-        HostMove.TARNISH: HostState.HEALTHY,
+        HostMove.DEMOTE: HostState.HEALTHY,
         HostMove.SUSPECT: HostState.SUSPECT,
         **_SERVING,
     },
@@ -176,7 +176,7 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
         HostMove.DRAIN: HostState.DRAINING,
         HostMove.FAIL: HostState.FAILED,
         HostMove.RETIRE: HostState.RETIRING,
-        HostMove.TAKE: HostState.IN_REPAIR,
+        HostMove.START_REPAIR: HostState.IN_REPAIR,
         HostMove.INSTALL: HostState.NEW,
     },
     HostState.DRAINING: {
@@ -185,7 +185,7 @@ HOST_MOVES: Final[dict[HostState, dict[HostMove, HostState]]] = {
         HostMove.EMPTY: HostState.CORDONED,
         HostMove.FAIL: HostState.FAILED,
     },
-    HostState.FAILED: {**_BROKEN, HostMove.TAKE: HostState.IN_REPAIR},
+    HostState.FAILED: {**_BROKEN, HostMove.START_REPAIR: HostState.IN_REPAIR},
     HostState.IN_REPAIR: {**_BROKEN},
     HostState.RMA: {HostMove.INSTALL: HostState.NEW},
 }
@@ -202,9 +202,9 @@ MOVERS: Final[dict[HostMove, tuple[Mover, ...]]] = {
     HostMove.CLEAR: (Mover.POLICY,),
     HostMove.TEST: (Mover.SIGNAL,),
     HostMove.PASS: (Mover.SIGNAL,),
-    HostMove.TAKE: (Mover.SIGNAL,),
-    HostMove.GILD: (Mover.POLICY,),
-    HostMove.TARNISH: (Mover.SIGNAL,),
+    HostMove.START_REPAIR: (Mover.SIGNAL,),
+    HostMove.PROMOTE: (Mover.POLICY,),
+    HostMove.DEMOTE: (Mover.SIGNAL,),
     HostMove.RETURN: (Mover.POLICY,),
     HostMove.INSTALL: (Mover.SIGNAL,),
 }

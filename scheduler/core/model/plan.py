@@ -87,7 +87,7 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
-class Tidy:
+class Defragment:
     """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
     are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
 
@@ -116,7 +116,7 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Refill:
+class ReplenishSpares:
     """Hold these spares from here on, `joined` of them free hosts until now."""
 
     name: str
@@ -136,7 +136,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WindowTransition:
     """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
 
     name: str
@@ -144,7 +144,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehost:
+class ReplaceReservedHosts:
     """In a reservation by count, `joined` stand in for `left`, which are out."""
 
     name: str
@@ -153,13 +153,25 @@ class Rehost:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class EvaluateHosts:
     """Look at the hosts: the policy may move some, as was due at `due_ns`."""
 
     due_ns: int
 
 
-Action = Start | Swap | Tidy | Resize | Requeue | GiveUp | Refill | Reserve | Turn | Rehost | Judge
+Action = (
+    Start
+    | Swap
+    | Defragment
+    | Resize
+    | Requeue
+    | GiveUp
+    | ReplenishSpares
+    | Reserve
+    | WindowTransition
+    | ReplaceReservedHosts
+    | EvaluateHosts
+)
 
 
 def taken(action: Action) -> HostSet:
@@ -169,15 +181,23 @@ def taken(action: Action) -> HostSet:
             return action.placement.held
         case Swap():
             return hostset.of(move.joined for move in action.moves)
-        case Refill():
+        case ReplenishSpares():
             return action.joined
-        case Tidy() | Requeue() | GiveUp() | Reserve() | Turn() | Rehost() | Judge():
+        case (
+            Defragment()
+            | Requeue()
+            | GiveUp()
+            | Reserve()
+            | WindowTransition()
+            | ReplaceReservedHosts()
+            | EvaluateHosts()
+        ):
             return 0
     assert_never(action)
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class BackfillReservation:
     """A waiting job starts by `start_ns`, when the gangs before it have ended.
 
     `hosts`: where, as far as can be foreseen; kept free of longer jobs while others do.
@@ -202,7 +222,7 @@ class Reservation:
     limits: tuple[tuple[str, int, int], ...] = ()
 
 
-class Foreseen(Sequence[Reservation]):
+class LazyReservations(Sequence[BackfillReservation]):
     """Reservations that are found when somebody looks: most plans are carried out without.
 
     Equal to any sequence of the same ones; a copy for another process is a tuple.
@@ -210,23 +230,23 @@ class Foreseen(Sequence[Reservation]):
 
     __slots__ = ("_find",)
 
-    def __init__(self, find: Callable[[], tuple[Reservation, ...]]) -> None:
+    def __init__(self, find: Callable[[], tuple[BackfillReservation, ...]]) -> None:
         self._find = find
 
     @overload
-    def __getitem__(self, at: int) -> Reservation: ...
+    def __getitem__(self, at: int) -> BackfillReservation: ...
 
     @overload
-    def __getitem__(self, at: slice) -> tuple[Reservation, ...]: ...
+    def __getitem__(self, at: slice) -> tuple[BackfillReservation, ...]: ...
 
-    def __getitem__(self, at: int | slice) -> Reservation | tuple[Reservation, ...]:
+    def __getitem__(self, at: int | slice) -> BackfillReservation | tuple[BackfillReservation, ...]:
         return self._find()[at]
 
     def __len__(self) -> int:
         return len(self._find())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Foreseen | tuple) and self._find() == tuple(other)
+        return isinstance(other, LazyReservations | tuple) and self._find() == tuple(other)
 
     def __hash__(self) -> int:
         return hash(self._find())
@@ -234,7 +254,7 @@ class Foreseen(Sequence[Reservation]):
     def __repr__(self) -> str:
         return repr(self._find())
 
-    def __reduce__(self) -> tuple[type, tuple[tuple[Reservation, ...]]]:
+    def __reduce__(self) -> tuple[type, tuple[tuple[BackfillReservation, ...]]]:
         return tuple, (self._find(),)
 
 
@@ -249,7 +269,7 @@ class Plan:
 
     version: int
     actions: tuple[Action, ...] = ()
-    reservations: Sequence[Reservation] = ()
+    reservations: Sequence[BackfillReservation] = ()
     look_again_ns: int | None = None
     is_last: bool = False
 

@@ -26,7 +26,7 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulingOptions:
     """`assumed_limit_s` stands in for the time limit of jobs that state none.
 
     `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
@@ -46,13 +46,13 @@ class Limits:
     least_gain: int = 10
 
 
-def time_limit_ns(job: Job, limits: Limits) -> int:
+def time_limit_ns(job: Job, limits: SchedulingOptions) -> int:
     """The job's own limit, or the assumed one."""
     stated_ns = job.limit_ns
     return job.lasting(limits.assumed_limit_s) if stated_ns is None else stated_ns
 
 
-def expected_end_ns(job: Job, now_ns: int, limits: Limits) -> int:
+def expected_end_ns(job: Job, now_ns: int, limits: SchedulingOptions) -> int:
     """When a running job ends as far as anybody knows; always after `now_ns`.
 
     Limits are not enforced. A job that has outrun its own is given a minute more, then

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Rung(StrEnum):
+class RestartOption(StrEnum):
     """Ways back to work. Of two that cost the same the first is taken."""
 
     ZONE = "zone"  # spares of its own, or free hosts, in the zones of those lost
@@ -19,12 +19,12 @@ class Rung(StrEnum):
     WAIT = "wait"  # it gives up its hosts and waits in the queue
 
 
-AT_HOME = (Rung.ZONE, Rung.LENDER, Rung.RECALL)
+AT_HOME = (RestartOption.ZONE, RestartOption.LENDER, RestartOption.RECALL)
 """In the zones of the hosts lost, with the cut as it was."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WeighedOption:
     """One rung as it was weighed.
 
     `gpu_s`: GPU-seconds that it costs, as far as can be told: standing still so far, the
@@ -34,7 +34,7 @@ class Step:
     another host. `note`: what is special, or why it cannot be had.
     """
 
-    rung: Rung
+    rung: RestartOption
     gpu_s: int | None = None
     cut_rise_bytes: int = 0
     slower: float | None = None
@@ -43,9 +43,9 @@ class Step:
     is_taken: bool = False
 
 
-Ladder = tuple[Step, ...]
+Ladder = tuple[WeighedOption, ...]
 
 
-def taken(ladder: Ladder) -> Step | None:
+def taken(ladder: Ladder) -> WeighedOption | None:
     """The rung that was taken."""
     return next((step for step in ladder if step.is_taken), None)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.collections.evolve import found_from
-from scheduler.core.collections.name_list import Names
-from scheduler.core.collections.persistent_map import Overlay
-from scheduler.core.model.completed_request import Done
-from scheduler.core.model.failure_rates import NO_FAULTS, Faults
+from scheduler.core.collections.evolve import derived_from
+from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.model.completed_request import CompletedRequest
+from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
 from scheduler.core.model.goodput import NOTHING, Parts
-from scheduler.core.model.host_record import BLANK, Record
+from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState
-from scheduler.core.model.tenant_marks import Mark
-from scheduler.core.model.tenant_usage import Account
+from scheduler.core.model.tenant_marks import TenantMark
+from scheduler.core.model.tenant_usage import UsageAccount
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.policies.health import AS_STATED, HealthPolicy
 from scheduler.core.policies.tenants import OPEN, Tenants
@@ -42,8 +42,8 @@ class State:
     """`version` is the number of the last event applied.
 
     `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
-    names of those that hold hosts, in order of start. `stopped`: those among them that
-    a failure interrupted; `minding`: those that want more than hosts for their gang.
+    names of those that hold hosts, in order of start. `interrupted`: those among them that
+    a failure interrupted; `special`: those that want more than hosts for their gang.
     `ended`: the newest ended jobs by uid, oldest first.
     `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
     `lent`: spares that others may be on: their holders have them back.
@@ -62,32 +62,32 @@ class State:
 
     version: int = 0
     fabric: Fabric | None = None
-    jobs: Mapping[str, Job] = field(default_factory=Overlay)
-    queue: Sequence[str] = Names()
+    jobs: Mapping[str, Job] = field(default_factory=PersistentMap)
+    queue: Sequence[str] = NameList()
     running: tuple[str, ...] = ()
-    stopped: tuple[str, ...] = ()
-    minding: tuple[str, ...] = ()
-    ended: Mapping[str, Job] = field(default_factory=Overlay)
-    hosts: Mapping[int, Host] = field(default_factory=Overlay)
+    interrupted: tuple[str, ...] = ()
+    special: tuple[str, ...] = ()
+    ended: Mapping[str, Job] = field(default_factory=PersistentMap)
+    hosts: Mapping[int, Host] = field(default_factory=PersistentMap)
     held: HostSet = 0
     lent: HostSet = 0
     unhealthy: HostSet = 0
     probation: HostSet = 0
     golden: HostSet = 0
     early: HostSet = 0
-    records: Mapping[int, Record] = field(default_factory=Overlay)
+    records: Mapping[int, HostRecord] = field(default_factory=PersistentMap)
     health: HealthPolicy = AS_STATED
     judge_ns: int = 0
     tenants: Tenants = OPEN
-    accounts: Mapping[str, Account] = field(default_factory=Overlay)
-    marks: Mapping[str, Mark] = field(default_factory=Overlay)
-    reserved: Mapping[str, int] = field(default_factory=Overlay)
-    shares: Mapping[str, Shares] = field(default_factory=Overlay)
-    requests: Mapping[str, Done] = field(default_factory=Overlay)
-    windows: Mapping[str, Booking] = field(default_factory=Overlay)
+    accounts: Mapping[str, UsageAccount] = field(default_factory=PersistentMap)
+    marks: Mapping[str, TenantMark] = field(default_factory=PersistentMap)
+    reserved: Mapping[str, int] = field(default_factory=PersistentMap)
+    shares: Mapping[str, Shares] = field(default_factory=PersistentMap)
+    requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
+    windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
     closed: HostSet = 0
     tidied_ns: int = 0
-    faults: Faults = NO_FAULTS
+    faults: FailureRates = NO_FAULTS
     seen_ns: int = 0
     spent: Parts = NOTHING
 
@@ -102,7 +102,7 @@ class State:
             raise RuntimeError("no fabric loaded")
         return self.fabric
 
-    @found_from("fabric", "held", "lent", "unhealthy", "closed")
+    @derived_from("fabric", "held", "lent", "unhealthy", "closed")
     def free(self) -> HostSet:
         """Hosts in service that nobody holds, nor has lent."""
         everything = hostset.full(self.loaded_fabric.host_count)
@@ -117,7 +117,7 @@ class State:
         """What people and monitors said of the host; see `shown` for windows."""
         return self.hosts.get(index, _HEALTHY)
 
-    def record(self, index: int) -> Record:
+    def record(self, index: int) -> HostRecord:
         return self.records.get(index, BLANK)
 
     def shown(self, index: int, runs_gang: bool | None = None) -> Host:
@@ -139,12 +139,12 @@ class State:
         job = self.holder(index)
         return job is not None and index in job.hosts
 
-    def account(self, tenant: str) -> Account:
+    def account(self, tenant: str) -> UsageAccount:
         return self.accounts.get(tenant, _UNUSED)
 
-    def mark(self, tenant: str) -> Mark:
+    def mark(self, tenant: str) -> TenantMark:
         """One that no file has named yet has been there since the fabric was loaded."""
-        return self.marks.get(tenant) or Mark(self.faults.since_ns, self.faults.since_ns)
+        return self.marks.get(tenant) or TenantMark(self.faults.since_ns, self.faults.since_ns)
 
     def find(self, name: str) -> Job | None:
         """The live job of this name, else the newest ended one at hand."""
@@ -182,4 +182,4 @@ class State:
 
 
 _HEALTHY = Host(HostState.HEALTHY, 0)
-_UNUSED = Account()
+_UNUSED = UsageAccount()

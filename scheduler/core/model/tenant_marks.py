@@ -9,7 +9,7 @@ from scheduler.core.policies.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TenantMark:
     """`create_ns`: when a file first named it. `update_ns`: when one last changed it."""
 
     create_ns: int
@@ -17,16 +17,16 @@ class Mark:
 
 
 def marked(
-    mark: Callable[[str], Mark], was: Tenants, now: Tenants, time_ns: int
-) -> dict[str, Mark]:
+    mark: Callable[[str], TenantMark], was: Tenants, now: Tenants, time_ns: int
+) -> dict[str, TenantMark]:
     """Of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
     found = {}
     for tenant in now.tenants:
         before = was.by_name.get(tenant.name)
         if before is None:
-            found[tenant.name] = Mark(time_ns, time_ns)
+            found[tenant.name] = TenantMark(time_ns, time_ns)
             continue
         known = mark(tenant.name)
         is_same = before == tenant
-        found[tenant.name] = known if is_same else Mark(known.create_ns, time_ns)
+        found[tenant.name] = known if is_same else TenantMark(known.create_ns, time_ns)
     return found

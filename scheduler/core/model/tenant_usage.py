@@ -36,7 +36,7 @@ _TRUTH: Final = bytes.maketrans(b"01", bytes((0, 1)))
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UsageAccount:
     """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then."""
 
     held: int = 0
@@ -49,9 +49,9 @@ class Account:
         since = self.held * half_life_ns * (_ONE - kept) * _LOG2_E >> 2 * _BITS
         return (self.used * kept >> _BITS) + since
 
-    def having(self, more: int, now_ns: int, half_life_ns: int) -> Account:
+    def having(self, more: int, now_ns: int, half_life_ns: int) -> UsageAccount:
         """The account after `more` hosts were taken, or given back when negative."""
-        return Account(self.held + more, self.used_at(now_ns, half_life_ns), now_ns)
+        return UsageAccount(self.held + more, self.used_at(now_ns, half_life_ns), now_ns)
 
 
 def kept_share(elapsed_ns: int, half_life_ns: int) -> int:

@@ -18,7 +18,7 @@ from placement.fabric.tree import Fabric
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class Affinity:
     """`exclusive`: the tier whose domains are shared with no other job. `avoid`: by tier,
     names of jobs, or patterns such as `eval-*`, that no domain is shared with. `near`: the
     job whose zones are preferred."""
@@ -28,19 +28,19 @@ class Neighbours:
     near: str = ""
 
 
-ANYBODY = Neighbours()
+ANYBODY = Affinity()
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class Occupant:
     """A job as others see it: its name, what it wants of them, the hosts it holds."""
 
     name: str
-    wants: Neighbours
+    wants: Affinity
     hosts: HostSet = 0
 
 
-def check(fabric: Fabric, wants: Neighbours) -> None:
+def check(fabric: Fabric, wants: Affinity) -> None:
     """Raises: BadInput when a tier does not exist, or what is near is also avoided."""
     if wants.exclusive:
         tier_of(fabric, wants.exclusive, "constraints.exclusive")
@@ -51,7 +51,7 @@ def check(fabric: Fabric, wants: Neighbours) -> None:
             raise BadInput(field, f"{wants.near} cannot be avoided there and be near")
 
 
-def apart(fabric: Fabric, one: Party, other: Party) -> int | None:
+def apart(fabric: Fabric, one: Occupant, other: Occupant) -> int | None:
     """The outermost tier of which the two share no domain; None when they may share all."""
     tiers = [
         tier_of(fabric, tier, "constraints")
@@ -61,7 +61,7 @@ def apart(fabric: Fabric, one: Party, other: Party) -> int | None:
     return min(tiers, default=None)
 
 
-def _kept_apart(wants: Neighbours, name: str) -> Iterable[str]:
+def _kept_apart(wants: Affinity, name: str) -> Iterable[str]:
     if wants.exclusive:
         yield wants.exclusive
     yield from (tier for tier, names in wants.avoid if matches(names, name))
@@ -72,7 +72,7 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def closed_by(fabric: Fabric, job: Party, others: Iterable[Party]) -> dict[str, HostSet]:
+def closed_by(fabric: Fabric, job: Occupant, others: Iterable[Occupant]) -> dict[str, HostSet]:
     """Hosts that `job` leaves alone because of each of the `others`, by name. Cost:
     O(others)."""
     closed = {}

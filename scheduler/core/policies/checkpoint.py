@@ -10,7 +10,7 @@ PEER_INTERVAL_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointTerms:
     """`interval_s`: productive time between two checkpoints in storage, None = as the tenants
     file says. `peers`: hosts that each have a copy of a host's state in memory, renewed every
     `peer_interval_s`; 0 = none."""
@@ -25,4 +25,4 @@ class Checkpoint:
         return usual if interval_s is None else replace(usual, checkpoint_s=interval_s)
 
 
-AS_USUAL = Checkpoint()
+AS_USUAL = CheckpointTerms()

@@ -17,7 +17,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class TimeShares:
     """What the time of one attempt went to; the parts add up to it. Units: ns."""
 
     restart_ns: int
@@ -43,19 +43,19 @@ class Costs:
         """Time of an attempt before it makes progress."""
         return self.restart_s * SECOND_NS if attempt > 1 else 0
 
-    def shares(self, attempt: int, ran_ns: int, ending: Ending) -> Shares:
+    def shares(self, attempt: int, ran_ns: int, ending: Ending) -> TimeShares:
         """Where an attempt that ran so long has spent its time. Order: it restarts, makes
         progress that is kept, then some that is not, and stands still unnoticed."""
         restart_ns = min(ran_ns, self.overhead_ns(attempt))
         progress_ns = ran_ns - restart_ns
         if ending is Ending.COMPLETE:
-            return Shares(restart_ns, progress_ns, 0, 0)
+            return TimeShares(restart_ns, progress_ns, 0, 0)
         unseen_s = self.detect_s if ending is Ending.FAILED else 0
         detection_ns = min(progress_ns, unseen_s * SECOND_NS)
         progress_ns -= detection_ns
         interval_ns = self.checkpoint_s * SECOND_NS
         rework_ns = progress_ns % interval_ns if interval_ns else 0
-        return Shares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
+        return TimeShares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
 
     def lost_ns(self, attempt: int, ran_ns: int) -> int:
         """What an interruption now costs each host: work done again, and a restart."""

@@ -21,7 +21,7 @@ class LemonAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class HealthRule:
     """What holds of a signal in place of the table."""
 
     signal: str
@@ -29,7 +29,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Lemons:
+class LemonPolicy:
     """A host is a lemon when `at_least` of the seven signals reach their thresholds over
     `days` days. The signals are those of Kokolis et al. (HPCA 2025, section V); the
     thresholds, which they do not give, are ours, and not measured on a fleet.
@@ -59,14 +59,14 @@ class HealthPolicy:
     so long without trouble. `large_hosts`: gangs of so many hosts take golden hosts first.
     """
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[HealthRule, ...] = ()
     xids: tuple[tuple[int, Blame], ...] = ()
     clear_s: int = DAY_S
     has_burn_in: bool = False
     early_s: int = 30 * DAY_S
     golden_s: int = 30 * DAY_S
     large_hosts: int = 64
-    lemons: Lemons = field(default_factory=Lemons)
+    lemons: LemonPolicy = field(default_factory=LemonPolicy)
 
     def signal(self, name: str) -> Signal:
         """Raises: KeyError on an unknown name."""

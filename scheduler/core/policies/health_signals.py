@@ -27,7 +27,7 @@ class Effect(StrEnum):
     REPAIR = "repair"  # back in service
     PASS = "pass"  # it passed its stress tests
     TEST = "test"  # its stress tests begin
-    TAKE = "take"  # somebody repairs it
+    START_REPAIR = "start_repair"  # somebody repairs it
     INSTALL = "install"  # another machine stands there
 
 
@@ -118,7 +118,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     ),
     XID: _counts("an error of the NVIDIA driver, see XIDs", (3, DAY_S, Effect.SUSPECT)),
     "excluded": Signal("a job did not want this host; the detail names the job", is_trouble=False),
-    "ticket": _says("somebody repairs it", Effect.TAKE),
+    "ticket": _says("somebody repairs it", Effect.START_REPAIR),
     "repaired": _says("back in service", Effect.REPAIR),
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),

@@ -21,7 +21,7 @@ WEEK_S: Final = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GuaranteedCell:
     """`count` domains of a tier with `hosts` hosts in each.
 
     0 hosts = whole domains: as many hosts as the smallest domain of the tier has.
@@ -45,7 +45,7 @@ class Tenant:
     guaranteed_gpus: int = 0
     limit_gpus: int | None = None
     weight: int = 1
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[GuaranteedCell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from placement import Swaps, choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.eviction import shrunk
-from scheduler.core.capacity.shrink_options import Forms, Gone, Slack
+from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus
 from scheduler.core.capacity.victims import (
     Victim,
     candidates,
@@ -27,7 +27,7 @@ from scheduler.core.capacity.victims import (
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Swap
-from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.policy import Policy, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.quota_check import Quotas
@@ -36,35 +36,37 @@ TRIED = 16  # gangs that are tried one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class ReclaimedHosts:
     """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
 
     victims: Gone
     swaps: Swaps
 
 
-class Lent:
+class Reclaimer:
     """Who may still be sent away for a gang that lost hosts. Mutable: told of those who are."""
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, busy: frozenset[str]) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, busy: frozenset[str]
+    ) -> None:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
         found = candidates(state, now_ns) if limits.policy is Policy.PRODUCTION else ()
         self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
-        self._forms = Forms(state, now_ns, limits, Calendar(state))
+        self._forms = ShrinkOptions(state, now_ns, limits, Calendar(state))
 
     def back(
         self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet
-    ) -> Loan | None:
+    ) -> ReclaimedHosts | None:
         """The gangs that make room for these blocks. `barred`: hosts that `job` may not use."""
         owed = is_owed(job, self._quotas, len(blocks))
         forms = (self._form(job, v, owed, ~barred) for v in self._ripe)
         may = [form for form in forms if form is not None and form.hosts & ~barred]
         may.sort(key=lambda v: (v.job.priority, v.cost_ns, v.name))
 
-        def loan(gone: Sequence[Victim]) -> Loan | None:
+        def loan(gone: Sequence[Victim]) -> ReclaimedHosts | None:
             room = free | (freed(gone) & ~barred)
             swaps = choose_swaps(self._fabric, job.request, job.hosts, blocks, own, room)
-            return None if swaps is None else Loan(tuple(gone), swaps)
+            return None if swaps is None else ReclaimedHosts(tuple(gone), swaps)
 
         alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
         # the first of equals has the least loss
@@ -78,7 +80,7 @@ class Lent:
         everywhere = hostset.full(self._fabric.host_count)
         return self._forms.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
 
-    def _eased(self, found: Loan) -> Loan:
+    def _eased(self, found: ReclaimedHosts) -> ReclaimedHosts:
         """The victims keep what of theirs the gang does not swap in."""
         joined = hostset.of(host for _, host in found.swaps.joined)
         theirs = joined & freed(found.victims)
@@ -87,12 +89,12 @@ class Lent:
             return not theirs & ~freed(gone)
 
         return replace(
-            found, victims=self._forms.eased(found.victims, theirs, is_enough, Slack(theirs, 0))
+            found, victims=self._forms.eased(found.victims, theirs, is_enough, Surplus(theirs, 0))
         )
 
     def _several(
-        self, may: list[Victim], loan: Callable[[Sequence[Victim]], Loan | None]
-    ) -> Loan | None:
+        self, may: list[Victim], loan: Callable[[Sequence[Victim]], ReclaimedHosts | None]
+    ) -> ReclaimedHosts | None:
         """As many as it takes, and then without those that are not needed."""
         gone: list[Victim] = []
         for v in may:
@@ -116,5 +118,5 @@ class Lent:
         return freed(gone)
 
 
-def _outer(found: Loan) -> int:
+def _outer(found: ReclaimedHosts) -> int:
     return found.swaps.cuts[0].bytes_per_step if found.swaps.cuts else 0

@@ -8,14 +8,14 @@ from dataclasses import replace
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.outlook import Outlook
-from scheduler.core.capacity.shrink_options import Forms, Gone
+from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions
 from scheduler.core.capacity.victims import alone, candidates
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation
-from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.plan import BackfillReservation
+from scheduler.core.model.policy import Policy, SchedulingOptions
 from scheduler.core.model.state import State
-from scheduler.core.preemption.victim_search import Aim, Board, Choice
-from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.preemption.victim_search import SearchState, VictimChoice, VictimSearch
+from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota_check import Quotas
@@ -26,7 +26,7 @@ TRIES = 32  # jobs of one decision that are tried in vain beyond a count of host
 Place = Callable[[Job, HostSet, int], Placement | None]
 
 
-class Preempting:
+class PreemptionStage:
     """Who may be sent away still. Mutable: told of gangs that leave.
 
     Under other policies than *production*, which is the only one that knows priorities,
@@ -38,16 +38,16 @@ class Preempting:
         self,
         state: State,
         now_ns: int,
-        limits: Limits,
+        limits: SchedulingOptions,
         quotas: Quotas,
         outlook: Outlook,
-        company: Company,
+        company: AffinityIndex,
         place: Place,
     ) -> None:
         self._state, self._now_ns, self._place = state, now_ns, place
         self._quotas, self._outlook, self._company = quotas, outlook, company
         self._running = everybody = self._candidates(limits)
-        self._forms = Forms(state, now_ns, limits, outlook.calendar)
+        self._forms = ShrinkOptions(state, now_ns, limits, outlook.calendar)
         self._is_ranked = quotas.is_open and state.tenants.aging is None
         # To send a gang away takes more priority than it has, to be given back as much.
         least = (v.job.priority - v.job.is_on_loan for v in everybody)
@@ -56,7 +56,7 @@ class Preempting:
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
-    def _candidates(self, limits: Limits) -> Gone:
+    def _candidates(self, limits: SchedulingOptions) -> Gone:
         """Without guarantees to take back, those whom the first in the queue outranks, and
         those that have grown."""
         if limits.policy is not Policy.PRODUCTION or not self._state.queue:
@@ -75,8 +75,8 @@ class Preempting:
         return self.is_idle or (self._is_ranked and job.priority <= self._least)
 
     def choice(
-        self, job: Job, free: HostSet, end_ns: int, first: Reservation | None
-    ) -> Choice | None:
+        self, job: Job, free: HostSet, end_ns: int, first: BackfillReservation | None
+    ) -> VictimChoice | None:
         """Whom `job` sends away to start now and end by `end_ns`, and where it starts.
 
         `first`, the job that waits with a reservation, starts no later for it.
@@ -104,7 +104,7 @@ class Preempting:
         windows = self._outlook.calendar.kind(job, end_ns)
         return (job.tenant, job.priority, job.is_preemptible, windows, shut)
 
-    def anyway(self, job: Job, free: HostSet, end_ns: int) -> Choice | None:
+    def anyway(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
         """Whom `job` would send away if everybody had had the minimum run time."""
         if self.is_idle:
             return None
@@ -112,12 +112,12 @@ class Preempting:
         return aim.choice() if aim.is_hopeful else None
 
     def _aim(
-        self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: Reservation | None
-    ) -> Aim:
+        self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: BackfillReservation | None
+    ) -> VictimSearch:
         fabric, shut = self._state.loaded_fabric, self._shut(job, end_ns)
         trial = _Trial(self, job, end_ns, first, shut)
-        board = Board(self._running, free, shut, self._quotas, self._forms, until_ns)
-        return Aim(fabric, job, board, trial, self._is_anywhere(job))
+        board = SearchState(self._running, free, shut, self._quotas, self._forms, until_ns)
+        return VictimSearch(fabric, job, board, trial, self._is_anywhere(job))
 
     def _shut(self, job: Job, end_ns: int) -> HostSet:
         """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
@@ -169,7 +169,7 @@ class Preempting:
 
     def stands(
         self,
-        first: Reservation | None,
+        first: BackfillReservation | None,
         job: Job,
         placement: Placement,
         free: HostSet,
@@ -195,7 +195,7 @@ class Preempting:
         self,
         job: Job,
         end_ns: int,
-        first: Reservation,
+        first: BackfillReservation,
         gone: Gone,
         free: HostSet,
         quotas: Quotas,
@@ -228,10 +228,10 @@ class _Trial:
 
     def __init__(
         self,
-        stage: Preempting,
+        stage: PreemptionStage,
         job: Job,
         end_ns: int,
-        first: Reservation | None,
+        first: BackfillReservation | None,
         shut: HostSet,
     ) -> None:
         self._stage, self._job, self._end_ns, self._first = stage, job, end_ns, first
@@ -257,7 +257,7 @@ class _Trial:
         )
 
 
-def noted(choice: Choice) -> Placement:
+def noted(choice: VictimChoice) -> Placement:
     """The placement, with a note that says who made room."""
     sent = ", ".join(v.name for v in choice.victims if v.smaller is None)
     notes = [f"preempted {sent}"] if sent else []

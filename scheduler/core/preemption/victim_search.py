@@ -26,7 +26,7 @@ from typing import Protocol
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
-from scheduler.core.capacity.shrink_options import Forms, Gone, Slack, mild
+from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus, mild
 from scheduler.core.capacity.victims import (
     Victim,
     fits,
@@ -48,7 +48,7 @@ Loss = tuple[bool, int, bool, int, int]
 Key = tuple[tuple[str, int], ...]
 
 
-class Trial(Protocol):
+class StartCheck(Protocol):
     """What becomes of the job once `gone` are: `free` hosts and `quotas` as they are then."""
 
     def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
@@ -61,7 +61,7 @@ class Trial(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VictimChoice:
     """Send `victims` away, or make them smaller, and the job starts at `placement`."""
 
     victims: Gone
@@ -69,7 +69,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class SearchState:
     """What there is at the turn of a job. `running`: gangs that may be hit; those that are
     ripe by `until_ns` are. `shut`: hosts that the job may not use, some of them `free`."""
 
@@ -77,11 +77,11 @@ class Board:
     free: HostSet
     shut: HostSet
     quotas: Quotas
-    forms: Forms
+    forms: ShrinkOptions
     until_ns: int
 
 
-class Aim:
+class VictimSearch:
     """One waiting job, and the gangs that it may send away or make smaller.
 
     `is_anywhere`: any host that is not shut will do for it, so that a count says whether it
@@ -89,7 +89,7 @@ class Aim:
     """
 
     def __init__(
-        self, fabric: Fabric, job: Job, board: Board, trial: Trial, is_anywhere: bool
+        self, fabric: Fabric, job: Job, board: SearchState, trial: StartCheck, is_anywhere: bool
     ) -> None:
         self._fabric, self._job, self._free, self._shut = fabric, job, board.free, board.shut
         self._quotas, self._trial, self._is_anywhere = board.quotas, trial, is_anywhere
@@ -122,7 +122,7 @@ class Aim:
     def _everywhere(self) -> HostSet:
         return (1 << self._fabric.host_count) - 1
 
-    def choice(self) -> Choice | None:
+    def choice(self) -> VictimChoice | None:
         """The best set of victims, None when none makes the job start."""
         found: dict[frozenset[tuple[str, int]], Gone] = {}
         for target in self._targets():
@@ -178,10 +178,10 @@ class Aim:
         `target` where it can."""
         return self._forms.eased(gone, target, self._starts_without, self._slack(gone))
 
-    def _slack(self, gone: Iterable[Victim]) -> Slack:
+    def _slack(self, gone: Iterable[Victim]) -> Surplus:
         """How many hosts are left over once these are gone."""
         there = (self._with(gone) & ~self._shut).bit_count()
-        return Slack(~self._shut, there - self._job.needed)
+        return Surplus(~self._shut, there - self._job.needed)
 
     def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
         hosts = (v.hosts & target).bit_count()
@@ -255,12 +255,12 @@ class Aim:
             sum(v.held for v in gone),
         )
 
-    def _placed(self, gone: Gone) -> Choice | None:
+    def _placed(self, gone: Gone) -> VictimChoice | None:
         free = self._with(gone)
         placement = self._trial.placed(free, without(self._quotas, gone), gone)
-        return None if placement is None else Choice(gone, placement)
+        return None if placement is None else VictimChoice(gone, placement)
 
-    def _merit(self, choice: Choice) -> tuple[int, Loss, tuple[int, ...], Key]:
+    def _merit(self, choice: VictimChoice) -> tuple[int, Loss, tuple[int, ...], Key]:
         outer, *inner = [tier.bytes_per_step for tier in choice.placement.cuts] or [0]
         gone = choice.victims
         return outer, self._loss(gone), tuple(inner), _key(gone)

@@ -15,18 +15,18 @@ from typing import Protocol
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Foreseen, Reservation
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.model.plan import BackfillReservation, LazyReservations
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
 
-class Rule(Protocol):
+class Backfill(Protocol):
     """One way to let later jobs pass. Told of every job in the order of the queue."""
 
     @property
-    def reservations(self) -> Sequence[Reservation]: ...
+    def reservations(self) -> Sequence[BackfillReservation]: ...
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
@@ -48,16 +48,18 @@ class Rule(Protocol):
 class Easy:
     """One reservation; with `is_fifo`, nobody passes the first that waits."""
 
-    def __init__(self, outlook: Outlook, quotas: Quotas, company: Company, is_fifo: bool) -> None:
+    def __init__(
+        self, outlook: Outlook, quotas: Quotas, company: AffinityIndex, is_fifo: bool
+    ) -> None:
         self._outlook = outlook
         self._quotas, self._company = quotas, company
         self._is_fifo = is_fifo
         self._has_waited = False
-        self._first: Reservation | None = None
+        self._first: BackfillReservation | None = None
         self._asking: tuple[Job, HostSet] | None = None
 
     @property
-    def first(self) -> Reservation | None:
+    def first(self) -> BackfillReservation | None:
         """Found once somebody asks, which is before anybody takes hosts: often nobody does."""
         if self._asking is not None:
             asking, self._asking = self._asking, None
@@ -70,10 +72,10 @@ class Easy:
         self._asking = (job, free)
 
     @property
-    def reservations(self) -> Sequence[Reservation]:
-        return Foreseen(self._found) if self._has_waited else ()
+    def reservations(self) -> Sequence[BackfillReservation]:
+        return LazyReservations(self._found) if self._has_waited else ()
 
-    def _found(self) -> tuple[Reservation, ...]:
+    def _found(self) -> tuple[BackfillReservation, ...]:
         return () if self.first is None else (self.first,)
 
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
@@ -102,7 +104,7 @@ class Easy:
         closed = first.kept | self._company.shadow(wants, first.kept)
         return allowed.on(self._company.fitting(job, allowed.reach & ~closed))
 
-    def _off_number(self, job: Job, allowed: Allowance, first: Reservation) -> Allowance:
+    def _off_number(self, job: Job, allowed: Allowance, first: BackfillReservation) -> Allowance:
         """Less all but `extra` of the hosts that the reservation counts, where windows make
         some count and some not, and the number is what it promises."""
         if first.lendable is not None or job.needed <= first.extra:
@@ -132,7 +134,7 @@ class Easy:
         return not free and self.first is not None
 
 
-class Caps:
+class LimitReservations:
     """The same within a tenant: the first job that its limit holds back is not passed
     by later ones of the tenant that would hold it back for longer."""
 
@@ -150,7 +152,7 @@ class Caps:
                 room = min(room, first.extra)
         return room
 
-    def leaves(self, job: Job, end_ns: int, first: Reservation | None) -> bool:
+    def leaves(self, job: Job, end_ns: int, first: BackfillReservation | None) -> bool:
         """Whether `job`, on any hosts, leaves those before it, `first` among them, their room
         below limits."""
         needed = job.needed
@@ -174,18 +176,18 @@ class Caps:
         """Whether the limit of this tenant is known to hold a job back."""
         return whose in self._first
 
-    def before(self, job: Job, end_ns: int) -> Reservation | None:
+    def before(self, job: Job, end_ns: int) -> BackfillReservation | None:
         """The job of the same tenant that `job` would delay the most."""
         late = [first for first in self.held_back(job) if end_ns > first.start_ns]
         return min(late, key=lambda first: first.extra, default=None)
 
-    def held_back(self, job: Job) -> list[Reservation]:
+    def held_back(self, job: Job) -> list[BackfillReservation]:
         """The first job that each limit above `job` holds back."""
         return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
 
 
 def room_beside(
-    first: Reservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
+    first: BackfillReservation, job: Job, end_ns: int, allowed: Allowance, quotas: Quotas
 ) -> int:
     """Hosts that `job` may take without delaying `first`."""
     below = below_limits(first, job, end_ns, quotas)
@@ -194,7 +196,7 @@ def room_beside(
     return min(below, _room_in_place(first, job, allowed, quotas))
 
 
-def below_limits(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> int:
+def below_limits(first: BackfillReservation, job: Job, end_ns: int, quotas: Quotas) -> int:
     """Hosts that limits leave `job` beside `first`, whoever's they are. Who ends before `first`
     starts leaves it this room all the same: held back by a limit it would have no reservation."""
     is_longer = end_ns > first.start_ns
@@ -203,7 +205,7 @@ def below_limits(first: Reservation, job: Job, end_ns: int, quotas: Quotas) -> i
     return min(rooms, default=UNLIMITED)
 
 
-def _room_in_place(first: Reservation, job: Job, allowed: Allowance, quotas: Quotas) -> int:
+def _room_in_place(first: BackfillReservation, job: Job, allowed: Allowance, quotas: Quotas) -> int:
     """Hosts that are left of those that `first` waits for, and of the promises to it."""
     if job.needed > first.own and draws_alike(first, job, quotas):
         return 0
@@ -215,24 +217,24 @@ def _room_in_place(first: Reservation, job: Job, allowed: Allowance, quotas: Quo
     return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
 
 
-def draws_alike(first: Reservation, job: Job, quotas: Quotas) -> bool:
+def draws_alike(first: BackfillReservation, job: Job, quotas: Quotas) -> bool:
     """Whether promises cover `job` that `first` counts on."""
     return any(name in first.draws_on for name in quotas.path(job.tenant))
 
 
-def uncounted(first: Reservation, hosts: HostSet) -> HostSet:
+def uncounted(first: BackfillReservation, hosts: HostSet) -> HostSet:
     """Those of `hosts` that `first` could not use, for a window closes them to it then."""
     return 0 if first.among is None else hosts & ~first.among
 
 
 def charged(
-    first: Reservation,
+    first: BackfillReservation,
     job: Job,
     hosts: HostSet,
     end_ns: int,
     quotas: Quotas,
     borrowed: HostSet = 0,
-) -> Reservation:
+) -> BackfillReservation:
     """What is left beside `first` once `job` holds `hosts` until `end_ns`. Limits count those
     `borrowed` as well; nobody waits for these."""
     is_longer, count = end_ns > first.start_ns, hosts.bit_count()

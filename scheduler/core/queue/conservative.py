@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.host_classes import Grounds
+from scheduler.core.capacity.host_classes import HostClasses
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation, Reserve
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.plan import BackfillReservation, Reserve
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Shares
 from scheduler.core.tenancy.quota_check import Allowance
@@ -41,7 +41,7 @@ class Conservative:
     """A `backfill.Rule`. Cost: O(gangs and reservations) for each waiting job."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: Limits, outlook: Outlook, free: HostSet
+        self, state: State, now_ns: int, limits: SchedulingOptions, outlook: Outlook, free: HostSet
     ) -> None:
         self._now_ns, self._limits = now_ns, limits
         self._before, self._shares_before = state.reserved, state.shares
@@ -49,7 +49,7 @@ class Conservative:
         ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in moments]
         self._profile = Profile(now_ns, free.bit_count(), ends)
         self._grounds = (
-            Grounds(
+            HostClasses(
                 now_ns,
                 free,
                 moments,
@@ -103,8 +103,10 @@ class Conservative:
                 self._grounds.book(what.start_ns, what.end_ns, what.shares, -1)
 
     @property
-    def reservations(self) -> tuple[Reservation, ...]:
-        return tuple(Reservation(name, what.start_ns) for name, what in self._reserved.items())
+    def reservations(self) -> tuple[BackfillReservation, ...]:
+        return tuple(
+            BackfillReservation(name, what.start_ns) for name, what in self._reserved.items()
+        )
 
     def actions(self) -> tuple[Reserve, ...]:
         """What is new about the reservations."""

@@ -17,57 +17,63 @@ from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.placer import Find
 from scheduler.core.capacity.shrink_options import Gone
 from scheduler.core.capacity.victims import freed, unneeded
-from scheduler.core.collections.name_list import Part
+from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Action, Reservation, Start
-from scheduler.core.model.policy import Limits, Policy, time_limit_ns
+from scheduler.core.model.plan import Action, BackfillReservation, Start
+from scheduler.core.model.policy import Policy, SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.preemption.stage import Preempting, noted
-from scheduler.core.queue.backfill import Caps, Easy, Rule
+from scheduler.core.preemption.stage import PreemptionStage, noted
+from scheduler.core.queue.backfill import Backfill, Easy, LimitReservations
 from scheduler.core.queue.conservative import Conservative
-from scheduler.core.queue.equivalence import Waiting
-from scheduler.core.queue.idle_spares import Loans
-from scheduler.core.queue.order import Line
-from scheduler.core.queue.verdict import Hold, Verdict
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.queue.equivalence import EquivalenceCache
+from scheduler.core.queue.idle_spares import SpareLoans
+from scheduler.core.queue.order import QueueOrder
+from scheduler.core.queue.verdict import Hold, QueueVerdict
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided, clear_ns
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
 
-class Desk:
+class SchedulingCycle:
     """The queue passes here, one job after the other.
 
     `free`: hosts not yet given away. `aim`: places those that send others away.
     """
 
     def __init__(
-        self, state: State, now_ns: int, limits: Limits, free: HostSet, find: Find, aim: Find
+        self,
+        state: State,
+        now_ns: int,
+        limits: SchedulingOptions,
+        free: HostSet,
+        find: Find,
+        aim: Find,
     ) -> None:
         self.free = free
         self.quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
-        self.company = Company(state)
+        self.company = AffinityIndex(state)
         self._outlook = Outlook(state, now_ns, limits, self.quotas)
         self.calendar = self._outlook.calendar
         self._has_windows = bool(self.calendar)
-        self.rule: Rule = (
+        self.rule: Backfill = (
             Conservative(state, now_ns, limits, self._outlook, free)
             if limits.policy is Policy.CONSERVATIVE
             else Easy(self._outlook, self.quotas, self.company, limits.policy is Policy.FIFO)
         )
         self._easy = self.rule if isinstance(self.rule, Easy) else None
-        self.caps = Caps(self._outlook, self.quotas)
-        self.preempting = Preempting(
+        self.caps = LimitReservations(self._outlook, self.quotas)
+        self.preempting = PreemptionStage(
             state, now_ns, limits, self.quotas, self._outlook, self.company, aim
         )
-        self._loans = Loans(state, now_ns, limits, self.calendar)
+        self._loans = SpareLoans(state, now_ns, limits, self.calendar)
         self.sent: dict[str, Gone] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
         self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
         self._jobs = state.jobs
-        self._line = Line(state, now_ns, limits, self.quotas.book)
+        self._line = QueueOrder(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
@@ -75,7 +81,7 @@ class Desk:
         self._room = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
-        self._waiting = Waiting(self._jobs)
+        self._waiting = EquivalenceCache(self._jobs)
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
@@ -115,7 +121,7 @@ class Desk:
             self._waiting.add(kind, job.needed, most)
         return job.needed <= most
 
-    def _all_wait(self, part: Part) -> bool:
+    def _all_wait(self, part: Chunk) -> bool:
         return self._waiting.has_all(part, lambda job: self._kind(job, self.end_ns(job)))
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
@@ -140,20 +146,22 @@ class Desk:
             return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0
         return allowed.limit if rule.is_settled(job) else 0
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def verdicts(self) -> Iterator[QueueVerdict]:
         """What becomes of every job of the queue, if all were decided at once."""
         for job in self._line:
             free, first = self._room, self._first()
             allowed = self._allowed(job)
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
-                yield Verdict(job, outcome, None, allowed, free, sent=self.sent.get(job.name, ()))
+                yield QueueVerdict(
+                    job, outcome, None, allowed, free, sent=self.sent.get(job.name, ())
+                )
                 continue
             passes_ns = None
             if outcome is Hold.RESERVED:
                 passes_ns = self._passes_ns(job, first)
                 first = self.caps.before(job, self.end_ns(job)) or first
-            yield Verdict(job, None, outcome, allowed, free, first, passes_ns)
+            yield QueueVerdict(job, None, outcome, allowed, free, first, passes_ns)
 
     def may_start(self, job: Job) -> bool:
         """Whether quotas, limits and reservations let `job` start, behind all so far."""
@@ -163,7 +171,7 @@ class Desk:
         """What quotas, constraints and reservations of places leave `job`."""
         return self.rule.beside(job, self.end_ns(job), self._allowed(job))
 
-    def _passes_ns(self, job: Job, first: Reservation | None) -> int | None:
+    def _passes_ns(self, job: Job, first: BackfillReservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
         if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):
             return None
@@ -352,7 +360,7 @@ class Desk:
             self._easy.reserves(self._jobs[first.name], self.free)
         return placement
 
-    def _first(self) -> Reservation | None:
+    def _first(self) -> BackfillReservation | None:
         return None if self._easy is None else self._easy.first
 
     def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import chain
 
-from scheduler.core.collections.name_list import Part
+from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
 
 
-class Waiting:
+class EquivalenceCache:
     """What is known of a decision so far, until somebody takes hosts."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
@@ -27,7 +27,7 @@ class Waiting:
         least, most = self._sizes.get(kind, (1, 0))
         return least <= job.needed <= most and not job.has_choice
 
-    def has_all(self, part: Part, kind: Callable[[Job], Hashable]) -> bool:
+    def has_all(self, part: Chunk, kind: Callable[[Job], Hashable]) -> bool:
         """Whether all of these do. `kind`: of a job, by its likeness and by time limits, which
         may part it in two: those up to some limit, and the rest."""
         if not self._sizes:
@@ -42,7 +42,7 @@ class Waiting:
         self._sizes.clear()
 
 
-def outermost(part: Part, jobs: Mapping[str, Job]) -> tuple[Job, ...]:
+def outermost(part: Chunk, jobs: Mapping[str, Job]) -> tuple[Job, ...]:
     """Of the jobs that are alike and of one size, the one with the shortest time limit and the
     one with the longest; elastic jobs all. What makes them alike changes only with their place
     in the queue, so it is found once: O(part), then O(1)."""

@@ -12,19 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.model.plan import Start
-from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.policy import Policy, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
-from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.cycle import SchedulingCycle
 
 
-def is_last(state: State, limits: Limits, desk: Desk, starts: Iterable[Start]) -> bool:
+def is_fixpoint(
+    state: State, limits: SchedulingOptions, desk: SchedulingCycle, starts: Iterable[Start]
+) -> bool:
     """Whether another decision finds nothing once all these `starts` of `desk` are made."""
     if not desk.is_through or not desk.quotas.is_open or desk.calendar:
         return False
     if limits.policy is Policy.CONSERVATIVE:
         return False
-    if state.minding or state.stopped or state.unhealthy & state.held:
+    if state.special or state.interrupted or state.unhealthy & state.held:
         return False
     if not _is_plain(state.tenants) or any(state.jobs[start.name].minds for start in starts):
         return False

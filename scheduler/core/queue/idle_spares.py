@@ -15,10 +15,10 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.spare_loans import lenders
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation
-from scheduler.core.model.policy import Limits, Policy, expected_end_ns
+from scheduler.core.model.plan import BackfillReservation
+from scheduler.core.model.policy import Policy, SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
-from scheduler.core.rules.affinity_index import Company, is_bound
+from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.guarantees import highest
@@ -28,13 +28,15 @@ from scheduler.core.wording import hosts_text, listed
 TRIES = 32  # jobs of one decision that are placed in vain
 
 
-class Loans:
+class SpareLoans:
     """What may still be borrowed while the queue passes. Mutable: told of each loan.
 
     `by_name`: of jobs that start so, whose spares they borrow.
     """
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, calendar: Calendar) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
+    ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar = calendar
         self._may = state.tenants.has_preemptible and limits.policy is Policy.PRODUCTION
@@ -92,8 +94,8 @@ class Loans:
         reach: HostSet,
         within: HostSet,
         end_ns: int,
-        first: Reservation | None,
-        company: Company,
+        first: BackfillReservation | None,
+        company: AffinityIndex,
     ) -> HostSet:
         """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
         `first` waits for hosts that come free until its start, spares that do among them."""

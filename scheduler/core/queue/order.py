@@ -9,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 
-from scheduler.core.collections.name_list import Names, Part
+from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.model.policy import Limits, Policy
+from scheduler.core.model.policy import Policy, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Aging
-from scheduler.core.tenancy.fair_share import Key, Shares
-from scheduler.core.tenancy.quota import Book
+from scheduler.core.tenancy.fair_share import FairShares, Key
+from scheduler.core.tenancy.quota import QuotaBook
 
-Waits = Callable[[Part], bool]
+Waits = Callable[[Chunk], bool]
 
 
-class Line:
+class QueueOrder:
     """The queued jobs, next one first. Tell it of each start while iterating.
 
     Cost: what is looked at where there is one tenant, O(queue log tenants) else.
     """
 
-    def __init__(self, state: State, now_ns: int, limits: Limits, book: Book) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, book: QuotaBook
+    ) -> None:
         self._state = state
         self._now_ns = now_ns
         self._policy = limits.policy
@@ -57,7 +59,7 @@ class Line:
         self._started = (job.tenant, hosts)
 
     def _merged(self, queues: dict[str, list[Job]]) -> Iterator[Job]:
-        shares = Shares(self._state, self._now_ns, self._book)
+        shares = FairShares(self._state, self._now_ns, self._book)
         aging = self._state.tenants.aging
         heads = dict.fromkeys(queues, 0)
         keys: dict[str, Key] = {}
@@ -99,7 +101,7 @@ def by_arrival(state: State, wait: Waits = lambda _: False) -> Iterator[Job]:
 def _as_queued(state: State, wait: Waits) -> Iterator[Job]:
     """One after the other: a decision seldom looks at more than the first few."""
     queue = state.queue
-    for part in queue.parts if isinstance(queue, Names) else (Part(queue),):
+    for part in queue.parts if isinstance(queue, NameList) else (Chunk(queue),):
         yield from map(state.jobs.__getitem__, part[-1:] if wait(part) else part)
 
 

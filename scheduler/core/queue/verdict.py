@@ -8,7 +8,7 @@ from enum import StrEnum
 from placement.workload.request import Placement
 from scheduler.core.capacity.shrink_options import Gone
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation
+from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.tenancy.quota_check import Allowance
 
 
@@ -25,7 +25,7 @@ class Hold(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class QueueVerdict:
     """What becomes of one queued job. `placement` None: it waits, because of `hold`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
@@ -37,6 +37,6 @@ class Verdict:
     hold: Hold | None
     allowed: Allowance
     free: int
-    behind: Reservation | None = None
+    behind: BackfillReservation | None = None
     passes_ns: int | None = None
     sent: Gone = ()

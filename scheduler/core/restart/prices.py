@@ -14,19 +14,19 @@ from functools import cached_property
 from placement.objective.step_time import step_time
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.model.policy import Limits, expected_end_ns
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.spares import DAY_S
 
 
 @dataclass(frozen=True)
-class Prices:
+class RestartPrices:
     """The costs of one gang's ways at one moment. `repair_days`: until a host is back."""
 
     state: State
     job: Job
     now_ns: int
-    limits: Limits
+    limits: SchedulingOptions
     repair_days: float
 
     @cached_property

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_loans import idle
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostMove, JobState
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.restart_option import Ladder, taken
 from scheduler.core.model.state import State
-from scheduler.core.restart.restart import climb
-from scheduler.core.restart.search import Climb
+from scheduler.core.restart.restart import search_restart
+from scheduler.core.restart.search import RestartSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Prospect:
     ladder: Ladder
 
 
-def prospect(state: State, name: str, now_ns: int, limits: Limits) -> Prospect | None:
+def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Prospect | None:
     """None for a gang that does not run. Cost: as a restart that weighs every way."""
     job = state.jobs.get(name)
     if job is None or job.state is not JobState.RUNNING:
@@ -37,14 +37,16 @@ def prospect(state: State, name: str, now_ns: int, limits: Limits) -> Prospect |
     if not sound:
         return None
     stands_by = hostset.of(h for other in state.holding for h in idle(state, other)) | state.free
-    zones = Pools(state).zones
+    zones = SparePools(state).zones
     zone_of = state.loaded_fabric.zone_of
     host = min(sound, key=lambda h: ((stands_by & zones[zone_of(h)]).bit_count(), h))
     ladder = _failed(state, job, host, now_ns, limits).weighed()
     return Prospect(state.loaded_fabric.hosts[host], ladder)
 
 
-def cost_s(state: State, job: Job, zone: HostSet, now_ns: int, limits: Limits) -> int | None:
+def cost_s(
+    state: State, job: Job, zone: HostSet, now_ns: int, limits: SchedulingOptions
+) -> int | None:
     """GPU-seconds that the failure of a host of `job` in this zone would cost beyond what every
     way costs, if no spare were held there; None: it would have to wait, or has no host there."""
     hosts = (h for h in job.hosts if hostset.has(zone, h) and state.host(h).state in RUNS)
@@ -60,8 +62,13 @@ def cost_s(state: State, job: Job, zone: HostSet, now_ns: int, limits: Limits) -
 
 
 def _failed(
-    state: State, job: Job, host: int, now_ns: int, limits: Limits, held_back: HostSet = 0
-) -> Climb:
+    state: State,
+    job: Job,
+    host: int,
+    now_ns: int,
+    limits: SchedulingOptions,
+    held_back: HostSet = 0,
+) -> RestartSearch:
     name = state.loaded_fabric.hosts[host]
     after = apply(state, HostMoved(now_ns, name, HostMove.FAIL, "supposed"))
-    return climb(after, after.jobs[job.name], now_ns, limits, held_back)
+    return search_restart(after, after.jobs[job.name], now_ns, limits, held_back)

@@ -14,12 +14,12 @@ from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.shrink import resize, without_hosts
-from scheduler.core.capacity.spare_loans import Debt, debts
+from scheduler.core.capacity.spare_loans import SpareDebt, debts
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Recall
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.wording import hosts_text, listed
 
@@ -48,7 +48,7 @@ class Recalls:
 
     state: State
     now_ns: int
-    limits: Limits
+    limits: SchedulingOptions
     busy: Collection[str]
     taken: HostSet = 0
 
@@ -71,7 +71,7 @@ class Recalls:
         recalls = tuple(self._recall(debt, job.name) for debt in gone)
         return Recalled(found, recalls, sum(self._lost_ns(d.job) for d in gone))
 
-    def _key(self, debt: Debt) -> tuple[int, str]:
+    def _key(self, debt: SpareDebt) -> tuple[int, str]:
         return (self._lost_ns(debt.job), debt.job.name)
 
     def _lost_ns(self, job: Job) -> int:
@@ -80,7 +80,7 @@ class Recalls:
             return 0
         return cost_ns(job, self.now_ns, self.state.tenants.preemption.costs)
 
-    def _recall(self, debt: Debt, whose: str) -> Recall:
+    def _recall(self, debt: SpareDebt, whose: str) -> Recall:
         job, state = debt.job, self.state
         reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {whose}"
         if not job.sizes or job.state is not JobState.RUNNING:

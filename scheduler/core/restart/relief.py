@@ -20,7 +20,7 @@ from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
 from placement.workload.request import TierCut
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 
 THIN = 0.125  # of what a zone wishes for: fewer spares than this, and room is made
@@ -29,7 +29,7 @@ MOST_RISE = 0.02  # of the cut without it, that this may cost
 
 
 def relieved(
-    pools: Pools, job: Job, hosts: Sequence[int], idle: HostSet
+    pools: SparePools, job: Job, hosts: Sequence[int], idle: HostSet
 ) -> tuple[tuple[int, ...], tuple[TierCut, ...]] | None:
     """Where the gang has spares in all of its zones; None where no zone is short of them, or
     nothing better is found. `hosts`: those that it is about to run on instead of the job's;
@@ -55,7 +55,7 @@ def relieved(
     return None
 
 
-def thin(pools: Pools, hosts: Sequence[int], idle: HostSet) -> bool:
+def thin(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:
     """Whether a zone of a gang on `hosts` has hardly a spare among the `idle`."""
     gang = hostset.of(hosts)
     return any(

@@ -10,16 +10,16 @@ from placement import choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_loans import idle
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostState, JobState
 from scheduler.core.model.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.preemption.reclaim import Lent
+from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.restart.recall import Recalls
-from scheduler.core.restart.search import Climb, Loss
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.restart.search import Loss, RestartSearch
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, given_up, is_soon, retry_ns
 from scheduler.core.rules.retiring_hosts import has_just_saved
@@ -27,13 +27,13 @@ from scheduler.core.rules.retiring_hosts import has_just_saved
 FEW = 8  # hosts that are looked for one by one
 
 
-def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
+def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
     hit = state.unhealthy & state.held
-    if not hit and not state.stopped and not state.windows:
+    if not hit and not state.interrupted and not state.windows:
         return ()
     calendar = Calendar(state)
-    if not hit and not state.stopped and not calendar.cleared() & state.held:
+    if not hit and not state.interrupted and not calendar.cleared() & state.held:
         return ()
     moved = [
         job
@@ -45,21 +45,28 @@ def restarts(state: State, now_ns: int, limits: Limits) -> tuple[Action, ...]:
     return tuple(_Desk(state, now_ns, limits, calendar, moved).actions())
 
 
-def climb(state: State, job: Job, now_ns: int, limits: Limits, held_back: HostSet = 0) -> Climb:
+def search_restart(
+    state: State, job: Job, now_ns: int, limits: SchedulingOptions, held_back: HostSet = 0
+) -> RestartSearch:
     """The ladder of a gang that has lost hosts, if it may not use those `held_back`."""
-    return _Desk(state, now_ns, limits, Calendar(state), [job]).climb(job, held_back)
+    return _Desk(state, now_ns, limits, Calendar(state), [job]).search(job, held_back)
 
 
 class _Desk:
     """Gangs pass here one after the other; what one takes the next does not find."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: Limits, calendar: Calendar, moved: list[Job]
+        self,
+        state: State,
+        now_ns: int,
+        limits: SchedulingOptions,
+        calendar: Calendar,
+        moved: list[Job],
     ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
-        self._free, self._company, self._pools = state.free, Company(state), Pools(state)
-        self._lent = Lent(state, now_ns, limits, frozenset(job.name for job in moved))
+        self._free, self._company, self._pools = state.free, AffinityIndex(state), SparePools(state)
+        self._lent = Reclaimer(state, now_ns, limits, frozenset(job.name for job in moved))
         self._borrowed = self._left = 0
         self._acted, self._gone = set[str](), set[str]()  # gangs
 
@@ -113,8 +120,8 @@ class _Desk:
         if rest - away and (whole := self._tidy(job, sorted(away | rest), loss, end_ns)):
             return whole
         if away:
-            climb = self._climb(job, loss)
-            way = climb.best()
+            search = self._search(job, loss)
+            way = search.best()
             is_back = (
                 isinstance(way, Requeue)
                 and not hostset.of(job.hosts[block] for block in away) & state.out_of_service
@@ -130,16 +137,16 @@ class _Desk:
         barred |= self._company.closed(job.name, job.spec.neighbours)
         return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
 
-    def climb(self, job: Job, held_back: HostSet) -> Climb:
+    def search(self, job: Job, held_back: HostSet) -> RestartSearch:
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
         barred = self._barred(job, end_ns) | held_back
-        return self._climb(job, self._loss(job, tuple(_broken(self._state, job)), barred))
+        return self._search(job, self._loss(job, tuple(_broken(self._state, job)), barred))
 
-    def _climb(self, job: Job, loss: Loss) -> Climb:
+    def _search(self, job: Job, loss: Loss) -> RestartSearch:
         state, now_ns, limits = self._state, self._now_ns, self._limits
         busy = frozenset(self._acted | self._gone)
         recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
-        return Climb(state, job, loss, self._lent, self._pools, limits, now_ns, recalls)
+        return RestartSearch(state, job, loss, self._lent, self._pools, limits, now_ns, recalls)
 
     def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:
         state = self._state

@@ -22,15 +22,15 @@ from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import TierCut
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.shrink import resize, without_hosts
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.capacity.victims import unneeded_to_swap
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Move, Requeue, Resize, Swap
-from scheduler.core.model.policy import Limits, time_limit_ns
-from scheduler.core.model.restart_option import Ladder, Rung, Step
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.restart_option import Ladder, RestartOption, WeighedOption
 from scheduler.core.model.state import State
-from scheduler.core.preemption.reclaim import Lent
-from scheduler.core.restart.prices import Prices
+from scheduler.core.preemption.reclaim import Reclaimer
+from scheduler.core.restart.prices import RestartPrices
 from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.relief import MOST_RISE, relieved
 from scheduler.core.wording import hosts_text, listed
@@ -61,22 +61,22 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Climb:
+class RestartSearch:
     """One gang on the ladder."""
 
     state: State
     job: Job
     loss: Loss
-    lent: Lent
-    pools: Pools
-    limits: Limits
+    lent: Reclaimer
+    pools: SparePools
+    limits: SchedulingOptions
     now_ns: int
     recalls: Recalls
 
     @cached_property
-    def prices(self) -> Prices:
+    def prices(self) -> RestartPrices:
         days = self.pools.sizing.repair_days
-        return Prices(self.state, self.job, self.now_ns, self.limits, days)
+        return RestartPrices(self.state, self.job, self.now_ns, self.limits, days)
 
     @cached_property
     def end_ns(self) -> int:
@@ -84,7 +84,7 @@ class Climb:
 
     def best(self) -> Way:
         """The cheapest way, with the record of what was weighed."""
-        weighed: list[tuple[Step, Way | None]] = []
+        weighed: list[tuple[WeighedOption, Way | None]] = []
         for step, way in self._rungs():
             weighed.append((step, way))
             if way is not None and self._is_settled(step):
@@ -96,15 +96,15 @@ class Climb:
         """Every rung, whatever the first ones cost; the one that would be taken is marked."""
         return self._marked(list(self._rungs()))[1]
 
-    def _marked(self, weighed: Sequence[tuple[Step, Way | None]]) -> tuple[int, Ladder]:
+    def _marked(self, weighed: Sequence[tuple[WeighedOption, Way | None]]) -> tuple[int, Ladder]:
         can = [i for i, (_, way) in enumerate(weighed) if way is not None]
         settled = [i for i in can if self._is_settled(weighed[i][0])]
         best = min(settled or can, key=lambda i: (0 if settled else weighed[i][0].gpu_s or 0, i))
         return best, tuple(replace(s, is_taken=i == best) for i, (s, _) in enumerate(weighed))
 
-    def _is_settled(self, step: Step) -> bool:
+    def _is_settled(self, step: WeighedOption) -> bool:
         """Whether no rung further up is looked at."""
-        return step.rung is Rung.RECALL or (step.gpu_s or 0) <= self.prices.common_s
+        return step.rung is RestartOption.RECALL or (step.gpu_s or 0) <= self.prices.common_s
 
     def _wider(self, way: Way) -> Way:
         """The same with room for spares in each zone, where one has hardly any left."""
@@ -118,7 +118,7 @@ class Climb:
             return way
         pairs = enumerate(zip(self.job.hosts, found[0], strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
-        step = self._step(Rung.REPLACE, moves, found[1], note="makes room for spares")
+        step = self._step(RestartOption.REPLACE, moves, found[1], note="makes room for spares")
         ladder = (*(replace(s, is_taken=False) for s in way.ladder), replace(step, is_taken=True))
         return replace(way, moves=moves, cuts=found[1], ladder=ladder)
 
@@ -127,22 +127,22 @@ class Climb:
         assert way is not None  # waiting can always be had
         return replace(way, ladder=ladder)
 
-    def _rungs(self) -> Iterator[tuple[Step, Way | None]]:
+    def _rungs(self) -> Iterator[tuple[WeighedOption, Way | None]]:
         """Each rung with its step; None: it cannot be had."""
         plain = self._plain()
         is_home = plain is not None and self._is_home(plain)
-        away: tuple[Step, Way] | None = None
+        away: tuple[WeighedOption, Way] | None = None
         if plain is not None and is_home:
-            yield self._swapped(Rung.ZONE, plain)
+            yield self._swapped(RestartOption.ZONE, plain)
         else:
-            yield Step(Rung.ZONE, note=self._short_text()), None
+            yield WeighedOption(RestartOption.ZONE, note=self._short_text()), None
             yield self._lender()
             yield self._recalling()
             if plain is not None:
-                away = self._swapped(Rung.AWAY, plain)
+                away = self._swapped(RestartOption.AWAY, plain)
                 yield away
             else:
-                yield Step(Rung.AWAY, note=self._few_text()), None
+                yield WeighedOption(RestartOption.AWAY, note=self._few_text()), None
         if not is_home:
             yield self._preempting()
         yield from self._shrinking()
@@ -187,24 +187,24 @@ class Climb:
         return stays and self.prices.rise(swaps.cuts) <= 0
 
     def _swapped(
-        self, rung: Rung, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
-    ) -> tuple[Step, Swap]:
+        self, rung: RestartOption, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
+    ) -> tuple[WeighedOption, Swap]:
         moves = tuple(Move(b, self.job.hosts[b], joined) for b, joined in swaps.joined)
         way = Swap(self.job.name, moves, swaps.cuts, end_ns=self.end_ns, lenders=lenders)
         return self._step(rung, moves, swaps.cuts, note=note), way
 
     def _step(
         self,
-        rung: Rung,
+        rung: RestartOption,
         moves: Sequence[Move],
         cuts: tuple[TierCut, ...],
         more_s: int = 0,
         note: str = "",
-    ) -> Step:
+    ) -> WeighedOption:
         rise = self.prices.rise(cuts)
         slower = 0.0 if rise <= 0 else self.prices.slower(self._moved(moves))
         gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
-        return Step(rung, gpu_s, rise, slower, len(moves), note)
+        return WeighedOption(rung, gpu_s, rise, slower, len(moves), note)
 
     def _moved(self, moves: Sequence[Move]) -> list[int]:
         hosts = list(self.job.hosts)
@@ -212,22 +212,24 @@ class Climb:
             hosts[move.block] = move.joined
         return hosts
 
-    def _lender(self) -> tuple[Step, Way | None]:
+    def _lender(self) -> tuple[WeighedOption, Way | None]:
         lendable = self.loss.lendable
         if not lendable:
-            return Step(Rung.LENDER, note="no other job holds spares there"), None
+            return WeighedOption(RestartOption.LENDER, note="no other job holds spares there"), None
         found = self._swaps(self.loss.free | hostset.of(lendable))
         if found is None or not self._is_home(found):
-            return Step(Rung.LENDER, note="other jobs hold too few spares there"), None
+            return WeighedOption(
+                RestartOption.LENDER, note="other jobs hold too few spares there"
+            ), None
         names = [lendable[joined] for _, joined in found.joined if joined in lendable]
         lenders = tuple(dict.fromkeys(names))
-        return self._swapped(Rung.LENDER, found, lenders, f"from {listed(lenders)}")
+        return self._swapped(RestartOption.LENDER, found, lenders, f"from {listed(lenders)}")
 
-    def _recalling(self) -> tuple[Step, Way | None]:
+    def _recalling(self) -> tuple[WeighedOption, Way | None]:
         """The loss is the borrowers', and shown; the gang is served as if nothing was lent."""
         lent = self.pools.recallable(self.job) & ~self.loss.barred & ~self.recalls.taken
         if not lent:
-            return Step(Rung.RECALL, note="no spare is lent there"), None
+            return WeighedOption(RestartOption.RECALL, note="no spare is lent there"), None
 
         def home(room: HostSet) -> Swaps | None:
             found = self._swaps(self.loss.free | hostset.of(self.loss.lendable) | room)
@@ -235,20 +237,20 @@ class Climb:
 
         found = self.recalls.back(self.job, lent, home)
         if found is None:
-            return Step(Rung.RECALL, note="too few spares are lent there"), None
+            return WeighedOption(RestartOption.RECALL, note="too few spares are lent there"), None
         holders = {**self.loss.lendable, **self.pools.holders(lent)}
         names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
         whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
-        step, way = self._swapped(Rung.RECALL, found.swaps, whose, found.note)
+        step, way = self._swapped(RestartOption.RECALL, found.swaps, whose, found.note)
         lost_s = found.lost_ns * self.state.loaded_fabric.gpus_per_host // SECOND_NS
         step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
         return step, replace(way, recalls=found.recalls)
 
-    def _preempting(self) -> tuple[Step, Way | None]:
+    def _preempting(self) -> tuple[WeighedOption, Way | None]:
         loss, job = self.loss, self.job
         loan = self.lent.back(job, loss.blocks, loss.own, loss.free, loss.barred)
         if loan is None:
-            return Step(Rung.PREEMPT, note="nobody may be sent away for it"), None
+            return WeighedOption(RestartOption.PREEMPT, note="nobody may be sent away for it"), None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
         names, shrinks = parted(loan.victims)
         room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
@@ -256,11 +258,11 @@ class Climb:
         gpus = self.state.loaded_fabric.gpus_per_host
         lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
         note = yielding(("sends away", "shrinks"), names, shrinks)
-        step = self._step(Rung.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
+        step = self._step(RestartOption.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
         cuts, end_ns = loan.swaps.cuts, self.end_ns
         return step, Swap(job.name, moves, cuts, False, end_ns, names, shrinks, is_counted)
 
-    def _shrinking(self) -> Iterator[tuple[Step, Way | None]]:
+    def _shrinking(self) -> Iterator[tuple[WeighedOption, Way | None]]:
         """Only for elastic jobs."""
         job, loss = self.job, self.loss
         if not job.sizes:
@@ -270,16 +272,16 @@ class Climb:
         fabric = self.state.loaded_fabric
         found = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
         if found is None:
-            yield Step(Rung.SHRINK, note="it would be smaller than it may"), None
+            yield WeighedOption(RestartOption.SHRINK, note="it would be smaller than it may"), None
             return
         hosts = found.placement.hosts
         gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
         note = f"dp {found.job.dp:,} of {job.dp:,}"
         longest_ns = self.now_ns + time_limit_ns(job.least, self.limits)
-        step = Step(Rung.SHRINK, gpu_s, note=note)
+        step = WeighedOption(RestartOption.SHRINK, gpu_s, note=note)
         yield step, resize(found, job, self._waiting_text(), longest_ns)
 
-    def _replacing(self, plain: Swaps | None) -> Iterator[tuple[Step, Way | None]]:
+    def _replacing(self, plain: Swaps | None) -> Iterator[tuple[WeighedOption, Way | None]]:
         """Blocks that have not lost their hosts may move, where that cuts less than a swap,
         or where a swap breaks what the job wants."""
         job, loss = self.job, self.loss
@@ -289,18 +291,18 @@ class Climb:
             return
         hosts = self._near()
         if hosts is None:
-            yield Step(Rung.REPLACE, note="it finds no better place"), None
+            yield WeighedOption(RestartOption.REPLACE, note="it finds no better place"), None
             return
         cuts = cut(self.state.loaded_fabric, job.request, hosts)
         pairs = enumerate(zip(job.hosts, hosts, strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
         if plain is not None and not self._cuts_less(cuts, plain):
-            yield Step(Rung.REPLACE, note="it would cut no less"), None
+            yield WeighedOption(RestartOption.REPLACE, note="it would cut no less"), None
             return
-        step = self._step(Rung.REPLACE, moves, cuts)
+        step = self._step(RestartOption.REPLACE, moves, cuts)
         yield step, Swap(job.name, moves, cuts, end_ns=self.end_ns)
 
-    def _is_worth(self, step: Step | None) -> bool:
+    def _is_worth(self, step: WeighedOption | None) -> bool:
         """Whether the larger cut of a swap costs enough that other blocks might move."""
         if step is None or step.gpu_s is None:
             return True
@@ -328,10 +330,12 @@ class Climb:
             return None
         return found
 
-    def _waiting(self, is_short: bool) -> tuple[Step, Way]:
+    def _waiting(self, is_short: bool) -> tuple[WeighedOption, Way]:
         gpu_s = self.prices.common_s + self.prices.waiting_s
         why = self._waiting_text() if is_short else self.loss.why
-        return Step(Rung.WAIT, gpu_s, note="for room or a repair"), Requeue(self.job.name, why)
+        return WeighedOption(RestartOption.WAIT, gpu_s, note="for room or a repair"), Requeue(
+            self.job.name, why
+        )
 
     def _waiting_text(self) -> str:
         return f"{self.loss.why}; {self._few_text()}"

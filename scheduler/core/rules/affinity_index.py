@@ -27,10 +27,10 @@ from placement.fabric.tree import Fabric
 from placement.workload.request import Placement, Request
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
-from scheduler.core.policies.affinity import ANYBODY, Neighbours, Party, closed_by, matches
+from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed_by, matches
 
 
-class Company:
+class AffinityIndex:
     """Mutable: told of each start. What is found is remembered until the next one, by what
     jobs have in common: thousands that wait want few different things."""
 
@@ -39,20 +39,20 @@ class Company:
         self._state = state
         self._wanting = [
             name
-            for name in state.minding
+            for name in state.special
             if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
         ]
         # Most decisions ask nobody who holds what: it is found when somebody does.
-        self._found: dict[str, Party] | None = None
-        self._since: list[Party | frozenset[str]] = []
+        self._found: dict[str, Occupant] | None = None
+        self._since: list[Occupant | frozenset[str]] = []
         self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
-        self._closed: dict[tuple[Neighbours, tuple[bool, ...]], HostSet] = {}
+        self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
 
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
         wants = job.spec.neighbours
-        self._change(Party(job.name, wants, hosts))
+        self._change(Occupant(job.name, wants, hosts))
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
         self._forget()
@@ -63,7 +63,7 @@ class Company:
         self._wanting = [name for name in self._wanting if name not in names]
         self._forget()
 
-    def without(self, names: Collection[str]) -> Company:
+    def without(self, names: Collection[str]) -> AffinityIndex:
         """A company of its own, from which these gangs are gone."""
         other = copy(self)
         other._since = [*self._since]
@@ -73,7 +73,7 @@ class Company:
         return other
 
     @property
-    def _parties(self) -> dict[str, Party]:
+    def _parties(self) -> dict[str, Occupant]:
         """Who holds which hosts, in order of start."""
         if self._found is None:
             jobs = self._state.holding
@@ -83,11 +83,11 @@ class Company:
                 self._change(change)
         return self._found
 
-    def _change(self, change: Party | frozenset[str]) -> None:
+    def _change(self, change: Occupant | frozenset[str]) -> None:
         """Somebody takes hosts, or these are gone."""
         if self._found is None:
             self._since.append(change)
-        elif isinstance(change, Party):
+        elif isinstance(change, Occupant):
             self._found[change.name] = change
         else:
             for name in change:
@@ -101,13 +101,13 @@ class Company:
         """Whether nobody that holds hosts minds who lies beside it."""
         return not self._wanting
 
-    def closed_by(self, name: str, wants: Neighbours) -> dict[str, HostSet]:
+    def closed_by(self, name: str, wants: Affinity) -> dict[str, HostSet]:
         """Hosts that a job leaves alone, by the neighbour that closes them."""
         names = self._wanting if wants == ANYBODY else self._parties
         others = [self._parties[other] for other in names]
-        return closed_by(self._fabric, Party(name, wants), others)
+        return closed_by(self._fabric, Occupant(name, wants), others)
 
-    def closed(self, name: str, wants: Neighbours) -> HostSet:
+    def closed(self, name: str, wants: Affinity) -> HostSet:
         """Hosts that a job leaves alone because of its neighbours."""
         if wants == ANYBODY and not self._wanting:
             return 0
@@ -158,7 +158,7 @@ class Company:
             return 0
         return place | self.shadow(wants, place)
 
-    def shadow(self, wants: Neighbours, hosts: HostSet) -> HostSet:
+    def shadow(self, wants: Affinity, hosts: HostSet) -> HostSet:
         """The domains around `hosts` that a job with these wishes cares about."""
         names = [wants.exclusive] if wants.exclusive else []
         found = 0
@@ -166,12 +166,12 @@ class Company:
             found |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
         return found
 
-    def near(self, wants: Neighbours) -> HostSet:
+    def near(self, wants: Affinity) -> HostSet:
         """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
         party = self._parties.get(wants.near) if wants.near else None
         return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
 
-    def noted(self, wants: Neighbours, placement: Placement) -> Placement:
+    def noted(self, wants: Affinity, placement: Placement) -> Placement:
         """The placement, saying how the wish to be near a job was met."""
         if not wants.near:
             return placement
@@ -186,11 +186,11 @@ class Company:
         return replace(placement, notes=(*placement.notes, note))
 
 
-def _party(job: Job) -> Party:
+def _party(job: Job) -> Occupant:
     """What it has lent is still its own: it has to be able to come back."""
-    return Party(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
+    return Occupant(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
 
 
-def is_bound(request: Request, wants: Neighbours) -> bool:
+def is_bound(request: Request, wants: Affinity) -> bool:
     """Whether some hosts will not do for such a job."""
     return request.where != ANYWHERE or bool(wants.exclusive or wants.avoid)

@@ -18,7 +18,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.events import WindowClosed, WindowOpened
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.model.plan import Turn
+from scheduler.core.model.plan import WindowTransition
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Leave, WindowKind
 from scheduler.core.policies.affinity import matches
@@ -160,15 +160,17 @@ class Calendar:
         return found[::-1]
 
 
-def turns(state: State, now_ns: int) -> tuple[Turn, ...]:
+def turns(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
     """The edges that have come, in order of time, then name."""
     if not state.windows:
         return ()
     due = ((_edge_ns(booking), name) for name, booking in state.windows.items())
-    return tuple(Turn(name, edge_ns) for edge_ns, name in sorted(due) if edge_ns <= now_ns)
+    return tuple(
+        WindowTransition(name, edge_ns) for edge_ns, name in sorted(due) if edge_ns <= now_ns
+    )
 
 
-def turned(state: State, turn: Turn, now_ns: int) -> WindowOpened | WindowClosed | str:
+def turned(state: State, turn: WindowTransition, now_ns: int) -> WindowOpened | WindowClosed | str:
     """The event of `turn`, or a sentence saying what changed meanwhile."""
     booking = state.windows.get(turn.name)
     if booking is None or _edge_ns(booking) != turn.edge_ns:

@@ -31,7 +31,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FailureModel:
     """What a gang suffers. Units: seconds; `mean_s` between two failures of the gang."""
 
     mean_s: float
@@ -51,15 +51,15 @@ def mean_between_s(hosts: int, failures_per_host_day: float) -> float:
     return DAY_S / per_day if per_day else inf
 
 
-def young(faults: Faults) -> float:
+def young(faults: FailureModel) -> float:
     return sqrt(2 * faults.mean_s * faults.write_s) + faults.write_s
 
 
-def daly(faults: Faults) -> float:
+def daly(faults: FailureModel) -> float:
     return sqrt(2 * (faults.mean_s + faults.lost_s) * faults.write_s) + faults.write_s
 
 
-def daly_higher(faults: Faults) -> float:
+def daly_higher(faults: FailureModel) -> float:
     """Daly's series, the write included as in the others."""
     mean, write = faults.mean_s, faults.write_s
     if write >= 2 * mean:
@@ -67,7 +67,7 @@ def daly_higher(faults: Faults) -> float:
     return sqrt(2 * write * mean) * (1 + sqrt(write / (2 * mean)) / 3 + write / (18 * mean))
 
 
-def refined(faults: Faults) -> float | None:
+def refined(faults: FailureModel) -> float | None:
     """None where the formula does not hold: gangs that fail while they restart, or a period
     shorter than its own write."""
     room = faults.mean_s - faults.lost_s
@@ -77,7 +77,7 @@ def refined(faults: Faults) -> float | None:
     return period if period > faults.write_s else None
 
 
-def efficiency(faults: Faults, period_s: float) -> float:
+def efficiency(faults: FailureModel, period_s: float) -> float:
     """Share of the time that is work, of all time, with this period. 0 to 1."""
     mean, work = faults.mean_s, period_s - faults.write_s
     if work <= 0:
@@ -89,7 +89,7 @@ def efficiency(faults: Faults, period_s: float) -> float:
     return work / ((mean + faults.down_s) * exp(faults.restart_s / mean) * expm1(period_s / mean))
 
 
-def optimal(faults: Faults) -> float:
+def optimal(faults: FailureModel) -> float:
     """The period of the largest efficiency, to a part in a million: E has one peak.
 
     E' = 0 is 1 - (T - C) / mu = exp(-T / mu): its left side falls below its right from the
@@ -105,7 +105,7 @@ def optimal(faults: Faults) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class IntervalAdvice:
     """An interval by one rule, with the share of the time that it leaves for work.
 
     `period_s` is None where the rule does not hold for this gang.
@@ -116,7 +116,7 @@ class Advice:
     efficiency: float | None
 
 
-RULES: tuple[tuple[str, Callable[[Faults], float | None]], ...] = (
+RULES: tuple[tuple[str, Callable[[FailureModel], float | None]], ...] = (
     ("young", young),
     ("daly", daly),
     ("daly, higher order", daly_higher),
@@ -126,16 +126,18 @@ RULES: tuple[tuple[str, Callable[[Faults], float | None]], ...] = (
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def advise(faults: Faults) -> tuple[Advice, ...]:
+def advise(faults: FailureModel) -> tuple[IntervalAdvice, ...]:
     """What each rule says, and what that is worth."""
     found = []
     for name, rule in RULES:
         period = rule(faults)
-        found.append(Advice(name, period, None if period is None else efficiency(faults, period)))
+        found.append(
+            IntervalAdvice(name, period, None if period is None else efficiency(faults, period))
+        )
     return tuple(found)
 
 
-def sensitivity(faults: Faults) -> tuple[tuple[float, float, float], ...]:
+def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:
     """(factor, period, efficiency) around the optimal *work* between writes."""
     work = optimal(faults) - faults.write_s
     periods = [(factor, factor * work + faults.write_s) for factor in FACTORS]
@@ -145,7 +147,7 @@ def sensitivity(faults: Faults) -> tuple[tuple[float, float, float], ...]:
 # --- published closed forms of ETTR ----------------------------------------------
 
 
-def effective_share(faults: Faults) -> float:
+def effective_share(faults: FailureModel) -> float:
     """What is left when every failure stops everything for `lost_s`: (mu - lost) / mu.
 
     Source: FT-HSDP (2026): 18 min between failures, 10 min of recovery: 44 %.

@@ -13,7 +13,7 @@ STORAGE_GB_PER_S = 2_000.0  # sustained, for all of Llama 3's cluster (2024, 3.3
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class CheckpointSizes:
     """Bytes of a checkpoint, in all and of the fullest host, and what the NICs of the gang and
     of one host carry in one direction. Units: bytes, bytes/s."""
 
@@ -32,7 +32,7 @@ class Sizes:
         return self.of_host / self.host_bytes_per_s
 
 
-def sizes_of(fabric: Fabric, request: Request) -> Sizes | None:
+def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
     """None without a model. Bf16 parameters are made again from the fp32 copy, so they are not
     written; every host has an equal share of what data parallel ranks share out."""
     if request.model is None:
@@ -40,4 +40,4 @@ def sizes_of(fabric: Fabric, request: Request) -> Sizes | None:
     hosts = request.hosts_needed(fabric.gpus_per_host)
     total = STATE_BYTES * parameter_count(request.model)
     host_rate = fabric.gpus_per_host * fabric.nic_gbps * 1e9 / 8
-    return Sizes(total, -(-total // hosts), hosts * host_rate, host_rate)
+    return CheckpointSizes(total, -(-total // hosts), hosts * host_rate, host_rate)

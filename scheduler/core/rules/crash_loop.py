@@ -13,7 +13,7 @@ from __future__ import annotations
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.collections.evolve import remade
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import SECOND_NS, Job, Strike
 from scheduler.core.policies.costs import Costs, Ending
 from scheduler.core.policies.tenants import Restarts
@@ -26,12 +26,12 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     """The job once a host of its gang has failed; `job` is as it was before."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     others = tuple(s for s in job.strikes if s.host != host)
-    hit = remade(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
+    hit = evolve(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
     if job.stop_ns is not None:  # the attempt has been counted
         return hit
     ran_ns = max(0, now_ns - job.start_ns)
     saved_ns = job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
-    return remade(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
+    return evolve(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
 
 
 def since_stop(job: Job) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def given_up(job: Job, terms: Restarts) -> str:
     """Why the job is not started again; empty when it may be."""
     if job.fruitless < terms.attempts:
         return ""
-    return f"{fruitless_text(job)}; {job.reason}"
+    return f"{failed_attempts_text(job)}; {job.reason}"
 
 
 def resting_text(job: Job, terms: Restarts, now_ns: int) -> str:
@@ -103,8 +103,8 @@ def resting_text(job: Job, terms: Restarts, now_ns: int) -> str:
     if left_ns <= 0:
         return ""
     wait = duration(-(-left_ns // SECOND_NS))
-    return f"; {fruitless_text(job)}: tries again in {wait}, gives up after {terms.attempts}"
+    return f"; {failed_attempts_text(job)}: tries again in {wait}, gives up after {terms.attempts}"
 
 
-def fruitless_text(job: Job) -> str:
+def failed_attempts_text(job: Job) -> str:
     return f"{job.fruitless} attempts in a row failed before anything was saved"

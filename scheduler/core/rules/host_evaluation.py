@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
-from scheduler.core.model.host_record import Record
+from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState
-from scheduler.core.model.plan import Judge
+from scheduler.core.model.plan import EvaluateHosts
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.health import HealthPolicy, LemonAction
 from scheduler.core.rules.lemons import lemon_text
@@ -21,7 +21,7 @@ _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HostVerdict:
     """`move` is due at `at_ns`; None: nothing but its early life ends."""
 
     at_ns: int
@@ -29,25 +29,29 @@ class Verdict:
     reason: str = ""
 
 
-def verdict(policy: HealthPolicy, host: Host, record: Record, now_ns: int) -> Verdict | None:
+def verdict(
+    policy: HealthPolicy, host: Host, record: HostRecord, now_ns: int
+) -> HostVerdict | None:
     """What the policy does next with a host, as things are at `now_ns`."""
     if lemon := _as_lemon(policy, host, record, now_ns):
         return lemon
-    found: list[Verdict] = []
+    found: list[HostVerdict] = []
     if host.state is HostState.SUSPECT:
         quiet_ns = max(host.since_ns, record.trouble_ns) + policy.clear_s * _SECOND_NS
-        found.append(Verdict(quiet_ns, HostMove.CLEAR, "nothing more was reported"))
+        found.append(HostVerdict(quiet_ns, HostMove.CLEAR, "nothing more was reported"))
     is_tested = record.tested_ns > 0 and record.tested_ns >= record.trouble_ns
     if host.state is HostState.HEALTHY and is_tested:
         clean_ns = record.clean_ns + policy.golden_s * _SECOND_NS
-        found.append(Verdict(clean_ns, HostMove.GILD, "passed its tests, clean record"))
+        found.append(HostVerdict(clean_ns, HostMove.PROMOTE, "passed its tests, clean record"))
     grown_ns = record.service_ns + policy.early_s * _SECOND_NS
     if record.service_ns and now_ns < grown_ns:
-        found.append(Verdict(grown_ns, None))
+        found.append(HostVerdict(grown_ns, None))
     return min(found, key=lambda v: v.at_ns, default=None)
 
 
-def _as_lemon(policy: HealthPolicy, host: Host, record: Record, now_ns: int) -> Verdict | None:
+def _as_lemon(
+    policy: HealthPolicy, host: Host, record: HostRecord, now_ns: int
+) -> HostVerdict | None:
     """A lemon is dealt with once for each new trouble, not again after every repair."""
     action = policy.lemons.action
     if action is LemonAction.SHOW or record.trouble_ns <= record.mended_ns:
@@ -59,20 +63,20 @@ def _as_lemon(policy: HealthPolicy, host: Host, record: Record, now_ns: int) -> 
     else:
         return None
     text = lemon_text(record, policy.lemons, now_ns)
-    return Verdict(now_ns, move, text) if text else None
+    return HostVerdict(now_ns, move, text) if text else None
 
 
-def is_early(policy: HealthPolicy, record: Record, now_ns: int) -> bool:
+def is_early(policy: HealthPolicy, record: HostRecord, now_ns: int) -> bool:
     """Whether the host began to serve only lately."""
     return record.service_ns > 0 and now_ns < record.service_ns + policy.early_s * _SECOND_NS
 
 
-def judgement_due(state: State, now_ns: int) -> Judge | None:
+def judgement_due(state: State, now_ns: int) -> EvaluateHosts | None:
     """The action of looking at the hosts, if somebody may be due."""
-    return Judge(state.judge_ns) if 0 < state.judge_ns <= now_ns else None
+    return EvaluateHosts(state.judge_ns) if 0 < state.judge_ns <= now_ns else None
 
 
-def judged(state: State, action: Judge, now_ns: int) -> tuple[Event, ...] | str:
+def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...] | str:
     """The events of looking at the hosts now. Cost: O(hosts with a record)."""
     if state.judge_ns != action.due_ns:
         return "hosts: something was reported meanwhile"

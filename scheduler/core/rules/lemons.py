@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.model.host_record import DAY_NS, Record, Tally
-from scheduler.core.policies.health import Lemons
+from scheduler.core.model.host_record import DAY_NS, DailyCount, HostRecord
+from scheduler.core.policies.health import LemonPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Seven:
+class LemonSignals:
     """The signals of one host; the rate is of single-host starts, in percent."""
 
     excl_jobid_count: int
@@ -26,41 +26,41 @@ class Seven:
     single_node_failure_percent: int
 
 
-def seven(record: Record, policy: Lemons, now_ns: int) -> Seven:
+def seven(record: HostRecord, policy: LemonPolicy, now_ns: int) -> LemonSignals:
     """The seven signals of a host over the days before `now_ns`."""
     from_ns = now_ns - policy.days * DAY_NS
 
-    def count(tally: Tally) -> int:
+    def count(tally: DailyCount) -> int:
         return record.of_days(tally, from_ns)
 
-    single, starts = count(Tally.SINGLE), count(Tally.START)
-    return Seven(
+    single, starts = count(DailyCount.SINGLE), count(DailyCount.START)
+    return LemonSignals(
         record.distinct("job ", from_ns),
         record.distinct("xid ", from_ns),
-        count(Tally.TICKET),
-        count(Tally.OUT),
-        count(Tally.MULTI),
+        count(DailyCount.TICKET),
+        count(DailyCount.OUT),
+        count(DailyCount.MULTI),
         single,
         min(100, 100 * single // max(1, starts)) if single >= 2 else 0,
     )
 
 
-def passed(found: Seven, policy: Lemons) -> tuple[str, ...]:
+def passed(found: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
     """Names of the signals that reach their thresholds; a threshold of 0 is off."""
     return tuple(
         name
-        for name in Seven.__dataclass_fields__
+        for name in LemonSignals.__dataclass_fields__
         if 0 < getattr(policy, name) <= getattr(found, name)
     )
 
 
-def lemon_signals(record: Record, policy: Lemons, now_ns: int) -> tuple[str, ...]:
+def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple[str, ...]:
     """The signals for which the host is a lemon; empty when it is none."""
     names = passed(seven(record, policy, now_ns), policy)
     return names if len(names) >= policy.at_least else ()
 
 
-def lemon_text(record: Record, policy: Lemons, now_ns: int) -> str:
+def lemon_text(record: HostRecord, policy: LemonPolicy, now_ns: int) -> str:
     """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
     names, found = lemon_signals(record, policy, now_ns), seven(record, policy, now_ns)
     if not names:

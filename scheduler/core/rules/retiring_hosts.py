@@ -6,10 +6,10 @@ from placement import choose_swaps
 from placement.fabric import hostset
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostState, JobState
-from scheduler.core.model.policy import Limits, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import SECOND_NS
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 
 JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young need not be waited for again
@@ -23,12 +23,12 @@ def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
     return _next_save_ns(state, job, now_ns - JUST_SAVED_NS) <= now_ns
 
 
-def due_ns(state: State, now_ns: int, limits: Limits) -> tuple[int | None, ...]:
+def due_ns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[int | None, ...]:
     """When time alone changes something of hosts: windows, judgements, gangs that leave."""
     return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, limits))
 
 
-def leave_ns(state: State, now_ns: int, limits: Limits) -> int | None:
+def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None:
     """When the next gang saves that could leave its retiring hosts now; None: none could, and
     something has to change first."""
     if not state.unhealthy & state.held:
@@ -36,7 +36,7 @@ def leave_ns(state: State, now_ns: int, limits: Limits) -> int | None:
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
     if not retiring & state.held or not state.tenants.preemption.costs.checkpoint_s:
         return None
-    calendar, company = Calendar(state), Company(state)
+    calendar, company = Calendar(state), AffinityIndex(state)
 
     def could(job: Job) -> bool:
         blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from placement import Sizing
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_loans import debts
-from scheduler.core.capacity.spare_pools import Pools, rack_hosts
+from scheduler.core.capacity.spare_pools import SparePools, rack_hosts
 from scheduler.core.model.lifecycle import HostState, JobState
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.restart.prospect import cost_s
 
@@ -62,10 +62,10 @@ class SparesOutlook:
     pooled: int
 
 
-def spares_outlook(state: State, now_ns: int, limits: Limits) -> SparesOutlook:
+def spares_outlook(state: State, now_ns: int, limits: SchedulingOptions) -> SparesOutlook:
     """Every outermost domain, in the order of the fabric. Cost: O(hosts held), and a restart
     for each zone."""
-    pools, fabric = Pools(state), state.loaded_fabric
+    pools, fabric = SparePools(state), state.loaded_fabric
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
     prices = [_price_s(pools, zone, now_ns, limits) for zone in pools.zones]
     zones = tuple(_zone(pools, at, name, prices[at]) for at, name in enumerate(names))
@@ -73,7 +73,9 @@ def spares_outlook(state: State, now_ns: int, limits: Limits) -> SparesOutlook:
     return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
 
 
-def _price_s(pools: Pools, zone: HostSet, now_ns: int, limits: Limits) -> float | None:
+def _price_s(
+    pools: SparePools, zone: HostSet, now_ns: int, limits: SchedulingOptions
+) -> float | None:
     """Seconds of all of its GPUs that a gang of the zone loses where no spare is held; None:
     it waits for a repair."""
     gangs = [j for j in pools.jobs if j.state is JobState.RUNNING and j.held & zone]
@@ -85,7 +87,7 @@ def _price_s(pools: Pools, zone: HostSet, now_ns: int, limits: Limits) -> float 
     return None if found is None else found / gpus
 
 
-def _zone(pools: Pools, at: int, name: str, price_s: float | None) -> ZoneOutlook:
+def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneOutlook:
     state, sizing, inside = pools.state, pools.sizing, pools.zones[at]
     hosts, held = pools.hosts[at], pools.held[at]
     short, short_next = sizing.short(hosts, held), sizing.short(hosts, held + 1)
@@ -115,7 +117,7 @@ def _zone(pools: Pools, at: int, name: str, price_s: float | None) -> ZoneOutloo
     )
 
 
-def _whole_racks(pools: Pools, at: int) -> int:
+def _whole_racks(pools: SparePools, at: int) -> int:
     """Racks whose hosts are all spares: as many switches may be lost."""
     fabric, size = pools.state.loaded_fabric, rack_hosts(pools.state.loaded_fabric)
     if not size:
@@ -129,7 +131,9 @@ def _whole_racks(pools: Pools, at: int) -> int:
     return sum(count == size for count in by_rack.values())
 
 
-def _saved(pools: Pools, at: int, short: float, short_next: float, price_s: float | None) -> float:
+def _saved(
+    pools: SparePools, at: int, short: float, short_next: float, price_s: float | None
+) -> float:
     """GPU-hours a year that one spare more would save."""
     sizing, held, inside = pools.sizing, pools.held[at], pools.zones[at]
     repair_h = sizing.repair_days * 24

@@ -20,11 +20,11 @@ from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_loans import idle
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.plan import Refill
-from scheduler.core.model.policy import Limits, expected_end_ns
+from scheduler.core.model.plan import ReplenishSpares
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.wording import hosts_text
@@ -32,7 +32,7 @@ from scheduler.core.wording import hosts_text
 SURELY = 10  # times as seldom short as asked for
 
 
-class Room(Protocol):
+class PoolRoom(Protocol):
     """What is left once every waiting job has had its turn."""
 
     free: HostSet
@@ -42,13 +42,15 @@ class Room(Protocol):
     def grows(self, job: Job, more: HostSet, end_ns: int) -> None: ...
 
 
-def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refill, ...]:
+def replenishments(
+    state: State, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+) -> tuple[ReplenishSpares, ...]:
     """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
     none wants spares."""
-    gangs = map(state.jobs.__getitem__, state.minding)
+    gangs = map(state.jobs.__getitem__, state.special)
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
-    pools = Pools(state)
+    pools = SparePools(state)
     if home := tuple(_home(state, now_ns)):
         return home
     if room.free:
@@ -58,17 +60,21 @@ def refills(state: State, now_ns: int, limits: Limits, room: Room) -> tuple[Refi
     return tuple(_let_go(pools))
 
 
-def _home(state: State, now_ns: int) -> Iterator[Refill]:
+def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
     """Spares that were lent and that nobody is on any more, unless a window has them now."""
     for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
         shut = Calendar(state).closed(job, now_ns, now_ns + 1)
         home = (h for h in idle(state, job) if not hostset.has(shut, h))
         spares = (*job.spares, *(h for h in home if h not in job.spares))
         if more := hostset.of(spares) & ~hostset.of(job.spares):
-            yield Refill(job.name, spares, more, f"has {hosts_text(more.bit_count())} back")
+            yield ReplenishSpares(
+                job.name, spares, more, f"has {hosts_text(more.bit_count())} back"
+            )
 
 
-def _required(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[Refill]:
+def _required(
+    pools: SparePools, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+) -> Iterator[ReplenishSpares]:
     """For gangs that insist on more spares than they have left."""
     for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
         rule = job.spec.request.spares
@@ -80,7 +86,9 @@ def _required(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator
             yield from found or _held(pools, job, ~0, lacking, now_ns, limits, room)
 
 
-def _wished(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[Refill]:
+def _wished(
+    pools: SparePools, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+) -> Iterator[ReplenishSpares]:
     """What zones lack, held by the most important gang that can."""
     grown: set[str] = set()
     for inside, wish, held in zip(pools.zones, pools.wishes, pools.held, strict=True):
@@ -99,14 +107,14 @@ def _wished(pools: Pools, now_ns: int, limits: Limits, room: Room) -> Iterator[R
 
 
 def _held(
-    pools: Pools,
+    pools: SparePools,
     job: Job,
     inside: HostSet,
     most: int,
     now_ns: int,
-    limits: Limits,
-    room: Room,
-) -> list[Refill]:
+    limits: SchedulingOptions,
+    room: PoolRoom,
+) -> list[ReplenishSpares]:
     """At most so many hosts more for `job`, of these."""
     state = pools.state
     if not room.free & inside:
@@ -121,10 +129,14 @@ def _held(
         return []
     room.grows(job, more, end_ns)
     spares = (*job.spares, *hostset.members(more))
-    return [Refill(job.name, spares, more, f"holds {hosts_text(more.bit_count())} more", end_ns)]
+    return [
+        ReplenishSpares(
+            job.name, spares, more, f"holds {hosts_text(more.bit_count())} more", end_ns
+        )
+    ]
 
 
-def _chosen(pools: Pools, hosts: HostSet, count: int) -> HostSet:
+def _chosen(pools: SparePools, hosts: HostSet, count: int) -> HostSet:
     """Hosts of racks that are not wholly free first: whole ones serve the next gang best,
     and are what a lost switch takes, so they come first where whole racks are asked for."""
     fabric = pools.state.loaded_fabric
@@ -137,7 +149,7 @@ def _chosen(pools: Pools, hosts: HostSet, count: int) -> HostSet:
     return hostset.of(members[: max(0, count)])
 
 
-def _let_go(pools: Pools) -> Iterator[Refill]:
+def _let_go(pools: SparePools) -> Iterator[ReplenishSpares]:
     """Spares beyond need, those of the least important jobs first, where no gang lies
     before elsewhere."""
     surely = replace(pools.sizing, epsilon=pools.sizing.epsilon / SURELY)
@@ -156,4 +168,6 @@ def _let_go(pools: Pools) -> Iterator[Refill]:
                 beyond, over[zone] = beyond - 1, over[zone] - 1
         if gone:
             kept = tuple(s for s in job.spares if s not in gone)
-            yield Refill(job.name, kept, 0, f"lets {hosts_text(len(gone))} go: more than enough")
+            yield ReplenishSpares(
+                job.name, kept, 0, f"lets {hosts_text(len(gone))} go: more than enough"
+            )

@@ -12,16 +12,16 @@ from __future__ import annotations
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_usage import standing
 from scheduler.core.tenancy.ownership import half_life_ns
-from scheduler.core.tenancy.quota import Book
+from scheduler.core.tenancy.quota import QuotaBook
 
 Key = tuple[tuple[bool, int, int], ...]
 _SCALE = 1_000  # keeps weights apart when usage is small
 
 
-class Shares:
+class FairShares:
     """Usage by tenant, inner ones included. Mutable: starts are added as they are made."""
 
-    def __init__(self, state: State, now_ns: int, book: Book) -> None:
+    def __init__(self, state: State, now_ns: int, book: QuotaBook) -> None:
         self._tenants = state.tenants
         self._half_life_ns = half_life_ns(state.tenants)
         self._book = book

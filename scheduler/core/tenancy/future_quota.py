@@ -15,18 +15,18 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job, Release
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.guarantees import kept_hosts
-from scheduler.core.tenancy.quota import Book, Node, cell_hosts
+from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts
 
 
-class Later:
+class FutureQuota:
     """Mutable: told of each gang that ends. `book`: who holds how many hosts then."""
 
     def __init__(
         self,
         tenants: Tenants,
         fabric: Fabric,
-        by_name: Mapping[str, Node],
-        book: Book,
+        by_name: Mapping[str, QuotaNode],
+        book: QuotaBook,
         held_by_leaf: dict[str, HostSet],
     ) -> None:
         self._tenants, self._fabric, self._by_name = tenants, fabric, by_name

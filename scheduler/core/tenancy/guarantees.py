@@ -22,13 +22,13 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.tenancy import quota
-from scheduler.core.tenancy.quota import Node, cell_hosts, domain_masks
+from scheduler.core.tenancy.quota import QuotaNode, cell_hosts, domain_masks
 
 
 def kept_hosts(
     tenants: Tenants,
     fabric: Fabric,
-    by_name: Mapping[str, Node],
+    by_name: Mapping[str, QuotaNode],
     held_by_leaf: Mapping[str, HostSet],
     free: HostSet,
 ) -> dict[str, HostSet]:
@@ -62,7 +62,9 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
             raise BadInput(f"tenants.{tenant.name}.cells", message)
 
 
-def _own(by_name: Mapping[str, Node], held_by_leaf: Mapping[str, HostSet], name: str) -> HostSet:
+def _own(
+    by_name: Mapping[str, QuotaNode], held_by_leaf: Mapping[str, HostSet], name: str
+) -> HostSet:
     """What the tenant and its sub-tenants hold."""
     own = 0
     for leaf, hosts in held_by_leaf.items():

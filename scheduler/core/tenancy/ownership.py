@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 
-from scheduler.core.collections.evolve import remade
-from scheduler.core.collections.name_list import Names
-from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.events import TenantsLoaded
 from scheduler.core.model.job import SECOND_NS, Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_marks import marked
-from scheduler.core.model.tenant_usage import Account
+from scheduler.core.model.tenant_usage import UsageAccount
 from scheduler.core.policies.tenants import PriorityClass, Tenants
 
 
 def owned(job: Job, tenants: Tenants) -> Job:
     """The job with the tenant and the priority that its spec means under `tenants`."""
     level = level_of(job.spec, tenants)
-    return remade(
+    return evolve(
         job,
         tenant=tenant_of(job.spec, tenants),
         priority=level.priority,
@@ -44,10 +44,10 @@ def _own_level(priority: int) -> PriorityClass:
     return PriorityClass("", priority)
 
 
-def charged(state: State, tenant: str, more: int, now_ns: int) -> Overlay[str, Account]:
+def charged(state: State, tenant: str, more: int, now_ns: int) -> PersistentMap[str, UsageAccount]:
     """The accounts after `tenant` took `more` hosts, or gave them back when negative."""
     accounts = state.accounts
-    overlay = accounts if isinstance(accounts, Overlay) else Overlay(accounts)
+    overlay = accounts if isinstance(accounts, PersistentMap) else PersistentMap(accounts)
     if not more:
         return overlay
     account = state.account(tenant).having(more, now_ns, half_life_ns(state.tenants))
@@ -74,11 +74,13 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         for name, account in state.accounts.items()
     }
     names = [t.name for t in event.tenants.tenants if held[t.name] or used.get(t.name)]
-    return remade(
+    return evolve(
         state,
         tenants=event.tenants,
-        marks=Overlay(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
-        jobs=Overlay(jobs),
-        queue=Names(job.name for job in queued),
-        accounts=Overlay({n: Account(held[n], used.get(n, 0), event.time_ns) for n in names}),
+        marks=PersistentMap(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
+        jobs=PersistentMap(jobs),
+        queue=NameList(job.name for job in queued),
+        accounts=PersistentMap(
+            {n: UsageAccount(held[n], used.get(n, 0), event.time_ns) for n in names}
+        ),
     )

@@ -17,13 +17,13 @@ from functools import lru_cache
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from scheduler.core.policies.tenants import Cell, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 
 UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class QuotaNode:
     """A tenant in hosts. `path`: itself and those above it, from itself upwards."""
 
     name: str
@@ -34,12 +34,12 @@ class Node:
 
 
 @lru_cache(maxsize=8)
-def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, Node]:
+def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
     """Every tenant in hosts. GPUs that fill no whole host do not count."""
     guaranteed = _guaranteed(tenants, fabric)
     gpus = fabric.gpus_per_host
     return {
-        tenant.name: Node(
+        tenant.name: QuotaNode(
             tenant.name,
             guaranteed[tenant.name],
             UNLIMITED if tenant.limit_gpus is None else tenant.limit_gpus // gpus,
@@ -65,7 +65,7 @@ def _least(tenants: Tenants, tenant: Tenant, fabric: Fabric, hosts: Mapping[str,
 
 
 @lru_cache(maxsize=64)
-def cell_hosts(fabric: Fabric, cell: Cell) -> int:
+def cell_hosts(fabric: Fabric, cell: GuaranteedCell) -> int:
     """Hosts of one cell."""
     return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))
 
@@ -98,7 +98,7 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
         raise BadInput("tenants", f"guarantee {promised:,} GPUs; {fabric.name} has {there:,}")
 
 
-def _check_cell(tenant: Tenant, cell: Cell, fabric: Fabric) -> None:
+def _check_cell(tenant: Tenant, cell: GuaranteedCell, fabric: Fabric) -> None:
     field, known = f"tenants.{tenant.name}.cells", [tier.name for tier in fabric.tiers]
     if cell.tier not in known:
         raise BadInput(field, f"no tier {cell.tier!r}; {fabric.name} has {', '.join(known)}")
@@ -120,14 +120,14 @@ def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
         raise BadInput(f"{field}.limit_gpus", message)
 
 
-class Book:
+class QuotaBook:
     """Who holds how many hosts. Mutable: a decision writes its own starts into a copy.
 
     `is_open`: nobody is promised or denied anything. `held`: what limits count; guarantees
     count those alone that are not others' spares.
     """
 
-    def __init__(self, by_name: Mapping[str, Node], held_by_leaf: Mapping[str, int]) -> None:
+    def __init__(self, by_name: Mapping[str, QuotaNode], held_by_leaf: Mapping[str, int]) -> None:
         self.nodes = by_name
         self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in by_name.values())
         self.held = dict.fromkeys(by_name, 0)
@@ -140,8 +140,8 @@ class Book:
         for leaf, hosts in held_by_leaf.items():
             self.take(leaf, hosts)
 
-    def copy(self) -> Book:
-        other: Book = Book.__new__(Book)
+    def copy(self) -> QuotaBook:
+        other: QuotaBook = QuotaBook.__new__(QuotaBook)
         other.nodes, other.is_open = self.nodes, self.is_open
         other.held, other._own = self.held.copy(), self._own.copy()
         other._promise = self._promise.copy()
@@ -241,6 +241,6 @@ class Book:
 
 
 @lru_cache(maxsize=8)
-def empty_book(tenants: Tenants, fabric: Fabric) -> Book:
+def empty_book(tenants: Tenants, fabric: Fabric) -> QuotaBook:
     """Nobody holds anything. Not to be written into: it is made once."""
-    return Book(nodes(tenants, fabric), {})
+    return QuotaBook(nodes(tenants, fabric), {})

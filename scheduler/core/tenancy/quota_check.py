@@ -13,9 +13,9 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
-from scheduler.core.tenancy.future_quota import Later
+from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import kept_hosts
-from scheduler.core.tenancy.quota import UNLIMITED, Book, empty_book
+from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ class Quotas:
         if job.is_preemptible and self._lent is not None:
             self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
 
-    def later(self) -> Later:
+    def later(self) -> FutureQuota:
         """What they will be as gangs end."""
         tenants, fabric = self._tenants, self._fabric
         if self.is_open:
-            return Later(tenants, fabric, self._by_name, self.book, {})
-        return Later(tenants, fabric, self._by_name, self.book.copy(), self._held.copy())
+            return FutureQuota(tenants, fabric, self._by_name, self.book, {})
+        return FutureQuota(tenants, fabric, self._by_name, self.book.copy(), self._held.copy())
 
     @property
     def has_cells(self) -> bool:
@@ -185,11 +185,11 @@ class Quotas:
         """The tenant and those above it."""
         return self._by_name[tenant].path
 
-    def borrowed(self, job: Job, hosts: int, book: Book | None = None) -> int:
+    def borrowed(self, job: Job, hosts: int, book: QuotaBook | None = None) -> int:
         """How many of `hosts` more hosts the job would borrow and not give back."""
         return 0 if job.is_preemptible else self.uncovered(job, hosts, book)
 
-    def uncovered(self, job: Job, hosts: int, book: Book | None = None) -> int:
+    def uncovered(self, job: Job, hosts: int, book: QuotaBook | None = None) -> int:
         """How many of `hosts` more hosts no promise to the job's own tenants covers."""
         return 0 if self.is_open else hosts - (book or self.book).covered(job.tenant, hosts)
 

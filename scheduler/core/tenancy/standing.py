@@ -14,7 +14,7 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TenantStanding:
     """One tenant, with its sub-tenants. `share`: of the usage of its siblings and itself.
 
     `guaranteed_gpus` includes what its cells and sub-tenants are guaranteed.
@@ -29,7 +29,7 @@ class Standing:
     kept_hosts: int
 
 
-def standings(state: State, now_ns: int) -> tuple[Standing, ...]:
+def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
     """All tenants, parents before children."""
     tenants, fabric = state.tenants, state.loaded_fabric
     by_name, gpus = nodes(tenants, fabric), fabric.gpus_per_host
@@ -46,7 +46,7 @@ def standings(state: State, now_ns: int) -> tuple[Standing, ...]:
         siblings[tenant.parent] += used[tenant.name]
     kept = Quotas(state).kept_hosts(state.free)
     return tuple(
-        Standing(
+        TenantStanding(
             tenant,
             by_name[tenant.name].guaranteed * gpus,
             held[tenant.name] * gpus,

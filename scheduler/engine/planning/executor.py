@@ -20,9 +20,9 @@ from multiprocessing import Pipe
 from time import perf_counter, thread_time
 from typing import Any
 
-from scheduler.core import Limits, Plan, State
+from scheduler.core import Plan, SchedulingOptions, State
 from scheduler.core.model.events import Event
-from scheduler.engine.planning.worker import Ask, Spans, Told
+from scheduler.engine.planning.worker import PlanRequest, PlanResponse, Spans
 from scheduler.eventlog import codec, snapshots
 
 LONG_S = 0.02
@@ -36,7 +36,7 @@ _PIECE, _PAUSE_S = 100, 0.004  # events, a millisecond of work, and how long oth
 log = logging.getLogger("muster.writer")
 
 
-class Mind:
+class PlanExecutor:
     """Decides for one writer, one decision at a time. `here` decides in the thread;
     `solved` is told when each placement elsewhere was looked for.
 
@@ -47,7 +47,7 @@ class Mind:
     def __init__(
         self,
         here: Callable[[State, int], Plan],
-        limits: Limits,
+        limits: SchedulingOptions,
         solved: Callable[[Spans], None],
         long_s: float | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class Process:
     def __init__(self) -> None:
         self._link, theirs = Pipe()
         # Not -m: what it sends must bear the name of its module, not of the program.
-        program = "from scheduler.decider import main; main()"
+        program = "from scheduler.engine.planning.worker import main; main()"
         command = [sys.executable, "-c", program, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
@@ -172,16 +172,16 @@ class Process:
         return None if events is None else tuple(events)
 
     def ask(
-        self, state: State, now_ns: int, limits: Limits, events: tuple[Event, ...] | None
-    ) -> Told:
+        self, state: State, now_ns: int, limits: SchedulingOptions, events: tuple[Event, ...] | None
+    ) -> PlanResponse:
         """Raises: EOFError, OSError when it has ended; what decide raised."""
         base = snapshots.encode(state, now_ns, _pause) if events is None else None
-        self._link.send(Ask(state.version, now_ns, limits, base, _rows(events or ())))
+        self._link.send(PlanRequest(state.version, now_ns, limits, base, _rows(events or ())))
         answer = self._link.recv()
         if isinstance(answer, Exception):
             self.forget()  # whether it took the events is unknown
             raise answer
-        assert isinstance(answer, Told)
+        assert isinstance(answer, PlanResponse)
         return answer
 
     def kill(self) -> None:

@@ -17,14 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from scheduler.core import Conflict, Limits, Plan, State, commit
+from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit
 from scheduler.core.decide import decide_restarts
 from scheduler.core.model.job import SECOND_NS
-from scheduler.engine.planning.executor import Mind
-from scheduler.engine.proposal import Answer, NotLeading, Stopped
-from scheduler.eventlog.job_changes import ChangeKind
+from scheduler.engine.planning.executor import PlanExecutor
+from scheduler.engine.proposal import Answer, NotLeading, WriterStopped
+from scheduler.eventlog.job_changes import JobChangeKind
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.observe.instruments import Instruments, Stage, Step
+from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
 RETRY_NS = SECOND_NS  # after a decision that failed, when one was due anyway
 
@@ -34,14 +34,14 @@ Found = TypeVar("Found")
 Enter = Callable[[Stage, Callable[[State, int], Answer]], Awaitable[tuple[Answer, State]]]
 
 
-class Deciding:
+class PlanningLoop:
     """Decides for one writer. `state`: the newest durable one; `enter`: has a plan checked
     and written, as the writer has commands; `is_busy`: whether many of those come."""
 
     def __init__(
         self,
-        mind: Mind,
-        limits: Limits,
+        mind: PlanExecutor,
+        limits: SchedulingOptions,
         instruments: Instruments,
         state: Callable[[], State],
         now_ns: Callable[[], int],
@@ -63,10 +63,10 @@ class Deciding:
         """What waited before a restart is decided first."""
         self._moved.set()
 
-    def wrote(self, steps: Sequence[Step]) -> None:
+    def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """The state has moved."""
         self._moved.set()
-        if any(s.change and s.change.kind is ChangeKind.INTERRUPTED for s in steps):
+        if any(s.change and s.change.kind is JobChangeKind.INTERRUPTED for s in steps):
             self._struck.set()
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Deciding:
                     again_ns = await self._decide(self._state())
             except NotWritten:
                 again_ns = self._now_ns() + RETRY_NS
-            except (Stopped, NotLeading, StoreError):
+            except (WriterStopped, NotLeading, StoreError):
                 return
             except Exception:  # a bug in placement; the next change tries again
                 log.exception("no decision")

@@ -18,8 +18,8 @@ from time import perf_counter_ns
 from placement import warm_up
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core import Job, Limits, Plan, State, decide, replay
-from scheduler.core.capacity.placer import placing
+from scheduler.core import Job, Plan, SchedulingOptions, State, decide, replay
+from scheduler.core.capacity.placer import make_placer
 from scheduler.eventlog import codec, snapshots
 
 Spans = list[tuple[int, int]]
@@ -28,19 +28,19 @@ _NICE = 10  # calls go first
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlanRequest:
     """What to do on the state at `version`. `base`: a snapshot to begin with, else the
     state of the question before; `events`: what follows it, as the log has it."""
 
     version: int
     now_ns: int
-    limits: Limits
+    limits: SchedulingOptions
     base: bytes | None
     events: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PlanResponse:
     """The plan, and from when to when each placement was looked for, by perf_counter_ns,
     which all processes of a machine share."""
 
@@ -48,7 +48,7 @@ class Told:
     solves: Spans
 
 
-def followed(state: State, ask: Ask) -> State:
+def followed(state: State, ask: PlanRequest) -> State:
     """The state to decide on. Raises: ValueError when it is another one than asked for."""
     if ask.base is not None:
         state, _ = snapshots.decode(ask.base)
@@ -58,10 +58,10 @@ def followed(state: State, ask: Ask) -> State:
     return state
 
 
-def told(state: State, ask: Ask) -> Told:
+def told(state: State, ask: PlanRequest) -> PlanResponse:
     """Decide, and take the time of every placement."""
     solves: Spans = []
-    find = placing(state, ask.limits)
+    find = make_placer(state, ask.limits)
 
     def timed(job: Job, free: HostSet, most: int) -> Placement | None:
         began_ns = perf_counter_ns()
@@ -70,7 +70,7 @@ def told(state: State, ask: Ask) -> Told:
         finally:
             solves.append((began_ns, perf_counter_ns()))
 
-    return Told(decide(state, ask.now_ns, ask.limits, timed), solves)
+    return PlanResponse(decide(state, ask.now_ns, ask.limits, timed), solves)
 
 
 def answer(link: Connection) -> None:
@@ -82,7 +82,7 @@ def answer(link: Connection) -> None:
         ask = link.recv()
         try:
             state = followed(state, ask)
-            found: Told | Exception = told(state, ask)
+            found: PlanResponse | Exception = told(state, ask)
         except Exception as error:
             found = error
         link.send(found)

@@ -16,7 +16,7 @@ from psycopg import IsolationLevel
 
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.files import check_target, written
-from scheduler.eventlog.store.pglink import Connection, Links
+from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import ALONE, LEAD, prepare, schema_of
 from scheduler.eventlog.store.schema import migrate
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
@@ -33,7 +33,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     The answer is the copy's last version. Raises: StoreError.
     """
     check_target(target, is_forced)
-    links = Links(url)
+    links = Connections(url)
     connection = links.connect()
     # Of one snapshot of the database: the log, its snapshots and where it begins agree.
     connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
@@ -63,7 +63,7 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     and snapshot_replaced. The answer is the last version. Raises: StoreError.
     """
     look_at(f"{PREFIX}{source}")  # refuses what is no store of this version
-    links = Links(url)
+    links = Connections(url)
     connection = links.connect()
     with closing(connection), closing(connect(source)) as file, links.speaking():
         prepare(links.name, connection)

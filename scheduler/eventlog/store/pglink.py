@@ -34,7 +34,7 @@ _DEFAULTS = {
 _OLDEST = 140_000  # idle_session_timeout is younger than 13
 
 
-class Links:
+class Connections:
     """Opens connections to one database and keeps track of them."""
 
     def __init__(self, url: str) -> None:

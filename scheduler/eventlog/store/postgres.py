@@ -34,7 +34,7 @@ from scheduler.eventlog.store.base import (
     Unreachable,
     VersionMismatch,
 )
-from scheduler.eventlog.store.pglink import Connection, Links
+from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import ATTEND, LEAD, prepare, restores, schema_of
 
 PAGE = 500  # events of one poll at most: a few tens of milliseconds to apply
@@ -72,7 +72,7 @@ _FIRST = "SELECT value::bigint FROM meta WHERE key = 'first_version'"
 class PostgresStore:
     """An open log; see SharedStore."""
 
-    def __init__(self, links: Links, restored: int = 0) -> None:
+    def __init__(self, links: Connections, restored: int = 0) -> None:
         self.name = links.name
         self._restored = restored
         self._links = links
@@ -320,7 +320,7 @@ class PostgresStore:
 
 def open_postgres(url: str) -> PostgresStore:
     """Open the log in the database at `url`, or make it. Raises: StoreError."""
-    links = Links(url)
+    links = Connections(url)
     connection = links.connect()
     with links.speaking():
         try:
@@ -336,7 +336,7 @@ def look_at_postgres(url: str) -> PostgresStore:
 
     Raises: StoreError, also when there is none.
     """
-    links = Links(url)
+    links = Connections(url)
     connection = links.connect()
     with links.speaking():
         try:

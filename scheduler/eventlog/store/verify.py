@@ -11,7 +11,7 @@ from scheduler.eventlog.store.base import Store, StoreError
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """What was read, and all that is wrong with it."""
 
     first_version: int
@@ -22,7 +22,7 @@ class Report:
     problems: tuple[str, ...]
 
 
-def verify(store: Store) -> Report:
+def verify(store: Store) -> VerifyReport:
     """Read the whole log without a gap, fold it, and compare each snapshot with the fold.
 
     Cost: some 100 us an event.
@@ -35,7 +35,9 @@ def verify(store: Store) -> Report:
             state, last_ns = snapshots.decode(bodies[first - 1])
         except (KeyError, snapshots.BadSnapshot) as error:
             problems.append(f"no snapshot of version {first - 1} to begin with ({error})")
-            return Report(first, store.last_version(), tuple(bodies), 0, state, tuple(problems))
+            return VerifyReport(
+                first, store.last_version(), tuple(bodies), 0, state, tuple(problems)
+            )
     try:
         for version, event in store.read(state.version):
             state = apply(state, event)
@@ -52,7 +54,9 @@ def verify(store: Store) -> Report:
     problems += [
         f"a snapshot of version {v} is newer than the log" for v in bodies if v > state.version
     ]
-    return Report(first, state.version, tuple(sorted(bodies)), last_ns, state, tuple(problems))
+    return VerifyReport(
+        first, state.version, tuple(sorted(bodies)), last_ns, state, tuple(problems)
+    )
 
 
 def _differences(version: int, body: bytes, state: State, last_ns: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Topology files of other programs, read into fabrics and written from them.
 
-Every format becomes one value, a `Network`: hosts, and the domains above each. What
+Every format becomes one value, a `TopologyNetwork`: hosts, and the domains above each. What
 it lacks, an overlay adds (overlay.py); what comes out is a fabric file
 (fabricyaml.py). One module a format: a `read`, a `write`.
 """
@@ -24,29 +24,37 @@ from scheduler.files.fabrics import (
 )
 from scheduler.files.fabrics.build import Built, build
 from scheduler.files.fabrics.fitting import only_hosts
-from scheduler.files.fabrics.network import Choices, Network, of_fabric
-from scheduler.files.fabrics.overlay import Overlay
+from scheduler.files.fabrics.network import Choices, TopologyNetwork, of_fabric
+from scheduler.files.fabrics.overlay import FabricOverlay
 
-__all__ = ["FORMATS", "Choices", "Format", "dump", "read_fabric", "write_fabric", "write_overlay"]
+__all__ = [
+    "FORMATS",
+    "Choices",
+    "FabricFormat",
+    "dump",
+    "read_fabric",
+    "write_fabric",
+    "write_overlay",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FabricFormat:
     """How one format is read and written; blocks hold only the innermost tier."""
 
-    read: Callable[[str, Choices], Network]
-    write: Callable[[Network], str]
+    read: Callable[[str, Choices], TopologyNetwork]
+    write: Callable[[TopologyNetwork], str]
     has_outer_tiers: bool = True
 
 
-FORMATS: dict[str, Format] = {
-    "slurm": Format(slurmconf.read, slurmconf.write_tree),
-    "slurm-block": Format(slurmconf.read, slurmconf.write_blocks, has_outer_tiers=False),
-    "slurm-yaml": Format(slurmyaml.read, slurmyaml.write_tree),
-    "slurm-yaml-block": Format(slurmyaml.read, slurmyaml.write_blocks, has_outer_tiers=False),
-    "topograph": Format(topograph.read, topograph.write),
-    "ibnetdiscover": Format(ibnetdiscover.read, ibnetdiscover.write),
-    "kubernetes": Format(kubernetes.read, kubernetes.write),
+FORMATS: dict[str, FabricFormat] = {
+    "slurm": FabricFormat(slurmconf.read, slurmconf.write_tree),
+    "slurm-block": FabricFormat(slurmconf.read, slurmconf.write_blocks, has_outer_tiers=False),
+    "slurm-yaml": FabricFormat(slurmyaml.read, slurmyaml.write_tree),
+    "slurm-yaml-block": FabricFormat(slurmyaml.read, slurmyaml.write_blocks, has_outer_tiers=False),
+    "topograph": FabricFormat(topograph.read, topograph.write),
+    "ibnetdiscover": FabricFormat(ibnetdiscover.read, ibnetdiscover.write),
+    "kubernetes": FabricFormat(kubernetes.read, kubernetes.write),
 }
 
 
@@ -58,7 +66,7 @@ def read_fabric(
     Raises: InputError with file, line and field.
     """
     choices = choices or Choices()
-    extra = overlay.read(overlay_path) if overlay_path else Overlay()
+    extra = overlay.read(overlay_path) if overlay_path else FabricOverlay()
     network = only_hosts(FORMATS[form].read(path, choices), choices.hosts)
     return build(network, extra, Path(path).stem, path)
 

@@ -15,8 +15,8 @@ from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.files.fabrics.fitting import fitted, rates
-from scheduler.files.fabrics.network import Network, refusal
-from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, Overlay
+from scheduler.files.fabrics.network import TopologyNetwork, refusal
+from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay
 
 DEFAULT_GPUS = 8
 DEFAULT_GBPS = 400
@@ -34,7 +34,7 @@ class Built:
     notes: tuple[str, ...]
 
 
-def build(network: Network, overlay: Overlay, name: str, source: str) -> Built:
+def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: str) -> Built:
     """The fabric of `network`, with what `overlay` says where the file says nothing.
 
     `name` is the fabric's when the overlay gives none.
@@ -55,7 +55,7 @@ def build(network: Network, overlay: Overlay, name: str, source: str) -> Built:
     return Built(fabric, (*network.notes, *_assumptions(network, overlay, by_tier)))
 
 
-def _assumptions(network: Network, overlay: Overlay, by_tier: Rates) -> Iterable[str]:
+def _assumptions(network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rates) -> Iterable[str]:
     assumed = []
     if not overlay.gpus_per_host and not network.gpus_per_host:
         assumed.append(f"{DEFAULT_GPUS} GPUs a host")
@@ -67,7 +67,9 @@ def _assumptions(network: Network, overlay: Overlay, by_tier: Rates) -> Iterable
         yield f"assumed: {', '.join(assumed)}; an overlay says otherwise"
 
 
-def _spec(network: Network, overlay: Overlay, by_tier: Rates, name: str) -> dict[str, Any]:
+def _spec(
+    network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rates, name: str
+) -> dict[str, Any]:
     """The content of the fabric file, in the short form where it says the same."""
     head = {
         "name": overlay.name or name,
@@ -104,7 +106,7 @@ def commonest(values: Iterable[float]) -> float:
     return max(counted, key=lambda value: counted[value])  # the first of equals
 
 
-def _tree(network: Network) -> Tree | list[str]:
+def _tree(network: TopologyNetwork) -> Tree | list[str]:
     """Domains in the order in which the file first names them."""
     if not network.depth:
         return list(network.hosts)
@@ -121,7 +123,7 @@ def _regular(
     head: Mapping[str, Any],
     tiers: Sequence[Mapping[str, Any]],
     tree: Tree | list[str],
-    network: Network,
+    network: TopologyNetwork,
     by_tier: Rates,
 ) -> dict[str, Any] | None:
     """The counted form, if it yields the same names in the same order."""

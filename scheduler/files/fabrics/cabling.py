@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.files.fabrics.network import Network, shortened
+from scheduler.files.fabrics.network import TopologyNetwork, shortened
 
 LEVEL_NAMES = ("leaf", "spine", "core")
 
@@ -32,7 +32,7 @@ class Cable:
 
 def network(
     switches: Mapping[str, str], hosts: Mapping[str, str], cables: Sequence[Cable]
-) -> Network:
+) -> TopologyNetwork:
     """The tiers that `cables` between switches and hosts (names by key) make.
 
     Hosts without a cable to a switch are not part of it.
@@ -44,7 +44,7 @@ def network(
     names = [_names(switches, level, groups[k], k) for k in range(highest + 1)]
     paths = [_path(key, groups, names) for key in wired]
     tiers = [LEVEL_NAMES[k] if k < len(LEVEL_NAMES) else f"level-{k}" for k in range(highest + 1)]
-    found = Network(
+    found = TopologyNetwork(
         tuple(hosts[key] for key in wired),
         tuple(tuple(reversed(path)) for path in paths),
         tuple(reversed(tiers)),
@@ -60,11 +60,11 @@ def network(
 
 
 def _with_bandwidth(
-    found: Network,
+    found: TopologyNetwork,
     hosts: Mapping[str, str],
     cables: Sequence[Cable],
     ratios: Sequence[Mapping[tuple[int, str], float]],
-) -> Network:
+) -> TopologyNetwork:
     """Adapters a host and Gbit/s each are those of most hosts."""
     attached = [cable for cable in cables if cable.a in hosts or cable.b in hosts]
     per_host = Counter(cable.a if cable.a in hosts else cable.b for cable in attached)

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from scheduler.files.fabrics.network import Network, shortened
-from scheduler.files.fabrics.overlay import Overlay, TierOverlay
+from scheduler.files.fabrics.network import TopologyNetwork, shortened
+from scheduler.files.fabrics.overlay import FabricOverlay, TierOverlay
 
 
-def fitted(network: Network, overlay: Overlay) -> Network:
+def fitted(network: TopologyNetwork, overlay: FabricOverlay) -> TopologyNetwork:
     """`network` with the tiers that `overlay` names, or without useless ones.
 
     Raises: InputError when the overlay names other tiers than the file has.
@@ -41,7 +41,7 @@ def fitted(network: Network, overlay: Overlay) -> Network:
     return network
 
 
-def only_hosts(network: Network, pattern: str | None) -> Network:
+def only_hosts(network: TopologyNetwork, pattern: str | None) -> TopologyNetwork:
     """The hosts whose whole name matches the regular expression."""
     if pattern is None:
         return network
@@ -51,7 +51,7 @@ def only_hosts(network: Network, pattern: str | None) -> Network:
     return replace(network, hosts=hosts, paths=paths)
 
 
-def _without_roots(network: Network, wanted: int | None) -> Network:
+def _without_roots(network: TopologyNetwork, wanted: int | None) -> TopologyNetwork:
     dropped = []
     while network.depth > (1 if wanted is None else wanted) and len(network.domains(0)) == 1:
         dropped.append(network.domains(0)[0])
@@ -63,13 +63,13 @@ def _without_roots(network: Network, wanted: int | None) -> Network:
     return replace(network, notes=(*network.notes, note))
 
 
-def _other_tiers(network: Network, wanted: int) -> str:
+def _other_tiers(network: TopologyNetwork, wanted: int) -> str:
     tiers = [f"{len(network.domains(i)):,} x {name}" for i, name in enumerate(network.tier_names)]
     found = f"{network.depth} above the hosts ({', '.join(tiers)})"
     return f"the file has {found}, the overlay {wanted} besides the hosts"
 
 
-def _with_tier(network: Network, overlay: Overlay, level: int) -> Network:
+def _with_tier(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> TopologyNetwork:
     """One more tier outside, from what each of its domains holds."""
     tier = overlay.tiers[level]
     holder: dict[str, str] = {}
@@ -97,7 +97,7 @@ def _with_tier(network: Network, overlay: Overlay, level: int) -> Network:
     return replace(network, paths=paths, tier_names=(tier.name, *network.tier_names))
 
 
-def _check_domains(network: Network, overlay: Overlay) -> None:
+def _check_domains(network: TopologyNetwork, overlay: FabricOverlay) -> None:
     for level, tier in enumerate(overlay.tiers[:-1]):
         known = set(network.domains(level))
         for name in tier.domains:
@@ -107,7 +107,7 @@ def _check_domains(network: Network, overlay: Overlay) -> None:
                 )
 
 
-def rates(network: Network, overlay: Overlay, level: int) -> Mapping[str, float]:
+def rates(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> Mapping[str, float]:
     """Oversubscription of each domain of a tier: the overlay's word, the file's, 1."""
     tier = overlay.tiers[level] if overlay.tiers else TierOverlay("")
     below = network.depth - 1 - level

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from placement import BadInput
 from scheduler.files.fabrics.cabling import Cable, network
-from scheduler.files.fabrics.network import MOST_BYTES, Choices, Network, refusal
+from scheduler.files.fabrics.network import MOST_BYTES, Choices, TopologyNetwork, refusal
 from scheduler.files.yaml12 import read_text
 
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*(?:#\s*"([^"]*)".*)?')
@@ -46,7 +46,7 @@ class _Found:
     gbps: dict[tuple[Port, Port], float] = field(default_factory=dict)
 
 
-def read(path: str, choices: Choices) -> Network:
+def read(path: str, choices: Choices) -> TopologyNetwork:
     """Raises: InputError. Cost: 0.5 s for 3,072 hosts of 8 adapters."""
     found = _Found()
     node = ""
@@ -74,7 +74,7 @@ def _port(found: _Found, node: str, port: re.Match[str]) -> None:
     found.gbps[cable] = max(gbps, found.gbps.get(cable, 0.0))
 
 
-def _network(found: _Found, choices: Choices, path: str) -> Network:
+def _network(found: _Found, choices: Choices, path: str) -> TopologyNetwork:
     switches = {
         guid: _switch_name(text) or guid
         for guid, text in found.names.items()
@@ -121,7 +121,7 @@ def _host_name(text: str) -> str:
     return words[0]
 
 
-def write(network: Network) -> str:
+def write(network: TopologyNetwork) -> str:
     """One switch a domain, one adapter a host, no speeds: a fabric file knows no cables.
 
     Raises: BadInput on a name that cannot stand in quotes.

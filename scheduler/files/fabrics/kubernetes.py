@@ -13,7 +13,13 @@ from typing import Any
 
 from placement import BadInput
 from scheduler.files.fabrics.jsonfile import JsonFile
-from scheduler.files.fabrics.network import Choices, Network, Path, names_from_below, shortened
+from scheduler.files.fabrics.network import (
+    Choices,
+    Path,
+    TopologyNetwork,
+    names_from_below,
+    shortened,
+)
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -37,7 +43,7 @@ _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 Labels = dict[str, str]
 
 
-def read(path: str, choices: Choices) -> Network:
+def read(path: str, choices: Choices) -> TopologyNetwork:
     """Raises: InputError. Cost: 15 ms for 3,072 nodes without their status."""
     file = JsonFile.load(path)
     nodes: dict[str, Labels] = {}
@@ -49,7 +55,7 @@ def read(path: str, choices: Choices) -> Network:
     return _network(nodes, keys)
 
 
-def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> Network:
+def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> TopologyNetwork:
     found = {name: tuple(labels.get(key, "") for key in keys) for name, labels in nodes.items()}
     without = [name for name, path in found.items() if not all(path)]
     notes = [f"tiers are the labels {', '.join(keys)}"]
@@ -59,7 +65,7 @@ def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> Network:
     paths, renamed = _distinct(list(whole.values()))
     if renamed:
         notes.append(f"{shortened(renamed)}: in several domains above, so named after them too")
-    return Network(tuple(whole), tuple(paths), _tier_names(keys), notes=tuple(notes))
+    return TopologyNetwork(tuple(whole), tuple(paths), _tier_names(keys), notes=tuple(notes))
 
 
 def _nodes(file: JsonFile) -> Iterator[tuple[str, str, Labels]]:
@@ -153,7 +159,7 @@ def _distinct(paths: list[Path]) -> tuple[list[Path], list[str]]:
     return paths, list(renamed)
 
 
-def write(network: Network) -> str:
+def write(network: TopologyNetwork) -> str:
     """A node list with Topograph's labels, one node a line.
 
     Raises: BadInput on a name that no label can hold.

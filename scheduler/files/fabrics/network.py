@@ -18,7 +18,7 @@ Path = tuple[str, ...]  # domains above a host, outermost first
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class TopologyNetwork:
     """Hosts in the order of the file; `paths[i]`, all of one length, stands above `hosts[i]`.
 
     `oversubscription` is by (tiers below, domain). It and the bandwidths are what the
@@ -91,7 +91,7 @@ def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
     return None
 
 
-def of_fabric(fabric: Fabric) -> Network:
+def of_fabric(fabric: Fabric) -> TopologyNetwork:
     """A fabric as a network, below one root: a file needs something that joins the tiers."""
     taken = {name for tier in fabric.tiers for name in tier.domains}
     root = re.sub(r"[^A-Za-z0-9._-]+", "-", fabric.name).strip("-.") or "root"
@@ -100,4 +100,6 @@ def of_fabric(fabric: Fabric) -> Network:
     columns = [[tier.domains[i] for i in tier.domain_by_host.tolist()] for tier in fabric.tiers]
     paths = tuple((root, *path) for path in zip(*columns, strict=True)) if columns else ()
     names = ("root", *(tier.name for tier in fabric.tiers))
-    return Network(fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind)
+    return TopologyNetwork(
+        fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind
+    )

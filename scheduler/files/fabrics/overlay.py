@@ -48,7 +48,7 @@ class TierOverlay:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlay:
+class FabricOverlay:
     """`tiers` is empty where the overlay says nothing of them; else the hosts come last."""
 
     name: str | None = None
@@ -60,7 +60,7 @@ class Overlay:
     document: Document = field(default_factory=lambda: Document(None))
 
 
-def read(path: str) -> Overlay:
+def read(path: str) -> FabricOverlay:
     """Raises: InputError with file, line and field."""
     document = load(path)
     try:
@@ -69,7 +69,7 @@ def read(path: str) -> Overlay:
         raise document.error((error.field, error.message)) from None
 
 
-def _overlay(document: Document) -> Overlay:
+def _overlay(document: Document) -> FabricOverlay:
     body = document.mapping()
     _only(body, "", ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers"))
     name, kind, gpus = body.get("name"), body.get("kind"), body.get("gpus_per_host")
@@ -80,7 +80,7 @@ def _overlay(document: Document) -> Overlay:
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
         raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
     speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
-    return Overlay(name, kind, gpus, *speeds, _tiers(body), document)
+    return FabricOverlay(name, kind, gpus, *speeds, _tiers(body), document)
 
 
 def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:

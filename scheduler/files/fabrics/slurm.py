@@ -9,7 +9,7 @@ from typing import Any
 
 from placement import BadInput
 from placement.fabric import hostlist
-from scheduler.files.fabrics.network import Network, refusal
+from scheduler.files.fabrics.network import TopologyNetwork, refusal
 from scheduler.files.fabrics.switches import Switch, table
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -57,7 +57,7 @@ def checked(names: Iterable[str]) -> None:
             raise BadInput("", f"{name!r} cannot be a name in Slurm: letters, digits, . _ - only")
 
 
-def blocks(network: Network) -> dict[str, list[str]]:
+def blocks(network: TopologyNetwork) -> dict[str, list[str]]:
     """Hosts of each innermost domain: a block file holds no other tier."""
     found: dict[str, list[str]] = {}
     for host, path in zip(network.hosts, network.paths, strict=True):
@@ -66,7 +66,7 @@ def blocks(network: Network) -> dict[str, list[str]]:
     return found
 
 
-def switches(network: Network) -> list[Switch]:
+def switches(network: TopologyNetwork) -> list[Switch]:
     found = table(network)
     checked([*(switch.name for switch in found), *network.hosts])
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from placement.fabric import hostlist
 from scheduler.files.errors import InputError
 from scheduler.files.fabrics import slurm
-from scheduler.files.fabrics.network import MOST_BYTES, Choices, Network, refusal
+from scheduler.files.fabrics.network import MOST_BYTES, Choices, TopologyNetwork, refusal
 from scheduler.files.fabrics.switches import Switch, network
 from scheduler.files.yaml12 import read_text
 
@@ -42,7 +42,7 @@ class _Line:
         return refusal(message, self.source, self.line, field)
 
 
-def read(path: str, _choices: Choices) -> Network:
+def read(path: str, _choices: Choices) -> TopologyNetwork:
     """A topology.conf, tree or block.
 
     Raises: InputError. Cost: 60 ms for 3,072 hosts in 1,545 switches.
@@ -153,7 +153,7 @@ def _check_sizes(line: _Line, blocks: list[Switch]) -> None:
     slurm.check_sizes(found, blocks, line.source, line.line, "BlockSizes")
 
 
-def write_tree(network: Network) -> str:
+def write_tree(network: TopologyNetwork) -> str:
     """`SwitchName=` lines, from the root down."""
     rows = []
     for switch in slurm.switches(network):
@@ -162,7 +162,7 @@ def write_tree(network: Network) -> str:
     return "".join(rows)
 
 
-def write_blocks(network: Network) -> str:
+def write_blocks(network: TopologyNetwork) -> str:
     """`BlockName=` lines, and the smallest block as the only size."""
     blocks = slurm.blocks(network)
     rows = [f"BlockName={name} Nodes={hostlist.fold(hosts)}\n" for name, hosts in blocks.items()]

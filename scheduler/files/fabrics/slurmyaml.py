@@ -10,14 +10,14 @@ from typing import Any
 
 from placement.fabric import hostlist
 from scheduler.files.fabrics import slurm
-from scheduler.files.fabrics.network import Choices, Network
+from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.fabrics.switches import Switch, network
 from scheduler.files.yaml12 import Document, load
 
 TYPES = ("tree", "block", "flat", "ring", "torus3d")
 
 
-def read(path: str, choices: Choices) -> Network:
+def read(path: str, choices: Choices) -> TopologyNetwork:
     """One topology of a topology.yaml: the one named, else the default, else the only one.
 
     Raises: InputError.
@@ -113,7 +113,7 @@ def _only(document: Document, item: Mapping[str, Any], at: str, known: set[str])
             raise document.error((f"{at}.{key}", message))
 
 
-def write_tree(network: Network) -> str:
+def write_tree(network: TopologyNetwork) -> str:
     """One topology, called after the root, default of the cluster."""
     rows = [*_head(network), "  tree:", "    switches:"]
     for switch in slurm.switches(network):
@@ -122,7 +122,7 @@ def write_tree(network: Network) -> str:
     return "\n".join(rows) + "\n"
 
 
-def write_blocks(network: Network) -> str:
+def write_blocks(network: TopologyNetwork) -> str:
     blocks = slurm.blocks(network)
     sizes = f"    block_sizes: [{min(map(len, blocks.values()))}]"
     rows = [*_head(network), "  block:", sizes, "    blocks:"]
@@ -131,5 +131,5 @@ def write_blocks(network: Network) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _head(network: Network) -> list[str]:
+def _head(network: TopologyNetwork) -> list[str]:
     return [f'- topology: "{network.paths[0][0]}"', "  cluster_default: true"]

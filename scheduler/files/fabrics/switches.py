@@ -12,7 +12,13 @@ from itertools import groupby, pairwise
 
 from placement import BadInput
 from scheduler.files.errors import InputError
-from scheduler.files.fabrics.network import Network, Path, names_from_below, refusal, shortened
+from scheduler.files.fabrics.network import (
+    Path,
+    TopologyNetwork,
+    names_from_below,
+    refusal,
+    shortened,
+)
 
 NO_TOPOLOGY = "no-topology"  # where Topograph puts hosts that it knows nothing of
 HIGHEST = 16
@@ -32,7 +38,7 @@ class Switch:
         return refusal(message, self.source, self.line, self.name)
 
 
-def network(found: Sequence[Switch]) -> Network:
+def network(found: Sequence[Switch]) -> TopologyNetwork:
     """The network that these switches span.
 
     Raises: InputError on switches that form no tree, on hosts under two switches.
@@ -51,7 +57,7 @@ def network(found: Sequence[Switch]) -> Network:
         notes.append(f"left out: {shortened(empty)}, with no host below")
     hosts = tuple(host for switch, _ in leaves for host in switch.nodes)
     paths = tuple(path for switch, path in leaves for _ in switch.nodes)
-    return Network(hosts, paths, names_from_below(height), notes=tuple(notes))
+    return TopologyNetwork(hosts, paths, names_from_below(height), notes=tuple(notes))
 
 
 def _by_name(found: Sequence[Switch], notes: list[str]) -> dict[str, Switch]:
@@ -153,7 +159,7 @@ def _leaves(
         yield from _leaves(by_name, heights, child, path, height - 1, notes)
 
 
-def table(network: Network) -> list[Switch]:
+def table(network: TopologyNetwork) -> list[Switch]:
     """The switches of a network, from the root down; the inverse of `network`.
 
     A domain repeated on the next tier, where it stands alone, is one switch.

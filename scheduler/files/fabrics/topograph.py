@@ -12,8 +12,8 @@ from typing import Any
 from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.fabrics.network import (
     Choices,
-    Network,
     Path,
+    TopologyNetwork,
     names_from_below,
     padded,
     second_parent,
@@ -21,7 +21,7 @@ from scheduler.files.fabrics.network import (
 )
 
 
-def read(path: str, _choices: Choices) -> Network:
+def read(path: str, _choices: Choices) -> TopologyNetwork:
     """Raises: InputError. Cost: 20 ms for 3,072 hosts."""
     file = JsonFile.load(path)
     listed = file.value.get("instances") if isinstance(file.value, dict) else None
@@ -42,7 +42,7 @@ def read(path: str, _choices: Choices) -> Network:
     return _network(file, paths, placeless)
 
 
-def _network(file: JsonFile, paths: dict[str, Path], placeless: list[str]) -> Network:
+def _network(file: JsonFile, paths: dict[str, Path], placeless: list[str]) -> TopologyNetwork:
     levels = max((len(path) for path in paths.values()), default=0)
     notes = [f"left out: {shortened(placeless)}, without network_layers"] if placeless else []
     short = [name for name, path in paths.items() if len(path) < levels]
@@ -54,7 +54,7 @@ def _network(file: JsonFile, paths: dict[str, Path], placeless: list[str]) -> Ne
         child, first, second = twice
         message = f"switch {child} is under {first} and under {second}; a tree has one place for it"
         raise file.error("instances", message)
-    return Network(tuple(paths), full, names_from_below(levels), notes=tuple(notes))
+    return TopologyNetwork(tuple(paths), full, names_from_below(levels), notes=tuple(notes))
 
 
 def _instance(file: JsonFile, item: Any, at: str) -> tuple[str, list[str]]:
@@ -70,7 +70,7 @@ def _instance(file: JsonFile, item: Any, at: str) -> tuple[str, list[str]]:
     return name, layers
 
 
-def write(network: Network) -> str:
+def write(network: TopologyNetwork) -> str:
     """One instance a line."""
     rows = [
         json.dumps({"id": host, "network_layers": path[::-1]})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Standing(StrEnum):
+class NodeState(StrEnum):
     """What another scheduler thinks of a host."""
 
     UP = "up"
@@ -17,7 +17,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HostReport:
     """A signal, or how the host stands with another scheduler; neither: nothing is known.
     `field`: where it is said."""
 
@@ -28,4 +28,4 @@ class Found:
     detail: str = ""
     gpu: int | None = None
     xid: int = 0
-    standing: Standing | None = None
+    standing: NodeState | None = None

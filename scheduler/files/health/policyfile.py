@@ -21,7 +21,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from scheduler.core.model.host_record import DAYS
-from scheduler.core.policies.health import AS_STATED, HealthPolicy, LemonAction, Lemons, Rule
+from scheduler.core.policies.health import (
+    AS_STATED,
+    HealthPolicy,
+    HealthRule,
+    LemonAction,
+    LemonPolicy,
+)
 from scheduler.core.policies.health_signals import (
     DAY_S,
     HOUR_S,
@@ -37,7 +43,7 @@ from scheduler.files.yaml12 import load
 
 EFFECTS = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
 MOST_HOURS = 7 * 24  # that thresholds look back
-_L = Lemons()
+_L = LemonPolicy()
 
 
 class _ThresholdKeys(Keys):
@@ -103,14 +109,14 @@ def load_health(path: str) -> HealthPolicy:
     if wrong:
         raise document.error(*wrong)
     return HealthPolicy(
-        tuple(Rule(name, _rule(name, value)) for name, value in keys.signals.items()),
+        tuple(HealthRule(name, _rule(name, value)) for name, value in keys.signals.items()),
         tuple((int(code), blame) for code, blame in keys.xids.items()),
         keys.suspect.clear_h * HOUR_S,
         keys.burn_in.after_repair,
         keys.burn_in.early_life_days * DAY_S,
         keys.golden.clean_days * DAY_S,
         keys.golden.large_gang_hosts,
-        Lemons(**keys.lemons.model_dump()),
+        LemonPolicy(**keys.lemons.model_dump()),
     )
 
 

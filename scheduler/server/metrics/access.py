@@ -15,32 +15,32 @@ from itertools import chain
 from typing import Any
 
 from scheduler.access import tls
-from scheduler.access.authenticate import Names, bearer, unknown
+from scheduler.access.authenticate import CallerNames, bearer, unknown
 from scheduler.access.authfile import AuthFile, load_auth
 from scheduler.access.door import Access, check_exposure
 from scheduler.access.loopback import is_loopback
-from scheduler.access.watched import Watched
+from scheduler.access.watched import Reloading
 from scheduler.identity import Caller
 
 log = logging.getLogger("muster.access")
 
 
 @dataclass(frozen=True, slots=True)
-class Turnstile:
+class MetricsAuth:
     """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
 
-    tls: Watched[ssl.SSLContext] | None = None
-    auth: Watched[AuthFile] | None = None
+    tls: Reloading[ssl.SSLContext] | None = None
+    auth: Reloading[AuthFile] | None = None
     clock: Callable[[], int] = lambda: 0
 
     def refusal(
-        self, authorization: str | None, names: Names | None = None
+        self, authorization: str | None, names: CallerNames | None = None
     ) -> tuple[str, str] | None:
         """HTTP status and sentence for who shows this header, else has a verified certificate
         with these names; None: they may read."""
         if self.auth is None:
             return None
-        found = self._found(self.auth.current(), authorization, names or Names())
+        found = self._found(self.auth.current(), authorization, names or CallerNames())
         if isinstance(found, str):
             return "401 Unauthorized", found
         if found.tenant:
@@ -48,7 +48,7 @@ class Turnstile:
             return "403 Forbidden", message
         return None
 
-    def _found(self, file: AuthFile, authorization: str | None, names: Names) -> Caller | str:
+    def _found(self, file: AuthFile, authorization: str | None, names: CallerNames) -> Caller | str:
         """Who that is, or why it is nobody. A certificate does not make up for a bad token."""
         if authorization is not None:
             found = file.by_token(bearer(authorization), self.clock())
@@ -57,26 +57,26 @@ class Turnstile:
         return found or unknown(names, "scrapes")
 
 
-def certificate_names(shown: Mapping[str, Any] | None) -> Names:
+def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
     """Those of a client certificate as Python's ssl has it; none without one."""
     found = shown or {}
     subject = dict(chain.from_iterable(found.get("subject", ())))
     sans = tuple(name for _, name in found.get("subjectAltName", ()))
-    return Names(sans, subject.get("commonName", ""))
+    return CallerNames(sans, subject.get("commonName", ""))
 
 
-def turnstile(host: str, port: int, access: Access, clock: Callable[[], int]) -> Turnstile:
+def metrics_auth(host: str, port: int, access: Access, clock: Callable[[], int]) -> MetricsAuth:
     """How /metrics is to be served there.
 
     Raises: CannotListen when others than this machine's could read it unasked or on the way,
     unless that is what the operator insists on; InputError.
     """
     if is_loopback(host):
-        return Turnstile()
+        return MetricsAuth()
     check_exposure(host, f"{host}:{port} for metrics", "anybody may read the metrics", access)
     files, path = access.tls, access.auth_file
-    return Turnstile(
-        Watched(files.paths, lambda: tls.context(files)) if files else None,
-        Watched((path,), lambda: load_auth(path)) if path else None,
+    return MetricsAuth(
+        Reloading(files.paths, lambda: tls.context(files)) if files else None,
+        Reloading((path,), lambda: load_auth(path)) if path else None,
         clock,
     )

@@ -25,11 +25,11 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.observe import catalogue as c
-from scheduler.observe.catalogue import Kind
+from scheduler.observe.catalogue import MetricKind
 from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
 from scheduler.server.metrics import samples
-from scheduler.server.metrics.access import Turnstile
+from scheduler.server.metrics.access import MetricsAuth
 from scheduler.server.metrics.http import served
 from scheduler.server.metrics.samples import Sample
 from scheduler.wire.status import release
@@ -71,7 +71,7 @@ class Gauges(Collector):
         self._writer = writer
 
     @contextmanager
-    def exposed(self, turnstile: Turnstile) -> Iterator[None]:
+    def exposed(self, turnstile: MetricsAuth) -> Iterator[None]:
         """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
         asked = self._exposure
         if asked is None:
@@ -131,13 +131,13 @@ def registry(gauges: Gauges) -> CollectorRegistry:
 
 
 def _family(metric: c.Metric, some: Iterable[Sample]) -> Metric:
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
         for _, labels, value in some:
             assert isinstance(value, Histogram)
             _add_histogram(histogram, labels, value)
         return histogram
-    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    make = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = make(metric.name, metric.text, labels=metric.labels)
     for _, labels, value in some:
         assert not isinstance(value, Histogram)

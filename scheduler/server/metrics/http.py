@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from scheduler.server.metrics.access import Turnstile, certificate_names
+from scheduler.server.metrics.access import MetricsAuth, certificate_names
 
 _NAMES = "muster.certificate"  # in a request's environment
 PATIENCE_S = 10.0  # for a scraper to say what it wants
@@ -37,7 +37,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingWSGIServer):
-    turnstile = Turnstile()
+    turnstile = MetricsAuth()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the request's own thread."""
@@ -60,7 +60,7 @@ class _Server(ThreadingWSGIServer):
 
 @contextmanager
 def served(
-    host: str, port: int, registry: CollectorRegistry, turnstile: Turnstile
+    host: str, port: int, registry: CollectorRegistry, turnstile: MetricsAuth
 ) -> Iterator[int]:
     """Serve /metrics while the block runs; the port. Raises: OSError."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -77,7 +77,7 @@ def served(
         thread.join()
 
 
-def _guarded(app: Any, turnstile: Turnstile) -> Any:
+def _guarded(app: Any, turnstile: MetricsAuth) -> Any:
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         refusal = turnstile.refusal(environ.get("HTTP_AUTHORIZATION"), environ.get(_NAMES))
         if refusal is None:

@@ -15,7 +15,7 @@ from scheduler.core.admission.idempotency import was_done
 from scheduler.core.defrag.proposal import Proposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.engine.writer import Writer
-from scheduler.service.errors import conflict, infeasible, invalid, refusals, rejected
+from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
 from scheduler.service.queries import job_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.reasons import proposal_to_proto
@@ -25,7 +25,7 @@ Request = service_pb2.DefragmentRequest
 Response = service_pb2.DefragmentResponse
 
 
-class TidyCalls:
+class DefragCalls:
     """Methods of a servicer that has a writer."""
 
     @property
@@ -33,7 +33,7 @@ class TidyCalls:
         raise NotImplementedError
 
     async def Defragment(self, request: Request, context: Context) -> Response:
-        async with refusals(context):
+        async with error_boundary(context):
             writer, state = self._writer, self._writer.state
             asked = f"job {request.job}" if request.HasField("job") else f"{request.hosts} hosts"
             if request.apply and (done := _done_before(state, request, asked)):

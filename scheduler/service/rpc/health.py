@@ -10,7 +10,7 @@ import grpc
 from scheduler.core import State
 from scheduler.core.model.commands import Command, ReportHost
 from scheduler.engine.writer import Writer
-from scheduler.service.errors import Refused, invalid, refusals
+from scheduler.service.errors import ApiError, error_boundary, invalid
 from scheduler.service.queries import host_message
 from scheduler.v1 import service_pb2
 
@@ -33,14 +33,14 @@ class HealthCalls:
     async def ReportHost(
         self, request: service_pb2.ReportHostRequest, context: Context
     ) -> service_pb2.ReportHostResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             state = await self._done(_command(request), only_checked=request.validate_only)
             return service_pb2.ReportHostResponse(host=self._host(state, request.name))
 
     async def ReportHosts(
         self, request: service_pb2.ReportHostsRequest, context: Context
     ) -> service_pb2.ReportHostsResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             if len(request.reports) > MOST_REPORTS:
                 raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
             for at, one in enumerate(request.reports):
@@ -58,7 +58,7 @@ class HealthCalls:
     ) -> service_pb2.ReportResult:
         try:
             state = await self._done(_command(request), only_checked=only_checked)
-        except Refused as refusal:
+        except ApiError as refusal:
             return service_pb2.ReportResult(error=refusal.message, reason=refusal.reason)
         return service_pb2.ReportResult(host=self._host(state, request.name))
 

@@ -13,7 +13,7 @@ from scheduler.core.policies.spares import DAY_S
 from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_outlook
 from scheduler.engine.writer import Writer
 from scheduler.identity import own_jobs
-from scheduler.service.errors import refusals
+from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import whole_page
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.wire.listing import Page
@@ -31,7 +31,7 @@ class SpareCalls:
     async def ListSpares(
         self, request: service_pb2.ListSparesRequest, context: Context
     ) -> service_pb2.ListSparesResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             state, now_ns = self._writer.state, self._writer.now_ns()
             found = await asyncio.to_thread(spares_outlook, state, now_ns, self._writer.limits)
             zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)

@@ -14,10 +14,10 @@ from scheduler.core import State
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import Change
+from scheduler.eventlog.job_changes import JobChange
 from scheduler.eventlog.window_changes import WindowChange, WindowChangeKind
 from scheduler.identity import caller, own_jobs, own_windows
-from scheduler.service.errors import invalid, not_found, refusals
+from scheduler.service.errors import error_boundary, invalid, not_found
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, timestamp
 from scheduler.wire.listing import domains, held_hosts
@@ -37,7 +37,7 @@ class _Shared(Generic[Made]):
         self._make = make
         self._made: OrderedDict[int, tuple[Any, Made]] = OrderedDict()
 
-    def of(self, change: Change | HostsChange) -> Made:
+    def of(self, change: JobChange | HostsChange) -> Made:
         if caller().tenant:  # what such a caller may not see is hidden in its own copy
             return self._make(change)
         known = self._made.get(id(change))  # kept with its change, so that no other has its id
@@ -78,10 +78,10 @@ class WatchCalls:
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
-        async with refusals(context):
+        async with error_boundary(context):
             writer, who, name = self._writer, caller(), request.name
             after = await _begun(writer.state, request, context)
-            async with aclosing(writer.watch(Change, after)) as changes:
+            async with aclosing(writer.watch(JobChange, after)) as changes:
                 async for change in changes:
                     if name and name != change.job.name:
                         continue
@@ -91,7 +91,7 @@ class WatchCalls:
     async def WatchHosts(
         self, request: service_pb2.WatchHostsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchHostsResponse]:
-        async with refusals(context):
+        async with error_boundary(context):
             writer = self._writer
             wanted = _named(writer.state, request.name)
             after = await _begun(writer.state, request, context)
@@ -103,7 +103,7 @@ class WatchCalls:
     async def WatchWindows(
         self, request: service_pb2.WatchWindowsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
-        async with refusals(context):
+        async with error_boundary(context):
             writer = self._writer
             after = await _begun(writer.state, request, context)
             async with aclosing(writer.watch(WindowChange, after)) as changes:

@@ -14,7 +14,7 @@ from scheduler.core.model.commands import Command, RemoveWindow, SetWindow
 from scheduler.core.model.window import Booking
 from scheduler.engine.writer import Writer
 from scheduler.identity import own_windows
-from scheduler.service.errors import Refused, conflict, invalid, not_found, refusals
+from scheduler.service.errors import ApiError, conflict, error_boundary, invalid, not_found
 from scheduler.service.pagination import windows_page
 from scheduler.v1 import error_pb2, service_pb2
 from scheduler.wire.windows import changed, window_from_proto, window_to_proto
@@ -37,7 +37,7 @@ class WindowCalls:
     async def CreateWindow(
         self, request: service_pb2.CreateWindowRequest, context: Context
     ) -> service_pb2.CreateWindowResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             try:
                 window = window_from_proto(request.window)
             except BadInput as error:
@@ -50,7 +50,7 @@ class WindowCalls:
     async def GetWindow(
         self, request: service_pb2.GetWindowRequest, context: Context
     ) -> service_pb2.GetWindowResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             state = self._writer.state
             booking = _booking(state, request.name)
             if not own_windows(state)(booking):
@@ -60,13 +60,13 @@ class WindowCalls:
     async def ListWindows(
         self, request: service_pb2.ListWindowsRequest, context: Context
     ) -> service_pb2.ListWindowsResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             return await asyncio.to_thread(windows_page, self._writer.state, request)
 
     async def UpdateWindow(
         self, request: service_pb2.UpdateWindowRequest, context: Context
     ) -> service_pb2.UpdateWindowResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             name = request.window.name
             before = _booking(self._writer.state, name)
             try:
@@ -79,7 +79,7 @@ class WindowCalls:
             command = SetWindow(window, True, given or window_etag(before), request.request_id)
             try:
                 state = await self._done(command, "window.", only_checked=request.validate_only)
-            except Refused as refusal:  # the fields left alone would go back to what they were
+            except ApiError as refusal:  # the fields left alone would go back to what they were
                 if given or refusal.reason != error_pb2.ERROR_REASON_ETAG_MISMATCH:
                     raise
                 raise conflict(f"window {name} changed meanwhile") from None
@@ -89,7 +89,7 @@ class WindowCalls:
     async def DeleteWindow(
         self, request: service_pb2.DeleteWindowRequest, context: Context
     ) -> service_pb2.DeleteWindowResponse:
-        async with refusals(context):
+        async with error_boundary(context):
             before = self._writer.state
             command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
             await self._done(command, only_checked=request.validate_only)

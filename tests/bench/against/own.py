@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placement.fabric.tree import Fabric, from_spec
-from scheduler.core import Limits, Policy, State
+from scheduler.core import Policy, SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from simulator.log import Log
@@ -39,7 +39,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
         if isinstance(event, JobStarted):
             starts[event.name] = event.time_ns // SECOND_NS
 
-    setting = Setting(machine(hosts), Limits(policy=Policy(policy)))
+    setting = Setting(machine(hosts), SchedulingOptions(policy=Policy(policy)))
     trace = Trace(jobs, find_format("swf"), lambda path, bad: None)
     Replay(setting, trace, sink).run()
     totals = metrics.totals(hosts)

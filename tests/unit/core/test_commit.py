@@ -8,7 +8,16 @@ import pytest
 
 from placement.objective.cut import cut
 from placement.workload.request import Placement
-from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, replay
+from scheduler.core import (
+    Conflict,
+    JobState,
+    Plan,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    replay,
+)
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.plan import Action, Move, Requeue, Start, Swap
@@ -243,13 +252,13 @@ def test_only_an_interrupted_job_is_requeued(state: State) -> None:
 
 def test_what_decide_proposes_commits_on_its_own_version() -> None:
     state = run(EMPTY, submit("a", 3), submit("b", 2, spares=exactly(1)), submit("c", 2))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert len(committed(state, plan)) == len(plan.actions) == 3
 
 
 def test_a_plan_commits_once() -> None:
     state = run(EMPTY, submit("a", 3))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     newer = replay(committed(state, plan), state)
     assert isinstance(commit(newer, plan, 0), Conflict)
     assert schedule(newer) == newer

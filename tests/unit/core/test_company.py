@@ -9,13 +9,23 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.workload.request import Insufficient, Placement
-from scheduler.core import Conflict, JobState, Limits, Plan, State, commit, decide, dry_run, explain
+from scheduler.core import (
+    Conflict,
+    JobState,
+    Plan,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    dry_run,
+    explain,
+)
 from scheduler.core.explain.reason import Cause
 from scheduler.core.model.plan import Move, Start, Swap
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from tests.build import HOUR_NS, end, fabric, fail, loaded, on, refused, run, schedule, spec, submit
 
-ALONE = Neighbours(exclusive="rack")
+ALONE = Affinity(exclusive="rack")
 FABRIC = fabric(zones=2, racks=2, hosts=2)
 
 
@@ -38,16 +48,14 @@ def test_an_exclusive_job_shares_its_racks_whoever_comes_first(first: str) -> No
 
 
 def test_who_avoids_is_avoided() -> None:
-    state = schedule(
-        run(loaded(), submit("a", 1, neighbours=Neighbours(avoid=(("zone", ("b",)),))))
-    )
+    state = schedule(run(loaded(), submit("a", 1, neighbours=Affinity(avoid=(("zone", ("b",)),)))))
     state = schedule(run(state, submit("b", 4), submit("c", 1)))
     assert not domains(state, "a", 0) & domains(state, "b", 0)
     assert domains(state, "c", 0) == domains(state, "a", 0)
 
 
 def test_a_pattern_does_not_keep_a_job_from_itself() -> None:
-    apart = Neighbours(avoid=(("rack", ("eval-*",)),))
+    apart = Affinity(avoid=(("rack", ("eval-*",)),))
     state = schedule(run(loaded(), *(submit(f"eval-{i}", 1, neighbours=apart) for i in range(5))))
     racks = [domains(state, f"eval-{i}", 1).pop() for i in range(4)]
     assert len(set(racks)) == 4
@@ -56,31 +64,31 @@ def test_a_pattern_does_not_keep_a_job_from_itself() -> None:
 
 def test_near_is_a_wish_and_the_answer_says_how_it_was_met() -> None:
     state = schedule(run(loaded(), submit("x", 3), submit("y", 3)))
-    state = schedule(run(state, submit("n", 1, neighbours=Neighbours(near="y"))))
+    state = schedule(run(state, submit("n", 1, neighbours=Affinity(near="y"))))
     assert domains(state, "n", 0) == domains(state, "y", 0)
     assert any("all hosts lie in its zones" in note for note in state.jobs["n"].notes)
-    state = schedule(run(state, submit("m", 1, neighbours=Neighbours(near="y"))))
+    state = schedule(run(state, submit("m", 1, neighbours=Affinity(near="y"))))
     assert is_running(state, "m")
     assert any("its zones have too little room" in note for note in state.jobs["m"].notes)
 
 
 def test_near_a_job_that_holds_nothing_is_said() -> None:
-    state = schedule(run(loaded(), submit("n", 1, neighbours=Neighbours(near="nobody"))))
+    state = schedule(run(loaded(), submit("n", 1, neighbours=Affinity(near="nobody"))))
     assert any("it holds no hosts" in note for note in state.jobs["n"].notes)
 
 
 @pytest.mark.parametrize(
     ("neighbours", "where", "field"),
     [
-        (Neighbours(exclusive="pod"), Constraints(), "constraints.exclusive"),
-        (Neighbours(avoid=(("pod", ("a",)),)), Constraints(), "constraints.avoid.pod"),
-        (Neighbours(avoid=(("zone", ("a",)),), near="a"), Constraints(), "constraints.avoid.zone"),
-        (Neighbours(), Constraints(same="pod"), "constraints.same"),
-        (Neighbours(), Constraints(labels=(("gpu", "x"),)), "constraints.hosts.gpu"),
+        (Affinity(exclusive="pod"), Constraints(), "constraints.exclusive"),
+        (Affinity(avoid=(("pod", ("a",)),)), Constraints(), "constraints.avoid.pod"),
+        (Affinity(avoid=(("zone", ("a",)),), near="a"), Constraints(), "constraints.avoid.zone"),
+        (Affinity(), Constraints(same="pod"), "constraints.same"),
+        (Affinity(), Constraints(labels=(("gpu", "x"),)), "constraints.hosts.gpu"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    neighbours: Neighbours, where: Constraints, field: str
+    neighbours: Affinity, where: Constraints, field: str
 ) -> None:
     answer = refused(loaded(), submit("j", 1, where=where, neighbours=neighbours))
     assert [violation.field for violation in answer.violations] == [field]
@@ -89,7 +97,9 @@ def test_what_cannot_be_meant_is_refused(
 def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     state = run(loaded(), submit("other", 1))
     old = Plan(state.version, (Start("other", on(FABRIC, state.jobs["other"].spec.request, 1)),))
-    state = schedule(run(state, submit("alone", 1, neighbours=ALONE, priority=1)), limits=Limits())
+    state = schedule(
+        run(state, submit("alone", 1, neighbours=ALONE, priority=1)), limits=SchedulingOptions()
+    )
     hosts = state.jobs["alone"].hosts
     beside = hosts[0] ^ 1  # the other host of its rack
     plan = replace(old, actions=(Start("late", on(FABRIC, spec("late").request, beside)),))
@@ -113,7 +123,7 @@ def test_a_swap_out_of_the_one_domain_falls() -> None:
 def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
     """d needs a whole rack: r0 of z0 in an hour. Enough hosts would stay free by number."""
     jobs = [submit("a", 1, limit_s=3600), *(submit(n, 1, limit_s=360_000) for n in "bcf")]
-    apart = Neighbours(avoid=(("rack", tuple("abcf")),))
+    apart = Affinity(avoid=(("rack", tuple("abcf")),))
     state = loaded()
     for job in jobs:
         job = replace(job, spec=replace(job.spec, neighbours=apart))
@@ -132,19 +142,19 @@ def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
 def test_an_exclusive_job_that_outlasts_a_reservation_waits() -> None:
     state = schedule(run(loaded(), submit("a", 4, limit_s=3600)))
     state = run(state, submit("big", 8, limit_s=60), submit("alone", 1, neighbours=ALONE))
-    reason = explain(state, "alone", 0, Limits())
-    assert decide(state, 0, Limits()).actions == ()
+    reason = explain(state, "alone", 0, SchedulingOptions())
+    assert decide(state, 0, SchedulingOptions()).actions == ()
     assert reason.cause is Cause.BEHIND
     assert "big (8 hosts) is ahead of it" in reason.sentence
 
 
 def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
-    apart = Neighbours(avoid=(("rack", ("s*",)),))
+    apart = Affinity(avoid=(("rack", ("s*",)),))
     state = loaded()
     for i in range(4):
         state = schedule(run(state, submit(f"s{i}", 1, limit_s=3600, neighbours=apart)))
     state = run(state, submit("d", 2, where=Constraints(same="rack")))
-    reason = explain(state, "d", 0, Limits())
+    reason = explain(state, "d", 0, SchedulingOptions())
     assert reason.cause is Cause.CONSTRAINTS
     assert reason.start_ns == HOUR_NS
     assert reason.sentence == (
@@ -155,10 +165,10 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
 
 def test_a_dry_run_knows_the_neighbours() -> None:
     state = schedule(run(loaded(), submit("a", 1)))
-    answer = dry_run(state, spec("d", 7, neighbours=ALONE), Limits(), 0)
+    answer = dry_run(state, spec("d", 7, neighbours=ALONE), SchedulingOptions(), 0)
     assert isinstance(answer, Insufficient)
     assert answer.reason.endswith("1 host more are free beside jobs kept apart from it")
-    found = dry_run(state, spec("d", 1, neighbours=Neighbours(near="a")), Limits(), 0)
+    found = dry_run(state, spec("d", 1, neighbours=Affinity(near="a")), SchedulingOptions(), 0)
     assert isinstance(found, Placement)
     assert FABRIC.domain(found.hosts[0]) == FABRIC.domain(state.jobs["a"].hosts[0])
 

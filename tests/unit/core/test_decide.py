@@ -7,11 +7,11 @@ import pytest
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.workload.request import SpareRule
-from scheduler.core import JobState, Limits, Policy, State, decide
+from scheduler.core import JobState, Policy, SchedulingOptions, State, decide
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
-from scheduler.core.queue.order import Line
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     HOUR_NS,
@@ -44,10 +44,10 @@ def starts(plan: Plan) -> list[str]:
 
 
 def reserved(
-    state: State, hosts: int, now_ns: int = 0, limits: Limits | None = None
+    state: State, hosts: int, now_ns: int = 0, limits: SchedulingOptions | None = None
 ) -> tuple[int, int] | None:
     """(start, hosts free then) of a job of so many hosts, as if it were the first to wait."""
-    limits, quotas = limits or Limits(), Quotas(state)
+    limits, quotas = limits or SchedulingOptions(), Quotas(state)
     probe = job(run(state, submit("probe", hosts)), "probe")
     outlook = Outlook(state, now_ns, limits, quotas)
     found = outlook.reservation(probe, state.free)
@@ -56,21 +56,21 @@ def reserved(
 
 def order(state: State, policy: Policy) -> list[str]:
     book = Quotas(state).book
-    return [job.name for job in Line(state, 0, Limits(policy=policy), book)]
+    return [job.name for job in QueueOrder(state, 0, SchedulingOptions(policy=policy), book)]
 
 
 def decided(state: State, now_ns: int = 0, policy: Policy = Policy.PRODUCTION) -> list[str]:
     """Names of the jobs that start, in order."""
-    return starts(decide(state, now_ns, Limits(policy=policy)))
+    return starts(decide(state, now_ns, SchedulingOptions(policy=policy)))
 
 
 # --- order ---------------------------------------------------------------------
 
 
 def test_nothing_to_do() -> None:
-    assert decide(EIGHT, 0, Limits()) == Plan(EIGHT.version)
+    assert decide(EIGHT, 0, SchedulingOptions()) == Plan(EIGHT.version)
     quiet = started(EIGHT, submit("a", 8))
-    assert decide(quiet, 0, Limits()) == Plan(quiet.version)
+    assert decide(quiet, 0, SchedulingOptions()) == Plan(quiet.version)
 
 
 def test_arrival_order() -> None:
@@ -91,13 +91,13 @@ def test_the_textbook_policies_ignore_priority(policy: Policy) -> None:
 
 def test_the_same_arguments_give_the_same_plan() -> None:
     state = run(EIGHT, submit("a", 3, pp=3), submit("b", 2, spares=exactly(1)), submit("c"))
-    assert decide(state, 5, Limits()) == decide(state, 5, Limits())
+    assert decide(state, 5, SchedulingOptions()) == decide(state, 5, SchedulingOptions())
 
 
 def test_every_start_is_a_valid_placement() -> None:
     state = run(EIGHT, submit("a", 3, pp=3), submit("b", 2, spares=exactly(1)), submit("c"))
     free = state.free
-    for action in decide(state, 0, Limits()).actions:
+    for action in decide(state, 0, SchedulingOptions()).actions:
         assert isinstance(action, Start)
         request = state.jobs[action.name].spec.request
         assert violations(state.loaded_fabric, free, request, action.placement) == []

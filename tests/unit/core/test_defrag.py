@@ -8,12 +8,12 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import Conflict, JobState, Limits, State, Tenants, commit, replay
-from scheduler.core.defrag.proposal import Candidate, Proposal, candidates, cover, propose
+from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
+from scheduler.core.defrag.proposal import MoveCandidate, Proposal, candidates, cover, propose
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     committed,
@@ -33,7 +33,7 @@ EMPTY = loaded(fabric(2, 2, 2))
 
 
 def asked(state: State, wanted: int) -> Proposal:
-    return propose(state, wanted, HOUR_NS, Limits(), Costs())
+    return propose(state, wanted, HOUR_NS, SchedulingOptions(), Costs())
 
 
 def scattered() -> State:
@@ -76,7 +76,7 @@ def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
 def test_the_cover_of_least_price_is_found() -> None:
     job = schedule(run(EMPTY, submit("a", 1))).jobs["a"]
     gangs = [
-        Candidate(job, tuple(range(n)), price) for n, price in ((3, 9), (2, 4), (2, 4), (1, 3))
+        MoveCandidate(job, tuple(range(n)), price) for n, price in ((3, 9), (2, 4), (2, 4), (1, 3))
     ]
     assert cover(gangs, 4) == [gangs[1], gangs[2]]
     assert cover(gangs, 3) == [gangs[1], gangs[3]]
@@ -128,7 +128,7 @@ def test_where_every_move_would_cut_more_none_is_proposed() -> None:
 
 def test_hosts_kept_for_others_are_no_way_out() -> None:
     before = asked(scattered(), 4)
-    keeper = Tenant("keeper", cells=(Cell("rack", 1),))
+    keeper = Tenant("keeper", cells=(GuaranteedCell("rack", 1),))
     state = run(scattered(), LoadTenants(Tenants((keeper, Tenant(DEFAULT)))))
     kept = Quotas(state).kept_hosts(state.free)["keeper"]
     assert kept & hostset.of(m.joined for m in before.moves[0].swap.moves)

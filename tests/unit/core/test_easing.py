@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import hostset
-from scheduler.core import Limits
-from scheduler.core.capacity.shrink_options import Forms, Gone, Slack
+from scheduler.core import SchedulingOptions
+from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus
 from scheduler.core.capacity.victims import candidates
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.policies.tenants import OPEN, PriorityClass
@@ -29,7 +29,7 @@ def test_only_who_can_keep_a_replica_is_asked(slack: int, kept: list[int]) -> No
         asked.append(gone)
         return hostset.of(h for v in gone for h in hostset.members(v.hosts)).bit_count() >= needed
 
-    forms = Forms(state, 0, Limits(), Calendar(state))
-    gone = forms.eased(candidates(state, 0), 0b111111, is_enough, Slack(~0, slack))
+    forms = ShrinkOptions(state, 0, SchedulingOptions(), Calendar(state))
+    gone = forms.eased(candidates(state, 0), 0b111111, is_enough, Surplus(~0, slack))
     assert [v.dp for v in reversed(gone) if v.dp] == kept
     assert bool(asked) == bool(kept)

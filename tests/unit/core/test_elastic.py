@@ -12,9 +12,19 @@ from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.workload.request import AUTO, Placement
 from placement.workload.training import Batch
-from scheduler.core import Job, JobSpec, JobState, Limits, Policy, State, Tenants, decide, replay
-from scheduler.core.capacity.placer import placing
-from scheduler.core.capacity.shrink import Smaller, to_free
+from scheduler.core import (
+    Job,
+    JobSpec,
+    JobState,
+    Policy,
+    SchedulingOptions,
+    State,
+    Tenants,
+    decide,
+    replay,
+)
+from scheduler.core.capacity.placer import make_placer
+from scheduler.core.capacity.shrink import ShrunkGang, to_free
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.explain.explain import dry_run, explain
 from scheduler.core.model.commands import LoadTenants
@@ -67,13 +77,13 @@ class TestStart:
         """Sizes are ruled out by counting."""
         state = run(beside(3), submit("a", 8, min_dp=1))
         calls = []
-        find = placing(state, Limits())
+        find = make_placer(state, SchedulingOptions())
 
         def counted(job: Job, free: HostSet, most: int) -> Placement | None:
             calls.append(job.dp)
             return find(job, free, most)
 
-        decide(state, 0, Limits(), counted)
+        decide(state, 0, SchedulingOptions(), counted)
         assert calls == [5]
 
     def test_nothing_is_placed_for_one_that_cannot_start(self) -> None:
@@ -82,7 +92,7 @@ class TestStart:
         def never(job: Job, free: HostSet, most: int) -> Placement | None:
             raise AssertionError("placed")
 
-        assert not decide(state, 0, Limits(), never).actions
+        assert not decide(state, 0, SchedulingOptions(), never).actions
 
     def test_required_spares_count(self) -> None:
         state = started(beside(3), submit("a", 8, min_dp=1, spares=exactly(2)))
@@ -115,7 +125,7 @@ class TestStart:
 
     def test_with_fewer_replicas_it_is_taken_to_run_longer(self) -> None:
         state = started(beside(5), submit("a", 6, min_dp=1, limit_s=100))
-        assert time_limit_ns(job(state, "a"), Limits()) == 200 * SECOND_NS
+        assert time_limit_ns(job(state, "a"), SchedulingOptions()) == 200 * SECOND_NS
 
     def test_requeued_it_waits_for_its_least(self) -> None:
         state = started(loaded(F), submit("a", 8, min_dp=6))
@@ -187,15 +197,15 @@ class TestShrink:
     def test_a_stale_shrink_falls(self) -> None:
         state = started(loaded(F), submit("a", 8, min_dp=1))
         state = run(state, fail("z0-r0-h0"))
-        plan = decide(state, 0, Limits())
+        plan = decide(state, 0, SchedulingOptions())
         state = run(state, fail("z1-r0-h0"))
         assert isinstance(commit(state, plan, 0), Conflict)
 
 
-def leaving(job: Job, wanted: int, within: HostSet) -> Smaller | None:
+def leaving(job: Job, wanted: int, within: HostSet) -> ShrunkGang | None:
     """The gang without so many hosts of these, as large as may be."""
 
-    def is_enough(found: Smaller) -> bool:
+    def is_enough(found: ShrunkGang) -> bool:
         return (found.freed & within).bit_count() >= wanted
 
     return to_free(F, job, within, job.held, is_enough)
@@ -232,7 +242,7 @@ class TestToFree:
 class TestGrow:
     def test_when_room_appears_after_the_next_checkpoint(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        plan = decide(state, 10, Limits())
+        plan = decide(state, 10, SchedulingOptions())
         assert (plan.actions, plan.look_again_ns) == ((), CHECKPOINT_NS)
         before = job(state, "a")
         after = job(schedule(state, CHECKPOINT_NS), "a")
@@ -241,7 +251,7 @@ class TestGrow:
 
     def test_no_sooner_than_the_interval(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        limits = Limits(resize_every_s=5_000)
+        limits = SchedulingOptions(resize_every_s=5_000)
         assert decide(state, CHECKPOINT_NS, limits).look_again_ns == 3 * CHECKPOINT_NS
 
     def test_not_for_too_little(self) -> None:
@@ -250,18 +260,18 @@ class TestGrow:
         state = started(loaded(network), submit("x", 5), submit("y", 1), submit("a", 13, min_dp=2))
         assert job(state, "a").dp == 10
         state = run(state, end("y"))
-        assert decide(state, CHECKPOINT_NS, Limits(least_gain=10)).actions
-        assert not decide(state, CHECKPOINT_NS, Limits(least_gain=11)).actions
+        assert decide(state, CHECKPOINT_NS, SchedulingOptions(least_gain=10)).actions
+        assert not decide(state, CHECKPOINT_NS, SchedulingOptions(least_gain=11)).actions
 
     def test_not_when_it_is_nearly_done(self) -> None:
         """With 600 s left a restart of 300 s gains nothing by one replica more of seven."""
         state = run(started(beside(1), submit("a", 8, min_dp=2, limit_s=2_100)), end("x"))
-        assert not decide(state, CHECKPOINT_NS, Limits()).actions
+        assert not decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
 
     def test_not_in_a_decision_in_which_something_starts(self) -> None:
         state = started(beside(6), submit("a", 8, min_dp=1))
         state = run(state, end("x"), submit("b", 2, limit_s=60), now_ns=CHECKPOINT_NS)
-        plan = decide(state, CHECKPOINT_NS, Limits())
+        plan = decide(state, CHECKPOINT_NS, SchedulingOptions())
         assert [type(action) for action in plan.actions] == [Start]
 
     def test_not_onto_hosts_that_a_waiting_job_is_to_have(self) -> None:
@@ -269,7 +279,7 @@ class TestGrow:
         state = started(state, submit("a", 8, min_dp=1))
         state = run(state, submit("big", 5), end("x"))
         assert not any(
-            isinstance(a, Resize) for a in decide(state, CHECKPOINT_NS, Limits()).actions
+            isinstance(a, Resize) for a in decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
         )
 
     def test_not_beyond_the_limit_of_its_tenant(self) -> None:
@@ -282,7 +292,7 @@ class TestGrow:
 
     def test_a_stale_growth_falls(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        plan = decide(state, CHECKPOINT_NS, Limits())
+        plan = decide(state, CHECKPOINT_NS, SchedulingOptions())
         taken = started(state, submit("b", 2), now_ns=CHECKPOINT_NS)
         assert isinstance(commit(taken, plan, CHECKPOINT_NS), Conflict)
         ended = run(state, end("a"))
@@ -290,14 +300,16 @@ class TestGrow:
 
     def test_an_illegal_size_is_no_plan(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        (action,) = decide(state, CHECKPOINT_NS, Limits()).actions
+        (action,) = decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
         assert isinstance(action, Resize)
         wrong = Plan(state.version, (replace(action, dp=7),))
         assert isinstance(commit(state, wrong, CHECKPOINT_NS), Conflict)
 
     def test_the_event_is_the_state(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        (event,) = committed(state, decide(state, CHECKPOINT_NS, Limits()), CHECKPOINT_NS)
+        (event,) = committed(
+            state, decide(state, CHECKPOINT_NS, SchedulingOptions()), CHECKPOINT_NS
+        )
         assert isinstance(event, GangResized)
         after = replay([event], state)
         assert after.held == hostset.full(8)
@@ -307,18 +319,18 @@ class TestGrow:
 class TestTold:
     def test_a_running_gang_says_what_it_would_grow_on(self) -> None:
         state = started(beside(4), submit("a", 8, pp=2, min_dp=1))
-        said = explain(state, "a", 0, Limits()).sentence
+        said = explain(state, "a", 0, SchedulingOptions()).sentence
         more = "grows when 2 hosts more are free that nobody waits for"
         assert said == f"a is running at dp 2 of 4; {more}"
 
     def test_a_waiting_one_says_its_least(self) -> None:
         state = started(beside(6), submit("a", 8, min_dp=3))
-        said = explain(state, "a", 0, Limits()).sentence
+        said = explain(state, "a", 0, SchedulingOptions()).sentence
         assert said.startswith("needs 3 hosts at dp 3 of 8; 2 are free")
 
     def test_a_dry_run_answers_with_the_largest_that_fits(self) -> None:
         wanted: JobSpec = spec("a", 8, min_dp=2)
-        answer = dry_run(beside(3), wanted, Limits(), 0)
+        answer = dry_run(beside(3), wanted, SchedulingOptions(), 0)
         assert isinstance(answer, Placement)
         assert len(answer.hosts) == 5
         assert answer.notes == (

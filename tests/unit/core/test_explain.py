@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 
 from placement.workload.request import Infeasible, Insufficient, Placement
-from scheduler.core import Limits, Policy, Reason, State, Tenants, decide, dry_run, explain
+from scheduler.core import (
+    Policy,
+    Reason,
+    SchedulingOptions,
+    State,
+    Tenants,
+    decide,
+    dry_run,
+    explain,
+)
 from scheduler.core.explain.explain import Reasons
-from scheduler.core.explain.reason import Basis, Cause, Obstacle, ObstacleKind, Room
+from scheduler.core.explain.reason import Basis, Cause, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.plan import Start
-from scheduler.core.policies.tenants import DEFAULT, Cell, Tenant
+from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant
 from tests.build import (
     HOUR_NS,
     MINUTE_NS,
@@ -33,7 +42,7 @@ BUSY = started(TEN, submit("a", 6, limit_s=2 * HOUR), submit("b", 4, limit_s=HOU
 
 
 def why(state: State, name: str, now_ns: int = 0, policy: Policy = Policy.PRODUCTION) -> Reason:
-    return explain(state, name, now_ns, Limits(policy=policy))
+    return explain(state, name, now_ns, SchedulingOptions(policy=policy))
 
 
 def test_a_job_that_waits_for_one_end() -> None:
@@ -48,7 +57,7 @@ def test_a_job_that_waits_for_one_end() -> None:
         waits_for=("b",),
         reserved_in=("z0",),
         missing=3,
-        rooms=(Room("z0", 0, 0),),
+        rooms=(DomainRoom("z0", 0, 0),),
         obstacles=(Obstacle(ObstacleKind.RUNNING, "b", 4, HOUR_NS, Basis.STATED),),
     )
 
@@ -153,7 +162,7 @@ def test_a_job_that_may_overtake_is_due(limit_s: int, hosts: int) -> None:
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4, 5])
 def test_due_is_what_decide_starts(policy: Policy, limit_s: int, hosts: int) -> None:
     state = behind(limit_s, hosts)
-    limits = Limits(policy=policy)
+    limits = SchedulingOptions(policy=policy)
     begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
     due = {n for n in state.queue if explain(state, n, 0, limits).cause is Cause.DUE}
     assert due == begun
@@ -177,9 +186,9 @@ def test_unknown_job() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_knows_four_answers() -> None:
-    assert isinstance(dry_run(TEN, spec("x", 10), Limits(), 0), Placement)
-    assert isinstance(dry_run(BUSY, spec("x", 10), Limits(), 0), Insufficient)
-    assert isinstance(dry_run(BUSY, spec("x", 11), Limits(), 0), Infeasible)
+    assert isinstance(dry_run(TEN, spec("x", 10), SchedulingOptions(), 0), Placement)
+    assert isinstance(dry_run(BUSY, spec("x", 10), SchedulingOptions(), 0), Insufficient)
+    assert isinstance(dry_run(BUSY, spec("x", 11), SchedulingOptions(), 0), Infeasible)
 
 
 LIMITED = Tenants(
@@ -218,7 +227,7 @@ def test_guarantees_name_whose_they_are_and_what_ends_first() -> None:
 
 
 def test_rooms_tell_what_is_free_from_what_may_be_used() -> None:
-    keeps = Tenant("keeper", cells=(Cell("zone", 1, 3),))
+    keeps = Tenant("keeper", cells=(GuaranteedCell("zone", 1, 3),))
     state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT)))))
     state = run(state, cordon("z1-r0-h3"), submit("d", 5))
     reason = why(state, "d")
@@ -244,7 +253,7 @@ def test_a_job_starts_with_the_time_limit_that_its_reason_names(hosts: int) -> N
 
 def test_one_walk_gives_every_reason_in_any_order() -> None:
     state = run(BUSY, *(submit(f"w{i}", 2 + i) for i in range(5)))
-    reasons = Reasons(state, 0, Limits())
+    reasons = Reasons(state, 0, SchedulingOptions())
     for name in ("w2", "w0", "w4", "w2", "a"):
         assert reasons.of(name) == why(state, name)
     assert reasons.of("w2") is reasons.of("w2")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from placement.fabric import hostset
-from scheduler.core import HostState, JobState, Limits, State, decide
+from scheduler.core import HostState, JobState, SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Move, Refill, Requeue, Swap
+from scheduler.core.model.plan import Move, ReplenishSpares, Requeue, Swap
 from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import (
     cordon,
@@ -65,7 +65,9 @@ def test_a_lost_spare_stops_nobody() -> None:
     state = started(EIGHT, submit("a", 3, spares=exactly(1)))
     (spare,) = spares_of(state, "a")
     state = run(state, fail(spare))
-    assert [type(action) for action in decide(state, 0, Limits()).actions] == [Refill]
+    assert [type(action) for action in decide(state, 0, SchedulingOptions()).actions] == [
+        ReplenishSpares
+    ]
     assert state.jobs["a"].state is JobState.RUNNING
 
 
@@ -73,7 +75,7 @@ def test_two_hosts_of_one_gang_fail_at_once() -> None:
     state = started(EIGHT, submit("a", 4, spares=exactly(1)))
     before = hosts_of(state, "a")
     state = run(state, fail(before[0]), fail(before[3]))
-    (action,) = decide(state, 0, Limits()).actions
+    (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, Swap)
     assert {move.block for move in action.moves} == {0, 3}
     state = schedule(state)
@@ -86,7 +88,7 @@ def test_two_hosts_of_one_gang_fail_at_once() -> None:
 def test_no_host_to_swap_in_requeues() -> None:
     state = started(EIGHT, submit("a", 8))
     state = run(state, fail("z0-r0-h0"))
-    (action,) = decide(state, 0, Limits()).actions
+    (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, Requeue)
     assert action.reason == (
         "host z0-r0-h0 failed: gpu-lost; no host to swap in (1 failed, 0 to swap in)"
@@ -105,7 +107,7 @@ def test_a_requeued_job_starts_as_its_next_attempt() -> None:
 
 def test_a_job_does_not_start_on_the_host_that_just_stopped_it() -> None:
     state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
-    plan = decide(run(state, repair("z0-r0-h0")), 0, Limits())
+    plan = decide(run(state, repair("z0-r0-h0")), 0, SchedulingOptions())
     assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
 
 
@@ -125,7 +127,7 @@ def test_nobody_slips_in_between_a_failure_and_the_requeue() -> None:
     state = started(loaded(fabric(1, 1, 7)), submit("a", 6, priority=1))
     a = hosts_of(state, "a")
     state = run(state, fail(a[0]), fail(a[1]), submit("late", 1))
-    assert [type(action) for action in decide(state, 0, Limits()).actions] == [Requeue]
+    assert [type(action) for action in decide(state, 0, SchedulingOptions()).actions] == [Requeue]
 
 
 def test_a_gang_whose_host_was_repaired_in_time_starts_again() -> None:
@@ -134,7 +136,7 @@ def test_a_gang_whose_host_was_repaired_in_time_starts_again() -> None:
     before = hosts_of(state, "a")
     state = run(state, fail("z0-r0-h0"), repair("z0-r0-h0"))
     assert state.jobs["a"].state is JobState.INTERRUPTED
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
     state = schedule(state, LATER_NS)
     assert state.jobs["a"].state is JobState.RUNNING
@@ -146,7 +148,7 @@ def test_the_important_gang_gets_the_last_host() -> None:
     state = loaded(fabric(1, 1, 7))
     state = started(state, submit("low", 3), submit("high", 3, priority=1))
     low, high = hosts_of(state, "low"), hosts_of(state, "high")
-    plan = decide(run(state, fail(low[0]), fail(high[0])), 0, Limits())
+    plan = decide(run(state, fail(low[0]), fail(high[0])), 0, SchedulingOptions())
     assert [(type(a), a.name) for a in plan.actions] == [(Swap, "high"), (Requeue, "low")]
 
 
@@ -154,7 +156,7 @@ def test_a_host_swapped_in_is_not_given_away_too() -> None:
     state = loaded(fabric(1, 1, 4))
     state = started(state, submit("a", 3))
     state = run(state, fail(hosts_of(state, "a")[0]), submit("b", 1))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert [type(a) for a in plan.actions] == [Swap]
 
 
@@ -173,7 +175,7 @@ def test_a_draining_host_is_left_for_a_spare() -> None:
 
 def test_a_draining_host_with_nowhere_to_go_waits_for_the_end() -> None:
     state = run(started(EIGHT, submit("a", 8)), drain("z0-r0-h0"))
-    assert decide(state, 0, Limits()).actions == ()
+    assert decide(state, 0, SchedulingOptions()).actions == ()
     state = run(state, end("a"))
     assert state.host(0).state is HostState.CORDONED
 
@@ -182,7 +184,7 @@ def test_a_draining_host_is_left_as_soon_as_there_is_room() -> None:
     state = started(EIGHT, submit("a", 6), submit("b", 2))
     left = hosts_of(state, "a")[0]
     state = run(state, drain(left))
-    assert decide(state, 0, Limits()).actions == ()
+    assert decide(state, 0, SchedulingOptions()).actions == ()
     state = schedule(run(state, end("b")))
     assert left not in hosts_of(state, "a")
     assert state.jobs["a"].attempt == 2
@@ -195,7 +197,7 @@ def test_failed_hosts_come_before_draining_ones() -> None:
     (last,) = set(state.loaded_fabric.hosts) - set(before)
     state = run(state, drain(before[0]), fail(before[3]))
     index = state.loaded_fabric.index_by_name
-    (action,) = decide(state, 0, Limits()).actions
+    (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, Swap)
     assert action.moves == (Move(3, index[before[3]], index[last]),)
 
@@ -203,7 +205,7 @@ def test_failed_hosts_come_before_draining_ones() -> None:
 def test_a_cordoned_host_is_not_left() -> None:
     state = started(EIGHT, submit("a", 4))
     state = run(state, cordon(hosts_of(state, "a")[0]))
-    assert decide(state, 0, Limits()).actions == ()
+    assert decide(state, 0, SchedulingOptions()).actions == ()
 
 
 def test_nobody_starts_on_what_a_swap_makes_due_to_another_tenant() -> None:
@@ -212,6 +214,6 @@ def test_nobody_starts_on_what_a_swap_makes_due_to_another_tenant() -> None:
     state = run(loaded(fabric(1, 1, 5)), LoadTenants(tenants))
     state = schedule(run(state, submit("a", spares=exactly(1), tenant="lab")))
     state = run(state, fail(hosts_of(state, "a")[0]), submit("b", 3, tenant="shop"))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert [type(action) for action in plan.actions] == [Swap]
     assert "b" not in running(schedule(state))

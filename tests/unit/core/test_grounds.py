@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from placement.fabric import hostset
-from scheduler.core import Limits, Policy, State
-from scheduler.core.capacity.host_classes import Grounds
-from scheduler.core.capacity.placer import placing
+from scheduler.core import Policy, SchedulingOptions, State
+from scheduler.core.capacity.host_classes import HostClasses
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.queue.cycle import Desk
+from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.rules.calendar import Calendar
 from tests.build import fabric, job, loaded, run, settled, submit
 from tests.windows import set_window
@@ -15,9 +15,9 @@ from tests.windows import set_window
 EVERYTHING = hostset.full(4)
 
 
-def grounds(state: State) -> Grounds:
+def grounds(state: State) -> HostClasses:
     """Of four free hosts, from time 0 on."""
-    return Grounds(0, EVERYTHING, [], Calendar(state), EVERYTHING)
+    return HostClasses(0, EVERYTHING, [], Calendar(state), EVERYTHING)
 
 
 def windowed(*limits_s: int, hosts: int = 1) -> State:
@@ -61,13 +61,13 @@ def test_a_promise_is_said_anew_when_windows_are_others() -> None:
 def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
     """All that is free is held for b in a while. What a would take before is nothing, and
     after it a has no place in the plan that b would have to go round."""
-    limits = Limits(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
     state = settled(run(loaded(fabric(1, 1, 5)), submit("a"), submit("b")), 0, limits)
     free = state.loaded_fabric.names(hostset.members(state.free))
     state = run(state, set_window("w", *free, start_s=100, end_s=200, jobs=("b",)))
     a, b, end_ns = job(state, "a"), job(state, "b"), 1_000 * SECOND_NS
-    find = placing(state, limits)
-    desk = Desk(state, 0, limits, state.free, find, find)
+    find = make_placer(state, limits)
+    desk = SchedulingCycle(state, 0, limits, state.free, find, find)
     assert desk.spare_room(a, end_ns) == (0, 0)
     assert desk.spare_room(b, end_ns) == (state.free, 3)
     desk.grows(b, state.free & -state.free, end_ns)

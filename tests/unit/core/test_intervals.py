@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from scheduler.core.rules.checkpoint_interval import (
-    Faults,
+    FailureModel,
     advise,
     daly_higher,
     efficiency,
@@ -17,13 +17,13 @@ from scheduler.core.rules.checkpoint_interval import (
     sensitivity,
 )
 
-GANG = Faults(mean_s=11_000, write_s=60, restart_s=300, down_s=60)
+GANG = FailureModel(mean_s=11_000, write_s=60, restart_s=300, down_s=60)
 
 
 @pytest.mark.parametrize("mean_s", [700, 11_000, 1e7])
 @pytest.mark.parametrize("write_s", [0.01, 60, 600])
 def test_no_period_beats_the_optimum(mean_s: float, write_s: float) -> None:
-    faults = Faults(mean_s, write_s, 300, 60)
+    faults = FailureModel(mean_s, write_s, 300, 60)
     best = efficiency(faults, optimal(faults))
     for step in range(1, 400):
         assert efficiency(faults, write_s + step * mean_s / 100) <= best + 1e-12
@@ -47,14 +47,14 @@ def test_the_efficiency_is_what_a_long_run_comes_to() -> None:
 
 
 def test_the_refined_rule_says_where_it_does_not_hold() -> None:
-    assert refined(Faults(mean_s=300, write_s=10, restart_s=300, down_s=60)) is None
-    assert refined(Faults(mean_s=361, write_s=60, restart_s=300, down_s=60)) is None
-    rules = {found.rule: found for found in advise(Faults(300, 10, 300, 60))}
+    assert refined(FailureModel(mean_s=300, write_s=10, restart_s=300, down_s=60)) is None
+    assert refined(FailureModel(mean_s=361, write_s=60, restart_s=300, down_s=60)) is None
+    rules = {found.rule: found for found in advise(FailureModel(300, 10, 300, 60))}
     assert rules["refined first order"].period_s is rules["refined first order"].efficiency is None
 
 
 def test_beyond_twice_the_mean_a_write_is_one_mean_of_work() -> None:
-    assert daly_higher(Faults(mean_s=100, write_s=250)) == 350
+    assert daly_higher(FailureModel(mean_s=100, write_s=250)) == 350
 
 
 def test_the_best_factor_is_one() -> None:
@@ -64,4 +64,4 @@ def test_the_best_factor_is_one() -> None:
 
 def test_a_gang_that_never_fails_loses_its_writes_alone() -> None:
     assert mean_between_s(8, 0.0) == inf
-    assert efficiency(Faults(inf, 60, 300), 600) == 0.9
+    assert efficiency(FailureModel(inf, 60, 300), 600) == 0.9

@@ -10,13 +10,13 @@ import pytest
 from placement.fabric.constraints import Constraints, broken
 from placement.spares.sizing import Sizing, standby_pool
 from placement.workload.request import AUTO
-from scheduler.core import HostState, JobState, Limits, State, decide, explain
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core import HostState, JobState, SchedulingOptions, State, decide, explain
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model import failure_rates
 from scheduler.core.model.commands import LoadTenants, MoveHost
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import GiveUp, Refill, Swap
-from scheduler.core.model.restart_option import Rung, taken
+from scheduler.core.model.plan import GiveUp, ReplenishSpares, Swap
+from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Restarts
 from scheduler.core.restart.prospect import prospect
@@ -70,7 +70,7 @@ def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
 def test_what_is_seen_moves_the_rates() -> None:
     """Gamma posterior: (10 + 30) failures in (10,000 + 5,000) host-days."""
     policy = SparePolicy(0.001, prior_host_days=10_000, prior_repairs=20)
-    seen = failure_rates.Faults(failures=30, repairs=30, out_ns=0, at_ns=0, since_ns=0)
+    seen = failure_rates.FailureRates(failures=30, repairs=30, out_ns=0, at_ns=0, since_ns=0)
     found = failure_rates.sizing(policy, seen, 50, 100 * DAY_NS)
     assert found.failures_per_host_day == pytest.approx(40 / 15_000)
     assert found.repair_days == pytest.approx(20 / 50)
@@ -101,7 +101,7 @@ def test_the_spread_of_hosts_out_is_seen_zone_by_zone() -> None:
 def test_what_fails_together_counts_by_how_long_it_was_seen() -> None:
     """20 zone-repairs are the prior's, 20 were seen: half of the excess 5 - 1."""
     day = 86_400 * SECOND_NS
-    seen = failure_rates.Faults(
+    seen = failure_rates.FailureRates(
         failures=8, repairs=8, out_ns=8 * day, by_zone=(0, 0), square_ns=48 * day
     )
     assert seen.dispersion(10 * day) == pytest.approx((48 - 8 * 8 / 20) / 8)
@@ -132,12 +132,12 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     assert spares_of(state, "a") == []
     step = taken(state.jobs["c"].ladder)
     assert step is not None
-    assert (step.rung, step.note) == (Rung.LENDER, "from a")
+    assert (step.rung, step.note) == (RestartOption.LENDER, "from a")
     state = run(state, repair(next(h for h in state.loaded_fabric.hosts if _is_out(state, h))))
-    (action,) = decide(state, 0, Limits()).actions
-    assert isinstance(action, Refill)
+    (action,) = decide(state, 0, SchedulingOptions()).actions
+    assert isinstance(action, ReplenishSpares)
     state = schedule(state)
-    assert sum(Pools(state).held) == 1
+    assert sum(SparePools(state).held) == 1
 
 
 def _is_out(state: State, name: str) -> bool:
@@ -156,15 +156,15 @@ def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 2))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
     (step,) = state.jobs["a"].ladder
-    assert (step.rung, step.moved, step.cut_rise_bytes) == (Rung.ZONE, 1, 0)
+    assert (step.rung, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
 
 
 def test_where_the_zone_is_full_every_way_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 4))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
     ladder = state.jobs["a"].ladder
-    assert [step.rung for step in ladder if step.gpu_s is not None] == [Rung.AWAY]
-    assert {step.rung for step in ladder} >= {Rung.ZONE, Rung.LENDER}
+    assert [step.rung for step in ladder if step.gpu_s is not None] == [RestartOption.AWAY]
+    assert {step.rung for step in ladder} >= {RestartOption.ZONE, RestartOption.LENDER}
     step = taken(ladder)
     assert step is not None
     assert step.cut_rise_bytes > 0
@@ -174,7 +174,7 @@ def test_a_rack_lost_is_one_decision_and_the_others_stay() -> None:
     state = started(loaded(fabric(1, 4, 2)), submit("a", 4))
     before = hosts_of(state, "a")
     state = run(state, fail(before[0]), fail(before[1]))
-    (action,) = decide(state, 0, Limits()).actions
+    (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, Swap)
     state = schedule(state)
     assert hosts_of(state, "a")[2:] == before[2:]
@@ -190,7 +190,7 @@ def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:
         assert avoided(state.jobs["a"], terms, just_before)
         assert not avoided(state.jobs["a"], terms, just_before + 1)
         for _ in range(2):
-            plan = decide(state, now_ns, Limits())
+            plan = decide(state, now_ns, SchedulingOptions())
             now_ns = max(now_ns, plan.look_again_ns or now_ns, just_before + 1)
             state = schedule(state, now_ns)
         assert state.jobs["a"].state is JobState.RUNNING
@@ -204,10 +204,10 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
         host = hosts_of(state, "a")[0]
         state = run(state, fail(host), now_ns=now_ns)
         waits.append(max(0, retry_ns(state.jobs["a"], terms) - now_ns) // SECOND_NS)
-        told = explain(state, "a", now_ns, Limits()).sentence
+        told = explain(state, "a", now_ns, SchedulingOptions()).sentence
         assert ("tries again in" in told) is (waits[-1] > 0)
         if state.jobs["a"].fruitless == terms.attempts:
-            (action,) = decide(state, now_ns, Limits()).actions
+            (action,) = decide(state, now_ns, SchedulingOptions()).actions
             assert isinstance(action, GiveUp)
         now_ns += waits[-1] * SECOND_NS
         state = schedule(run(state, repair(host), now_ns=now_ns), now_ns)
@@ -221,7 +221,7 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
 def test_what_a_zone_survives_and_what_one_more_buys() -> None:
     state = run(loaded(fabric(2, 4, 4)), often(0.02))
     state = schedule(run(state, submit("a", 8, spares=AUTO)))
-    zone, other = spares_outlook(state, 0, Limits()).zones
+    zone, other = spares_outlook(state, 0, SchedulingOptions()).zones
     assert (zone.gang_hosts, zone.held, zone.holders) == (8, zone.wish, (("a", zone.wish),))
     assert zone.short <= 0.01
     assert zone.short_next < zone.short
@@ -233,12 +233,17 @@ def test_what_would_happen_is_what_happens() -> None:
     """The prospect marks the way that is taken once the host does fail, and changes nothing."""
     fabric_ = fabric(zones=2, racks=2, hosts=2)
     state = schedule(run(loaded(fabric_), submit("a", 4), submit("b", 2)))
-    before = prospect(state, "a", 0, Limits())
+    before = prospect(state, "a", 0, SchedulingOptions())
     assert before is not None
     step = taken(before.ladder)
     assert step is not None
-    assert step.rung is Rung.AWAY
-    assert {s.rung for s in before.ladder} >= {Rung.ZONE, Rung.LENDER, Rung.RECALL, Rung.WAIT}
+    assert step.rung is RestartOption.AWAY
+    assert {s.rung for s in before.ladder} >= {
+        RestartOption.ZONE,
+        RestartOption.LENDER,
+        RestartOption.RECALL,
+        RestartOption.WAIT,
+    }
     assert state.jobs["a"].state is JobState.RUNNING
     after = schedule(run(state, fail(before.host)))
     assert taken(after.jobs["a"].ladder) == step
@@ -246,8 +251,8 @@ def test_what_would_happen_is_what_happens() -> None:
 
 def test_a_gang_that_waits_has_no_prospect() -> None:
     state = run(loaded(fabric(1, 1, 2)), submit("a", 2))
-    assert prospect(state, "a", 0, Limits()) is None
-    assert prospect(state, "nobody", 0, Limits()) is None
+    assert prospect(state, "a", 0, SchedulingOptions()) is None
+    assert prospect(state, "nobody", 0, SchedulingOptions()) is None
 
 
 def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
@@ -255,11 +260,15 @@ def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
     state = run(loaded(fabric(1, 4, 2)), often(0.3))
     state = schedule(run(state, submit("a", 4, spares=AUTO)))
     assert state.free == 0
-    held = spares_outlook(state, 0, Limits()).zones[0]
+    held = spares_outlook(state, 0, SchedulingOptions()).zones[0]
     roomy = run(loaded(fabric(1, 16, 2)), often(0.3))
     roomy = schedule(run(roomy, submit("a", 4, spares=AUTO)))
     assert roomy.free
-    assert spares_outlook(roomy, 0, Limits()).zones[0].saved_gpu_hours == 0 < held.saved_gpu_hours
+    assert (
+        spares_outlook(roomy, 0, SchedulingOptions()).zones[0].saved_gpu_hours
+        == 0
+        < held.saved_gpu_hours
+    )
 
 
 @pytest.mark.parametrize("move", [cordon, drain])

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import Limits, State, decide, replay
+from scheduler.core import SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.spare_loans import lenders
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
-from scheduler.core.rules.affinity_index import Company
+from scheduler.core.rules.affinity_index import AffinityIndex
 from tests.build import (
     HOUR_NS,
     committed,
@@ -87,7 +87,7 @@ def test_who_borrows_takes_no_free_host_from_the_first_that_waits(hosts: int, mi
     )
     loan = submit("loan", hosts, min_dp=min_dp, priority_class="spot")
     state = run(state, submit("first", 3, limit_s=60), loan)
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert not plan.actions
     assert [(r.name, r.start_ns) for r in plan.reservations] == [("first", 60 * SECOND_NS)]
 
@@ -119,7 +119,7 @@ def test_who_borrows_leaves_the_first_that_waits_its_room_below_the_limit(limit_
     )
     loan = submit("loan", 2, limit_s=limit_s, tenant="a", priority_class="spot")
     state = run(state, submit("first", 3, limit_s=60, tenant="a"), loan)
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert not plan.actions
     assert [(r.name, r.start_ns) for r in plan.reservations] == [("first", 60 * SECOND_NS)]
 
@@ -136,7 +136,7 @@ def test_who_borrows_does_not_hold_back_whom_a_limit_holds_back_already() -> Non
     )
     loan = submit("loan", 1, limit_s=600, tenant="a", priority_class="spot")
     state = run(state, submit("first", 3, tenant="a"), loan)
-    assert not decide(state, 0, Limits()).actions
+    assert not decide(state, 0, SchedulingOptions()).actions
 
 
 def test_a_spare_stands_idle_though_the_one_that_did_is_taken() -> None:
@@ -165,7 +165,7 @@ def test_an_elastic_borrower_says_for_whom_it_drops_replicas() -> None:
     state = settled(run(state, end("other"), now_ns=HOUR_NS), HOUR_NS)
     assert (len(state.jobs["gang"].lent), state.jobs["loan"].dp) == (1, 3)
     state = run(state, fail(hosts_of(state, "gang")[0]), now_ns=HOUR_NS)
-    events = committed(state, decide(state, HOUR_NS, Limits()), HOUR_NS)
+    events = committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS)
     resized = [event for event in events if isinstance(event, GangResized)]
     assert [(event.name, event.dp, event.preempted_by) for event in resized] == [
         ("loan", 2, "gang")
@@ -179,12 +179,12 @@ def test_a_spare_lent_in_this_decision_is_promised_to_nobody() -> None:
     state = settled(run(state, gang, submit("filler", 1, priority_class="urgent")))
     loan = submit("loan", 1, limit_s=600, priority_class="spot")
     state = run(state, loan, submit("last", 2, limit_s=60, priority=-6))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert [action.name for action in plan.actions] == ["loan"]  # type: ignore[union-attr]
     after = replay(committed(state, plan), state)
     (first,) = plan.reservations
     assert (first.name, first.start_ns) == ("last", 600 * SECOND_NS)
-    assert decide(after, 0, Limits()).reservations[0].start_ns == first.start_ns
+    assert decide(after, 0, SchedulingOptions()).reservations[0].start_ns == first.start_ns
 
 
 def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
@@ -194,6 +194,6 @@ def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
     state = settled(run(state, submit("gang", 1, spares=exactly(1))))
     state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
     assert state.jobs["gang"].lent
-    alone = submit("alone", 1, neighbours=Neighbours(exclusive="rack"))
+    alone = submit("alone", 1, neighbours=Affinity(exclusive="rack"))
     state = run(state, end("loan"), end("filler"), alone)
-    assert Company(state).closed("alone", state.jobs["alone"].spec.neighbours) & state.lent
+    assert AffinityIndex(state).closed("alone", state.jobs["alone"].spec.neighbours) & state.lent

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from placement.fabric import hostset
-from scheduler.core import Conflict, HostState, JobState, Limits, State, commit, decide
+from scheduler.core import Conflict, HostState, JobState, SchedulingOptions, State, commit, decide
 from scheduler.core.model.events import WindowClosed
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Plan, Start
@@ -40,7 +40,7 @@ HOUR = 3_600
 
 def test_a_window_opens_and_closes_by_decisions() -> None:
     state = with_window(EMPTY, "z0")
-    assert decide(state, HOUR_NS - 1, Limits()).actions == ()
+    assert decide(state, HOUR_NS - 1, SchedulingOptions()).actions == ()
     state = settled(state, HOUR_NS)
     assert state.windows["w"].state is WindowState.OPEN
     assert state.free == EMPTY.free & ~state.windows["w"].hosts
@@ -52,7 +52,7 @@ def test_a_window_opens_and_closes_by_decisions() -> None:
 
 def test_a_window_that_passed_unseen_never_opens() -> None:
     state = with_window(EMPTY, "z0")
-    events = commit(state, decide(state, 3 * HOUR_NS, Limits()), 3 * HOUR_NS)
+    events = commit(state, decide(state, 3 * HOUR_NS, SchedulingOptions()), 3 * HOUR_NS)
     assert events == (WindowClosed(3 * HOUR_NS, "w"),)
 
 
@@ -67,7 +67,7 @@ def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
 
 def test_a_start_that_a_window_came_before_is_a_conflict() -> None:
     state = run(EMPTY, submit("a", 8, limit_s=2 * HOUR))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert isinstance(plan.actions[0], Start)
     assert plan.actions[0].end_ns == 2 * HOUR_NS
     answer = commit(with_window(state, "z0-r0-h0"), plan, 0)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from scheduler.core.collections import name_list as module
-from scheduler.core.collections.name_list import Names
+from scheduler.core.collections.name_list import NameList
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_changes_leave_what_a_sorted_list_holds() -> None:
     chance = Random(1)
     order = {f"job-{number}": (-chance.randrange(3), number) for number in range(300)}
-    held, expected = Names(), list[str]()
+    held, expected = NameList(), list[str]()
     for _ in range(2_000):
         name = chance.choice(list(order))
         if name in expected:
@@ -32,25 +32,25 @@ def test_any_changes_leave_what_a_sorted_list_holds() -> None:
 
 
 def test_a_version_is_not_touched_by_later_ones() -> None:
-    before = Names("bdf")
+    before = NameList("bdf")
     before.having("c", "c", str).without("b", "b", str)
     assert before == ("b", "d", "f")
 
 
 def test_equal_names_are_equal_however_they_came_about() -> None:
-    grown = Names()
+    grown = NameList()
     for letter in "hgfedcba":
         grown = grown.having(letter, letter, str)
-    assert grown == Names("abcdefgh")
-    assert hash(grown) == hash(Names("abcdefgh"))
-    assert grown != Names("abcdefgx")
+    assert grown == NameList("abcdefgh")
+    assert hash(grown) == hash(NameList("abcdefgh"))
+    assert grown != NameList("abcdefgx")
 
 
 @pytest.mark.parametrize("held", ["", "abd", "ab"])
 def test_names_that_are_not_there_cannot_be_taken_out(held: str) -> None:
     with pytest.raises(KeyError):
-        Names(held).without("c", "c", str)
+        NameList(held).without("c", "c", str)
 
 
 def test_slices_are_plain_tuples() -> None:
-    assert Names("abcdefg")[1:3] == ("b", "c")
+    assert NameList("abcdefg")[1:3] == ("b", "c")

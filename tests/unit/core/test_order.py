@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.core import Limits, State, decide
+from scheduler.core import SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Aging, Tenant, Tenants
-from scheduler.core.queue.order import Line
+from scheduler.core.queue.order import QueueOrder
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import HOUR_NS, end, fabric, loaded, run, schedule, submit
 
@@ -18,7 +18,7 @@ EIGHT = loaded(fabric(2, 2, 2))
 
 
 def order(state: State, now_ns: int = 0) -> list[str]:
-    return [job.name for job in Line(state, now_ns, Limits(), Quotas(state).book)]
+    return [job.name for job in QueueOrder(state, now_ns, SchedulingOptions(), Quotas(state).book)]
 
 
 def with_tenants(tenants: Tenants) -> State:
@@ -30,7 +30,7 @@ def test_equal_tenants_take_turns_as_they_start() -> None:
     state = with_tenants(TWO)
     jobs = [submit(f"a{i}", 2, tenant="a") for i in range(3)]
     jobs += [submit(f"b{i}", 1, tenant="b") for i in range(4)]
-    plan = decide(run(state, *jobs), 0, Limits())
+    plan = decide(run(state, *jobs), 0, SchedulingOptions())
     starts = [action.name for action in plan.actions if isinstance(action, Start)]
     assert starts == ["a0", "b0", "b1", "a1", "b2", "b3", "a2"][: len(starts)]
     assert len(starts) >= 6
@@ -39,7 +39,7 @@ def test_equal_tenants_take_turns_as_they_start() -> None:
 def test_weights_are_shares() -> None:
     tenants = Tenants((Tenant("a", weight=3), Tenant("b")), "a")
     jobs = [submit(f"{t}{i}", 1, tenant=t) for i in range(8) for t in "ba"]
-    plan = decide(run(with_tenants(tenants), *jobs), 0, Limits())
+    plan = decide(run(with_tenants(tenants), *jobs), 0, SchedulingOptions())
     starts = [action.name[0] for action in plan.actions if isinstance(action, Start)]
     assert (starts.count("a"), starts.count("b")) == (6, 2)
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.collections.persistent_map import Overlay
+from scheduler.core.collections.persistent_map import PersistentMap
 
 KEYS = st.integers(0, 90)
 
 
 def test_older_versions_stay_as_they_were() -> None:
-    first = Overlay({"a": 1})
+    first = PersistentMap({"a": 1})
     second = first.having("a", 2).having("b", 3)
     third = second.without("a")
 
@@ -23,13 +23,13 @@ def test_older_versions_stay_as_they_were() -> None:
 
 def test_removing_what_is_not_there_is_an_error() -> None:
     with pytest.raises(KeyError):
-        Overlay({"a": 1}).without("b")
+        PersistentMap({"a": 1}).without("b")
     with pytest.raises(KeyError):
-        Overlay({"a": 1}).without("a").without("a")
+        PersistentMap({"a": 1}).without("a").without("a")
 
 
 def test_a_removed_key_is_not_found() -> None:
-    gone = Overlay({"a": 1, "b": 2}).without("a")
+    gone = PersistentMap({"a": 1, "b": 2}).without("a")
 
     assert "a" not in gone
     assert gone.get("a") is None
@@ -38,7 +38,7 @@ def test_a_removed_key_is_not_found() -> None:
 
 
 def test_a_key_that_comes_back_is_last() -> None:
-    back = Overlay({"a": 1, "b": 2}).without("a").having("a", 3)
+    back = PersistentMap({"a": 1, "b": 2}).without("a").having("a", 3)
 
     assert list(back.items()) == [("b", 2), ("a", 3)]
 
@@ -46,7 +46,7 @@ def test_a_key_that_comes_back_is_last() -> None:
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=400))
 def test_it_is_a_dict_in_content_order_and_size(changes: list[tuple[int, bool]]) -> None:
     plain: dict[int, int] = {}
-    overlay: Overlay[int, int] = Overlay()
+    overlay: PersistentMap[int, int] = PersistentMap()
     for step, (key, is_removal) in enumerate(changes):
         if is_removal and key in plain:
             del plain[key]

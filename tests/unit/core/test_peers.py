@@ -9,7 +9,7 @@ from scheduler.core.admission.admit import admit
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import Event, GangSwapped, JobStarted
 from scheduler.core.model.rejected import Rejected
-from scheduler.core.policies.checkpoint import Checkpoint
+from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
 from simulator.run import run_script
@@ -18,10 +18,10 @@ from tests.build import drain, exactly, fabric, fail, loaded, submit
 S = 10**9
 FABRIC = fabric(zones=1, racks=4, hosts=2)
 RULES = Tenants(preemption=Preemption(costs=Costs(checkpoint_s=100, restart_s=20)))
-SAVING = Checkpoint(interval_s=1_000, peers=1, peer_interval_s=10)
+SAVING = CheckpointTerms(interval_s=1_000, peers=1, peer_interval_s=10)
 
 
-def asked(checkpoint: Checkpoint = SAVING, **job: object) -> SubmitJob:
+def asked(checkpoint: CheckpointTerms = SAVING, **job: object) -> SubmitJob:
     command = submit("a", 4, spares=exactly(1), **job)
     return replace(command, spec=replace(command.spec, checkpoint=checkpoint))
 
@@ -87,9 +87,9 @@ def test_copies_go_with_the_gang() -> None:
 
 
 def test_an_interval_of_its_own_goes_before_the_clusters() -> None:
-    log = log_of((0, asked(Checkpoint(interval_s=30))), (457, fail("z0-r0-h0")))
+    log = log_of((0, asked(CheckpointTerms(interval_s=30))), (457, fail("z0-r0-h0")))
     assert lost_s(replay(log)) == 457 % 30
-    log = log_of((0, asked(Checkpoint())), (457, fail("z0-r0-h0")))
+    log = log_of((0, asked(CheckpointTerms())), (457, fail("z0-r0-h0")))
     assert lost_s(replay(log)) == 57
 
 

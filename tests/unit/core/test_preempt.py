@@ -6,14 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import Conflict, Limits, Plan, Policy, State, commit, decide, explain, replay
+from scheduler.core import (
+    Conflict,
+    Plan,
+    Policy,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    explain,
+    replay,
+)
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import JobPreempted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.tenants import OPEN, Cell, Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import (
+    OPEN,
+    GuaranteedCell,
+    Preemption,
+    PriorityClass,
+    Tenant,
+    Tenants,
+)
 from tests.build import (
     HOUR_NS,
     committed,
@@ -55,7 +72,7 @@ def spots(state: State, *sizes: int, now_ns: int = 0, level: str = "spot") -> St
 
 
 def sent_away(state: State, now_ns: int = 0) -> dict[str, tuple[str, ...]]:
-    plan = decide(state, now_ns, Limits())
+    plan = decide(state, now_ns, SchedulingOptions())
     return {a.name: a.victims for a in plan.actions if isinstance(a, Start)}
 
 
@@ -154,7 +171,7 @@ def test_a_job_borrows_beside_what_is_lent() -> None:
     assert sent_away(state) == {"u": ()}
     off = replace(LENDING, preemption=replace(TERMS, is_on=False))
     assert sent_away(run(state, LoadTenants(off))) == {}
-    assert decide(state, 0, Limits(policy=Policy.EASY)).actions == ()
+    assert decide(state, 0, SchedulingOptions(policy=Policy.EASY)).actions == ()
 
 
 def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:
@@ -164,7 +181,9 @@ def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:
 
 
 def test_a_cell_comes_back_as_one_domain() -> None:
-    tenants = replace(ALONE, tenants=(Tenant("lab", cells=(Cell("rack", 1),)), Tenant("default")))
+    tenants = replace(
+        ALONE, tenants=(Tenant("lab", cells=(GuaranteedCell("rack", 1),)), Tenant("default"))
+    )
     state = spots(cluster(1, 3, 2, tenants), 1, 2, 2, 1)
     state = schedule(run(state, submit("l", 2, tenant="lab")))
     assert len({host.rpartition("-")[0] for host in hosts_of(state, "l")}) == 1
@@ -183,7 +202,7 @@ def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
 
 def test_explain_names_those_who_make_room() -> None:
     state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
-    reason = explain(state, "u", 0, Limits())
+    reason = explain(state, "u", 0, SchedulingOptions())
     assert reason.sentence == "starts with the next decision, by preempting s0"
     assert (reason.preempts, reason.preempt_ns) == (("s0",), None)
 
@@ -192,7 +211,7 @@ def test_explain_names_those_who_will_make_room_and_when() -> None:
     guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
     state = spots(spots(cluster(1, 1, 3, guarded), 1), 2, now_ns=2 * MINUTE_NS)
     state = run(state, submit("u", 3, priority_class="urgent"))
-    reason = explain(state, "u", 3 * MINUTE_NS, Limits())
+    reason = explain(state, "u", 3 * MINUTE_NS, SchedulingOptions())
     assert reason.sentence.endswith("; or by preempting s1, s0 in 9 min")
     assert (reason.preempts, reason.preempt_ns) == (("s1", "s0"), 12 * MINUTE_NS)
     assert sent_away(state, 12 * MINUTE_NS) == {"u": ("s1", "s0")}
@@ -202,14 +221,14 @@ def test_a_gang_has_its_minimum_run_time() -> None:
     guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
     state = spots(cluster(1, 1, 1, guarded), 1)
     state = run(state, submit("u", priority_class="urgent"))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert (plan.actions, plan.look_again_ns) == ((), 600 * SECOND_NS)
     assert sent_away(state, 600 * SECOND_NS) == {"u": ("s0",)}
 
 
 def test_a_preemption_commits_with_the_start_or_not_at_all() -> None:
     state = run(spots(cluster(1, 1, 4), 2, 2), submit("u", 2, priority_class="urgent"))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     assert [type(event).__name__ for event in committed(state, plan)] == [
         "JobPreempted",
         "JobStarted",
@@ -229,7 +248,7 @@ def conflicts(state: State, plan: Plan) -> str:
 
 def test_the_event_names_both() -> None:
     state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
-    first, _ = committed(state, decide(state, 0, Limits()))
+    first, _ = committed(state, decide(state, 0, SchedulingOptions()))
     assert isinstance(first, JobPreempted)
     assert (first.name, first.preempted_by) == ("s0", "u")
     assert replay([first], state).free == 1
@@ -261,7 +280,7 @@ def test_a_failed_gang_of_low_priority_waits() -> None:
 def test_a_loan_is_not_called_in_when_hosts_came_free_meanwhile() -> None:
     state = spots(schedule(run(cluster(1, 1, 4), submit("a", 2))), 1, 1)
     state = run(state, fail(hosts_of(state, "a")[0]))
-    plan = decide(state, MINUTE_NS, Limits())
+    plan = decide(state, MINUTE_NS, SchedulingOptions())
     (swap,) = plan.actions
     assert isinstance(swap, Swap)
     (other,) = {"s0", "s1"} - set(swap.victims)
@@ -296,8 +315,8 @@ def test_who_preempts_leaves_the_first_that_waits_its_room_below_the_limit() -> 
     first = submit("first", 4, tenant="a", priority_class="urgent")
     alone, brief = run(state, first), submit("due", 2, limit_s=30, tenant="b")
     assert (
-        decide(run(alone, brief), 0, Limits()).reservations
-        == decide(alone, 0, Limits()).reservations
+        decide(run(alone, brief), 0, SchedulingOptions()).reservations
+        == decide(alone, 0, SchedulingOptions()).reservations
     )
     assert sent_away(run(alone, brief)) == {}
     assert sent_away(run(state, brief)) == {"due": ("spot",)}

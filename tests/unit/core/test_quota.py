@@ -6,17 +6,17 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from scheduler.core.policies.tenants import Cell, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.guarantees import highest, kept_hosts
-from scheduler.core.tenancy.quota import UNLIMITED, Book, nodes
+from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, nodes
 from tests.build import fabric, flat
 
 EIGHT = fabric(2, 2, 2)  # 8 hosts of 8 GPUs
 
 
-def book(*tenants: Tenant, **held: int) -> Book:
-    return Book(nodes(Tenants(tenants), EIGHT), held)
+def book(*tenants: Tenant, **held: int) -> QuotaBook:
+    return QuotaBook(nodes(Tenants(tenants), EIGHT), held)
 
 
 def test_gpus_that_fill_no_host_do_not_count() -> None:
@@ -29,7 +29,7 @@ def test_a_parent_is_guaranteed_what_its_children_are() -> None:
     tenants = (
         Tenant("a"),
         Tenant("b", "a", guaranteed_gpus=16),
-        Tenant("c", "a", cells=(Cell("rack", 1),)),
+        Tenant("c", "a", cells=(GuaranteedCell("rack", 1),)),
     )
     assert nodes(Tenants(tenants), EIGHT)["a"].guaranteed == 4
 
@@ -94,14 +94,18 @@ def test_a_copy_is_a_book_of_its_own() -> None:
             "tenants.a.guaranteed_gpus",
             "8 GPUs; its cells or its sub-tenants have 16",
         ),
-        ((Tenant("a", cells=(Cell("pod", 1),)),), "tenants.a.cells", "no tier 'pod'"),
-        ((Tenant("a", cells=(Cell("rack", 5),)),), "tenants.a.cells", "has no 5 racks"),
-        ((Tenant("a", cells=(Cell("rack", 1, 3),)),), "tenants.a.cells", "racks of 3 hosts"),
+        ((Tenant("a", cells=(GuaranteedCell("pod", 1),)),), "tenants.a.cells", "no tier 'pod'"),
+        ((Tenant("a", cells=(GuaranteedCell("rack", 5),)),), "tenants.a.cells", "has no 5 racks"),
+        (
+            (Tenant("a", cells=(GuaranteedCell("rack", 1, 3),)),),
+            "tenants.a.cells",
+            "racks of 3 hosts",
+        ),
         (
             (
-                Tenant("a", cells=(Cell("zone", 1, 3),)),
-                Tenant("b", cells=(Cell("zone", 1, 3),)),
-                Tenant("c", cells=(Cell("rack", 1),)),
+                Tenant("a", cells=(GuaranteedCell("zone", 1, 3),)),
+                Tenant("b", cells=(GuaranteedCell("zone", 1, 3),)),
+                Tenant("c", cells=(GuaranteedCell("rack", 1),)),
             ),
             "tenants.c.cells",
             "no room for them beside",
@@ -132,8 +136,8 @@ def kept(tenant: Tenant, free: list[int], held: list[int] | None = None) -> list
     return hostset.members(found[tenant.name])
 
 
-RACK = Tenant("a", cells=(Cell("rack", 1),))
-ZONE = Tenant("a", cells=(Cell("zone", 1, 3),))
+RACK = Tenant("a", cells=(GuaranteedCell("rack", 1),))
+ZONE = Tenant("a", cells=(GuaranteedCell("zone", 1, 3),))
 
 
 def test_a_whole_rack_is_kept_whole() -> None:
@@ -158,11 +162,11 @@ def test_a_cell_that_is_nowhere_whole_is_kept_where_it_fills_up_first() -> None:
 
 
 def test_two_cells_are_in_two_domains() -> None:
-    assert kept(Tenant("a", cells=(Cell("zone", 2, 1),)), [0, 1, 4, 5]) == [1, 5]
+    assert kept(Tenant("a", cells=(GuaranteedCell("zone", 2, 1),)), [0, 1, 4, 5]) == [1, 5]
 
 
 def test_whole_domains_of_unequal_size_count_as_the_smallest() -> None:
-    tenants = Tenants((Tenant("a", cells=(Cell("rack", 1),)),))
+    tenants = Tenants((Tenant("a", cells=(GuaranteedCell("rack", 1),)),))
     assert nodes(tenants, flat(4, 2))["a"].guaranteed == 2
 
 

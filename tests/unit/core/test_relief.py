@@ -10,7 +10,7 @@ from placement.fabric import hostset
 from placement.objective.cut import cut
 from placement.workload.request import AUTO
 from scheduler.core import State
-from scheduler.core.capacity.spare_pools import Pools
+from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN
@@ -31,7 +31,7 @@ def gang(now: SparePolicy) -> State:
 
 def test_a_zone_without_a_spare_gets_some() -> None:
     state = gang(replace(TOGETHER, in_zone=True))
-    job, pools = state.jobs["a"], Pools(state)
+    job, pools = state.jobs["a"], SparePools(state)
     idle = state.free | hostset.of(job.spares)
     assert thin(pools, job.hosts, idle)
     found = relieved(pools, job, job.hosts, idle)
@@ -46,13 +46,13 @@ def test_a_zone_without_a_spare_gets_some() -> None:
 def test_spares_that_may_lie_anywhere_move_nobody() -> None:
     state = gang(TOGETHER)
     job = state.jobs["a"]
-    assert relieved(Pools(state), job, job.hosts, state.free) is None
+    assert relieved(SparePools(state), job, job.hosts, state.free) is None
 
 
 def test_it_moves_few_blocks_and_cuts_about_as_much() -> None:
     state = gang(replace(TOGETHER, in_zone=True))
     job = state.jobs["a"]
-    found = relieved(Pools(state), job, job.hosts, state.free)
+    found = relieved(SparePools(state), job, job.hosts, state.free)
     assert found is not None
     hosts, cuts = found
     assert 0 < sum(a != b for a, b in zip(hosts, job.hosts, strict=True)) <= 4
@@ -62,7 +62,7 @@ def test_it_moves_few_blocks_and_cuts_about_as_much() -> None:
 def test_zones_with_spares_enough_are_left_alone() -> None:
     state = gang(replace(SELDOM, in_zone=True))
     job = state.jobs["a"]
-    assert relieved(Pools(state), job, job.hosts, state.free) is None
+    assert relieved(SparePools(state), job, job.hosts, state.free) is None
 
 
 @pytest.mark.parametrize("block", range(20))
@@ -73,6 +73,6 @@ def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neigh
     job, lost = state.jobs["a"], hosts_of(state, "a")[block]
     later = schedule(run(state, fail(lost)))
     after = later.jobs["a"]
-    assert not thin(Pools(later), after.hosts, later.free | hostset.of(after.spares))
+    assert not thin(SparePools(later), after.hosts, later.free | hostset.of(after.spares))
     assert after.cuts[0] == job.cuts[0]
     assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from scheduler.core import State
-from scheduler.core.collections.evolve import Found, remade
+from scheduler.core.collections.evolve import Derived, evolve
 from tests.build import loaded, run, submit
 
 STATE = run(loaded(), submit("a"))
 
 
 def test_it_is_what_replace_makes_of_it() -> None:
-    changed = remade(STATE, version=99, held=5)
+    changed = evolve(STATE, version=99, held=5)
 
     assert changed == replace(STATE, version=99, held=5)
     assert (changed.version, changed.held) == (99, 5)
@@ -29,14 +29,14 @@ def test_it_is_what_replace_makes_of_it() -> None:
 
 def test_the_version_before_stays_as_it_was() -> None:
     before = replace(STATE)
-    remade(STATE, version=99)
+    evolve(STATE, version=99)
 
     assert before == STATE
 
 
 def test_a_field_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TypeError, match="State has no versoin"):
-        remade(STATE, **{"versoin": 3})
+        evolve(STATE, **{"versoin": 3})
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def many_switches() -> Iterator[None]:
 def test_another_thread_may_find_something_out_meanwhile() -> None:
     """A server keeps a snapshot or decides in one thread while another applies events."""
     job = replace(STATE.jobs["a"])
-    (name, *_) = (name for name, prop in vars(type(job)).items() if isinstance(prop, Found))
+    (name, *_) = (name for name, prop in vars(type(job)).items() if isinstance(prop, Derived))
 
     def find() -> None:
         for _ in range(100_000):
@@ -62,7 +62,7 @@ def test_another_thread_may_find_something_out_meanwhile() -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(find)
         while not other.done():
-            assert remade(job, priority=7).priority == 7
+            assert evolve(job, priority=7).priority == 7
         other.result()
 
 
@@ -85,7 +85,7 @@ class _Reads:
 @pytest.mark.parametrize("value", [STATE, STATE.jobs["a"]], ids=["state", "job"])
 def test_what_is_found_out_comes_from_the_fields_that_it_names(value: Any) -> None:
     names = {field.name for field in fields(value)}
-    found = {name: prop for name, prop in vars(type(value)).items() if isinstance(prop, Found)}
+    found = {name: prop for name, prop in vars(type(value)).items() if isinstance(prop, Derived)}
     assert found
     for prop in found.values():
         reads = _Reads(value)
@@ -98,6 +98,6 @@ def test_what_was_found_out_is_kept_until_what_it_comes_from_changes() -> None:
     before = replace(STATE)
     free = before.free
 
-    assert remade(before, version=99).__dict__["free"] is free
-    assert "free" not in remade(before, held=5).__dict__
-    assert remade(before, held=1).free == free & ~1
+    assert evolve(before, version=99).__dict__["free"] is free
+    assert "free" not in evolve(before, held=5).__dict__
+    assert evolve(before, held=1).free == free & ~1

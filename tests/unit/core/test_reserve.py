@@ -9,13 +9,13 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core import Limits, Policy, State, decide
+from scheduler.core import Policy, SchedulingOptions, State, decide
 from scheduler.core.capacity.outlook import Outlook, nearest
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Reservation, Reserve, Start
-from scheduler.core.policies.tenants import Cell, Tenant, Tenants
+from scheduler.core.model.plan import BackfillReservation, Reserve, Start
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
 
 HOUR = 3_600
@@ -45,7 +45,7 @@ def test_busy_hosts_are_reserved_before_free_ones() -> None:
 def test_longer_jobs_keep_off_the_reserved_hosts_while_there_are_others() -> None:
     state = schedule(run(EIGHT, submit("a", 3, limit_s=HOUR), submit("b", 2, limit_s=9 * HOUR)))
     state = run(state, submit("wide", 4), submit("longer", 1, limit_s=20 * HOUR))
-    plan = decide(state, 0, Limits())
+    plan = decide(state, 0, SchedulingOptions())
     (reservation,) = plan.reservations
     assert (reservation.name, reservation.start_ns) == ("wide", HOUR_NS)
     state = schedule(state)
@@ -68,17 +68,19 @@ def test_room_below_a_limit_is_counted_on_beside_who_waits_for_it(
     state = schedule(run(state, submit("b", 6, limit_s=HOUR, tenant="default")))
     state = run(state, submit("big", 3, limit_s=HOUR, tenant="team"))
     state = run(state, submit("small", needed, limit_s=limit_s, tenant="team"))
-    plan = decide(run(state, submit("other", 2, limit_s=9 * HOUR, tenant="default")), 0, Limits())
+    plan = decide(
+        run(state, submit("other", 2, limit_s=9 * HOUR, tenant="default")), 0, SchedulingOptions()
+    )
     (reservation,) = plan.reservations
     assert (reservation.name, reservation.start_ns) == (reserved, HOUR_NS)
 
 
 def test_hosts_kept_for_another_tenants_shape_are_not_reserved() -> None:
     """r2 is the only rack that is whole; what is left is one host of r0 and one of r1."""
-    shaped = Tenants((Tenant("shaped", cells=(Cell("rack", 1),)), Tenant("default")))
+    shaped = Tenants((Tenant("shaped", cells=(GuaranteedCell("rack", 1),)), Tenant("default")))
     state = run(loaded(fabric(1, 3, 2)), LoadTenants(shaped), fail("z0-r0-h0"), fail("z0-r1-h0"))
     state = run(schedule(run(state, submit("a", 1, limit_s=HOUR))), submit("w", 2))
-    (reservation,) = decide(state, 0, Limits()).reservations
+    (reservation,) = decide(state, 0, SchedulingOptions()).reservations
     assert hostset.members(reservation.hosts) == [1, 3]
 
 
@@ -89,13 +91,15 @@ def test_a_reservation_that_nobody_looks_at_is_not_looked_for(
     asked: list[str] = []
     reservation = Outlook.reservation
 
-    def counted(outlook: Outlook, job: Job, free: HostSet) -> Reservation | None:
+    def counted(outlook: Outlook, job: Job, free: HostSet) -> BackfillReservation | None:
         asked.append(job.name)
         return reservation(outlook, job, free)
 
     monkeypatch.setattr(Outlook, "reservation", counted)
     state = schedule(run(EIGHT, submit("a", 3, limit_s=HOUR)))
-    plan = decide(run(state, submit("wide", 6), submit("b", 1)), 0, Limits(policy=Policy.FIFO))
+    plan = decide(
+        run(state, submit("wide", 6), submit("b", 1)), 0, SchedulingOptions(policy=Policy.FIFO)
+    )
     assert asked == []
     assert [(r.name, r.start_ns) for r in plan.reservations] == [("wide", HOUR_NS)]
     assert len(plan.reservations) == 1
@@ -117,7 +121,7 @@ def team(*more: tuple[str, int, int]) -> State:
 
 
 def begun(state: State, policy: Policy = Policy.PRODUCTION) -> list[str]:
-    plan = decide(state, 0, Limits(policy=policy))
+    plan = decide(state, 0, SchedulingOptions(policy=policy))
     return [action.name for action in plan.actions if isinstance(action, Start)]
 
 
@@ -136,7 +140,7 @@ def test_others_are_not_held_back_by_a_limit(policy: Policy) -> None:
 
 
 def test_reservations_are_kept_in_the_state_and_told_once() -> None:
-    limits = Limits(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
     state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
     state = run(state, submit("b", 8, limit_s=HOUR), submit("c", 1, limit_s=HOUR))
     assert decide(state, 0, limits).actions == (Reserve((("b", HOUR_NS), ("c", 2 * HOUR_NS))),)
@@ -148,7 +152,7 @@ def test_reservations_are_kept_in_the_state_and_told_once() -> None:
 
 
 def test_only_so_many_are_reserved() -> None:
-    limits = Limits(policy=Policy.CONSERVATIVE, most_reservations=2)
+    limits = SchedulingOptions(policy=Policy.CONSERVATIVE, most_reservations=2)
     state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
     state = run(state, *(submit(f"w{i}", 8, limit_s=HOUR) for i in range(4)))
     assert dict(schedule(state, 0, limits).reserved).keys() == {"w0", "w1"}

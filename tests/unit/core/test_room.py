@@ -8,13 +8,22 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import Conflict, Limits, Plan, State, Tenants, commit, decide, explain
+from scheduler.core import (
+    Conflict,
+    Plan,
+    SchedulingOptions,
+    State,
+    Tenants,
+    commit,
+    decide,
+    explain,
+)
 from scheduler.core.explain.reason import Shrink
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start
-from scheduler.core.model.restart_option import Rung, taken
+from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant
 from tests.build import (
@@ -63,7 +72,7 @@ def urgent(state: State, hosts: int, now_ns: int = LATER_NS, **more: object) -> 
 
 
 def events_of(state: State, now_ns: int = LATER_NS) -> tuple[Event, ...]:
-    answer = commit(state, decide(state, now_ns, Limits()), now_ns)
+    answer = commit(state, decide(state, now_ns, SchedulingOptions()), now_ns)
     assert not isinstance(answer, Conflict), answer
     return answer
 
@@ -147,9 +156,9 @@ class TestWhich:
 class TestWhen:
     def test_after_the_minimum_run_time(self) -> None:
         state = urgent(spot(), 1, now_ns=0)
-        plan = decide(state, 9 * MINUTE_NS, Limits())
+        plan = decide(state, 9 * MINUTE_NS, SchedulingOptions())
         assert (plan.actions, plan.look_again_ns) == ((), 10 * MINUTE_NS)
-        reason = explain(state, "u", 9 * MINUTE_NS, Limits())
+        reason = explain(state, "u", 9 * MINUTE_NS, SchedulingOptions())
         assert reason.sentence.endswith("; or by shrinking a to dp 7 in 1 min")
         assert (reason.preempts, reason.shrinks) == ((), (Shrink("a", 7),))
         assert reason.preempt_ns == 10 * MINUTE_NS
@@ -157,12 +166,12 @@ class TestWhen:
     def test_it_counts_as_a_start_for_the_next_time(self) -> None:
         after = schedule(urgent(spot(), 1), LATER_NS)
         again = run(after, submit("v", 1, priority_class="urgent"), now_ns=LATER_NS)
-        plan = decide(again, LATER_NS, Limits())
+        plan = decide(again, LATER_NS, SchedulingOptions())
         assert (plan.actions, plan.look_again_ns) == ((), LATER_NS + 10 * MINUTE_NS)
 
     def test_not_by_equals(self) -> None:
         state = run(spot(), submit("b", 1, priority_class="spot"), now_ns=LATER_NS)
-        assert not decide(state, LATER_NS, Limits()).actions
+        assert not decide(state, LATER_NS, SchedulingOptions()).actions
 
     def test_not_into_a_window_that_it_would_have_ended_before(self) -> None:
         """With one replica of two its hour takes two, and the window opens in between."""
@@ -196,7 +205,7 @@ class TestTold:
 
     def test_both_are_named(self) -> None:
         state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
-        reason = explain(urgent(state, 6), "u", LATER_NS, Limits())
+        reason = explain(urgent(state, 6), "u", LATER_NS, SchedulingOptions())
         assert reason.sentence == (
             "starts with the next decision, by shrinking a to dp 2 and preempting r"
         )
@@ -206,13 +215,13 @@ class TestTold:
 class TestCheckedAgain:
     def test_a_plan_falls_when_the_gang_lies_elsewhere_meanwhile(self) -> None:
         state = urgent(spot(hosts=7), 3)
-        plan = decide(state, LATER_NS, Limits())
+        plan = decide(state, LATER_NS, SchedulingOptions())
         moved = schedule(run(state, fail(hosts_of(state, "a")[0]), now_ns=LATER_NS), 0)
         assert isinstance(commit(moved, plan, LATER_NS), Conflict)
 
     def test_and_when_there_is_room_without_it(self) -> None:
         state = urgent(started(spot(hosts=4), submit("n", 4)), 3)
-        plan = decide(state, LATER_NS, Limits())
+        plan = decide(state, LATER_NS, SchedulingOptions())
         answer = commit(run(state, end("n")), plan, LATER_NS)
         assert isinstance(answer, Conflict)
         assert answer.reasons == ("job u: a need not be preempted any more",)
@@ -242,7 +251,7 @@ class TestFailure:
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 3)
         step = taken(job(after, "n").ladder)
         assert step is not None
-        assert (step.rung, step.note) == (Rung.PREEMPT, "shrinks a to dp 3")
+        assert (step.rung, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
         assert job(after, "a").reason.startswith("shrunk from dp 4 by n")
 
     def test_cordoned_hosts_that_it_gives_up_are_no_room(self) -> None:
@@ -267,7 +276,7 @@ class TestLoan:
 
     def test_to_a_job_of_the_same_priority_when_it_has_saved(self) -> None:
         state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        plan = decide(state, 50 * MINUTE_NS, Limits())
+        plan = decide(state, 50 * MINUTE_NS, SchedulingOptions())
         assert (plan.actions, plan.look_again_ns) == ((), self.DUE_NS)
         after = schedule(state, self.DUE_NS)
         assert (running(after), job(after, "a").dp) == ({"a", "b"}, 5)
@@ -275,21 +284,21 @@ class TestLoan:
 
     def test_not_what_it_began_with(self) -> None:
         state = run(grown(), submit("b", 5), now_ns=HOUR_NS // 2)
-        assert not decide(state, self.DUE_NS, Limits()).actions
+        assert not decide(state, self.DUE_NS, SchedulingOptions()).actions
 
     def test_not_to_one_of_lower_priority(self) -> None:
         state = run(grown(priority=1), submit("b", 3), now_ns=HOUR_NS // 2)
-        assert not decide(state, self.DUE_NS, Limits()).actions
+        assert not decide(state, self.DUE_NS, SchedulingOptions()).actions
 
     def test_no_more_often_than_it_may_grow(self) -> None:
         state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        limits = Limits(resize_every_s=3 * 3_600)
+        limits = SchedulingOptions(resize_every_s=3 * 3_600)
         assert not decide(state, self.DUE_NS, limits).actions
 
     def test_nobody_gives_back_where_nobody_is_preempted(self) -> None:
         off = replace(TENANTS, preemption=replace(TERMS, is_on=False))
         state = run(grown(), LoadTenants(off), submit("b", 3), now_ns=HOUR_NS // 2)
-        assert not decide(state, self.DUE_NS, Limits()).actions
+        assert not decide(state, self.DUE_NS, SchedulingOptions()).actions
 
     def test_to_a_gang_that_lost_a_host_at_once(self) -> None:
         state = started(cluster(), submit("x", 3), submit("n", 1), submit("a", 8, min_dp=2))
@@ -301,7 +310,7 @@ class TestLoan:
 
     def test_it_is_told_beforehand(self) -> None:
         state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        said = explain(state, "b", HOUR_NS // 2, Limits()).sentence
+        said = explain(state, "b", HOUR_NS // 2, SchedulingOptions()).sentence
         assert said.endswith("; or by shrinking a to dp 5 in 35 min")
 
     def test_what_is_free_then_is_taken_instead(self) -> None:
@@ -315,7 +324,7 @@ class TestLoan:
 
 
 def _starts(state: State, now_ns: int = LATER_NS) -> list[Start]:
-    return [a for a in decide(state, now_ns, Limits()).actions if isinstance(a, Start)]
+    return [a for a in decide(state, now_ns, SchedulingOptions()).actions if isinstance(a, Start)]
 
 
 def _start(state: State, now_ns: int = LATER_NS) -> Start:
@@ -326,7 +335,7 @@ def _start(state: State, now_ns: int = LATER_NS) -> Start:
 def test_nobody_is_made_smaller_in_vain() -> None:
     """All that may be taken from a would not be enough."""
     state = urgent(started(spot(hosts=4, min_dp=1), submit("n", 4)), 5)
-    assert not decide(state, LATER_NS, Limits()).actions
+    assert not decide(state, LATER_NS, SchedulingOptions()).actions
 
 
 def test_nobody_borrows_spares_of_a_gang_that_makes_room() -> None:
@@ -337,7 +346,7 @@ def test_nobody_borrows_spares_of_a_gang_that_makes_room() -> None:
     for name in "bk":
         state = run(state, submit(name, 1, priority_class="spot"), now_ns=LATER_NS)
     events = events_of(state)
-    plan = decide(state, LATER_NS, Limits())
+    plan = decide(state, LATER_NS, SchedulingOptions())
     assert [event.name for event in events if isinstance(event, JobStarted)] == ["u", "b"]
     assert len(events) == len(plan.actions) + 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from placement.errors import BadInput
-from scheduler.core import Limits, Policy, State, Tenants
+from scheduler.core import Policy, SchedulingOptions, State, Tenants
 from scheduler.core.explain.slots import Asker, Slots, slots
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.policies.tenants import DEFAULT, Cell, PriorityClass, Tenant
+from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, PriorityClass, Tenant
 from tests.build import cordon, fabric, flat, loaded, run, started, submit
 
 HOUR = 3_600
@@ -18,7 +18,7 @@ EIGHT = loaded(fabric(2, 2, 2))
 def asked(state: State, *hosts: int, policy: Policy = Policy.PRODUCTION, **asker: object) -> Slots:
     gpus = state.loaded_fabric.gpus_per_host
     sizes = [n * gpus for n in hosts]
-    return slots(state, 0, Limits(policy=policy), Asker(**asker), sizes)  # type: ignore[arg-type]
+    return slots(state, 0, SchedulingOptions(policy=policy), Asker(**asker), sizes)  # type: ignore[arg-type]
 
 
 def in_all(found: Slots) -> list[int]:
@@ -60,7 +60,7 @@ def test_guarantees_of_others_are_honoured_except_by_preemptible_jobs() -> None:
 
 
 def test_kept_shapes_are_kept() -> None:
-    found = asked(with_tenants(Tenant("keeper", cells=(Cell("zone", 1, 4),))), 1, 4)
+    found = asked(with_tenants(Tenant("keeper", cells=(GuaranteedCell("zone", 1, 4),))), 1, 4)
     assert sorted(found.usable) == [0, 4]
     assert found.free == (4, 4)
     assert in_all(found) == [4, 1]
@@ -97,7 +97,7 @@ def test_a_flat_fabric_has_no_zones() -> None:
 )
 def test_what_nobody_can_ask(sizes: tuple[int, ...], asker: Asker, field: str) -> None:
     with pytest.raises(BadInput) as caught:
-        slots(EIGHT, 0, Limits(), asker, sizes)
+        slots(EIGHT, 0, SchedulingOptions(), asker, sizes)
     assert caught.value.field == field
 
 

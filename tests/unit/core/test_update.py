@@ -17,7 +17,7 @@ from scheduler.core.model.commands import (
     ReportHost,
     UpdateJob,
 )
-from scheduler.core.model.completed_request import REMEMBERED, Done, remembered
+from scheduler.core.model.completed_request import REMEMBERED, CompletedRequest, remembered
 from scheduler.core.model.events import JobsReserved, JobUpdated
 from scheduler.core.model.lifecycle import HostMove, JobState
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
@@ -225,7 +225,7 @@ def test_an_id_that_did_something_else_is_refused(command: Command) -> None:
 
 def test_the_newest_requests_are_remembered() -> None:
     (event,) = admitted(EMPTY, submit("a", request_id="new"))
-    full = {f"r{i}": Done("submit x") for i in range(REMEMBERED + REMEMBERED // 50)}
+    full = {f"r{i}": CompletedRequest("submit x") for i in range(REMEMBERED + REMEMBERED // 50)}
     known = remembered(full, event)
     assert len(known) == REMEMBERED
     assert list(known)[-1] == "new"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scheduler.core.model.tenant_usage import Account, kept_share, standing
+from scheduler.core.model.tenant_usage import UsageAccount, kept_share, standing
 
 H = 3_600_000_000_000
 
@@ -23,12 +23,12 @@ def test_nothing_is_left_in_the_end() -> None:
 
 @pytest.mark.parametrize("hours", [0.5, 1, 2.25, 30])
 def test_holding_adds_the_integral(hours: float) -> None:
-    used = Account().having(3, 0, H).used_at(round(hours * H), H)
+    used = UsageAccount().having(3, 0, H).used_at(round(hours * H), H)
     assert used == pytest.approx(3 * H / math.log(2) * (1 - 2**-hours), rel=1e-7)
 
 
 def test_an_account_does_not_depend_on_how_often_it_is_touched() -> None:
-    once = Account().having(5, 0, H)
+    once = UsageAccount().having(5, 0, H)
     often = once
     for step in range(1, 50):
         often = often.having(0, step * H // 50, H)
@@ -36,5 +36,7 @@ def test_an_account_does_not_depend_on_how_often_it_is_touched() -> None:
 
 
 def test_usage_tends_to_what_is_held() -> None:
-    assert Account().having(7, 0, H).used_at(100 * H, H) == pytest.approx(standing(7, H), rel=1e-9)
+    assert UsageAccount().having(7, 0, H).used_at(100 * H, H) == pytest.approx(
+        standing(7, H), rel=1e-9
+    )
     assert standing(7, H) == pytest.approx(7 * H / math.log(2))

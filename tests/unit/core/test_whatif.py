@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.errors import BadInput
-from scheduler.core import JobState, Limits, State
+from scheduler.core import JobState, SchedulingOptions, State
 from scheduler.core.explain.reason import Cause
 from scheduler.core.explain.whatif import WhatIf, settled, what_if
 from tests.build import (
@@ -30,7 +30,7 @@ WAITING = run(BUSY, submit("c", 4), submit("d", 2))
 
 
 def asked(state: State, name: str, *conditions: str) -> WhatIf:
-    return what_if(state, name, conditions, 0, Limits())
+    return what_if(state, name, conditions, 0, SchedulingOptions())
 
 
 def test_a_cancelled_job_makes_room_now() -> None:
@@ -42,7 +42,7 @@ def test_a_cancelled_job_makes_room_now() -> None:
 
 def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
     state = run(started(loaded(fabric(2, 2, 2)), submit("a", 3), submit("b", 3)), submit("c", 5))
-    real = settled(run(state, cancel("a")), 0, Limits()).jobs["c"]
+    real = settled(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]
     answer = asked(state, "c", "cancel a")
     assert (answer.job.hosts, answer.job.cuts) == (real.hosts, real.cuts)
     assert answer.job.cuts[0].bytes_per_step > 0
@@ -131,7 +131,7 @@ def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:
 def test_a_condition_that_cannot_be(condition: str, message: str) -> None:
     state = run(WAITING, fail("z0-r0-h0"))
     with pytest.raises(BadInput) as caught:
-        what_if(state, "c", ["cordon z0-r0-h1", condition], 0, Limits())
+        what_if(state, "c", ["cordon z0-r0-h1", condition], 0, SchedulingOptions())
     assert caught.value.field == "suppose[1]"
     assert message in caught.value.message
 

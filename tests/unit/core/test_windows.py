@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import Code, Limits, Policy, State, commit, decide, dry_run, explain, replay
+from scheduler.core import (
+    Code,
+    Policy,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    dry_run,
+    explain,
+    replay,
+)
 from scheduler.core.explain.reason import Cause, ObstacleKind
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.model.commands import LoadTenants
@@ -152,7 +162,7 @@ def test_what_would_reach_into_a_window_starts_elsewhere_or_later(policy: Policy
 def test_a_job_without_a_limit_is_taken_to_run_as_long_as_is_assumed() -> None:
     state = run(with_window(EMPTY, "z0", "z1", start_s=HOUR), submit("a", 1))
     assert not running(schedule(state))
-    assert running(schedule(state, 0, Limits(assumed_limit_s=HOUR))) == {"a"}
+    assert running(schedule(state, 0, SchedulingOptions(assumed_limit_s=HOUR))) == {"a"}
 
 
 @pytest.mark.parametrize("policy", [p for p in Policy if p is not Policy.FIFO])
@@ -183,7 +193,7 @@ def test_nobody_is_held_back_by_a_reservation_on_hosts_it_cannot_use() -> None:
     demos = [submit(name, 2, limit_s=8 * HOUR) for name in ("demo-1", "demo-2")]
     state = schedule(run(state, submit("first", 4, limit_s=HOUR), *demos))
     assert running(state) == {"old", "demo-1", "demo-2"}
-    assert explain(state, "first", 0, Limits()).start_ns == HOUR_NS
+    assert explain(state, "first", 0, SchedulingOptions()).start_ns == HOUR_NS
 
 
 def test_the_first_that_waits_is_not_delayed_on_the_hosts_it_counts_on() -> None:
@@ -209,19 +219,19 @@ def test_of_hosts_that_count_and_hosts_that_do_not_only_so_many_are_taken() -> N
         run(state, submit("first", 3, limit_s=HOUR), submit("demo", 2, limit_s=9 * HOUR))
     )
     assert "z2-r0-h1" in held(state, "demo")
-    assert explain(state, "first", 0, Limits()).start_ns == HOUR_NS
+    assert explain(state, "first", 0, SchedulingOptions()).start_ns == HOUR_NS
 
 
 def test_the_end_of_a_window_is_a_time_to_start_at() -> None:
     state = with_window(EMPTY, "z0", "z1", start_s=0, end_s=2 * HOUR)
     state = settled(run(state, submit("a", 8, limit_s=HOUR)))
-    found = explain(state, "a", 0, Limits())
+    found = explain(state, "a", 0, SchedulingOptions())
     assert found.start_ns == 2 * HOUR_NS
     assert running(settled(state, 2 * HOUR_NS)) == {"a"}
 
 
 def test_conservative_promises_a_start_after_the_window() -> None:
-    limits = Limits(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
     state = run(with_window(EMPTY, "z0", "z1"), submit("a", 8, limit_s=2 * HOUR))
     state = settled(state, 0, limits)
     assert state.reserved == {"a": 2 * HOUR_NS}
@@ -230,7 +240,7 @@ def test_conservative_promises_a_start_after_the_window() -> None:
 
 
 def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
-    limits = Limits(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
     state = run(EMPTY, submit("old", 8, limit_s=HOUR), submit("a", 8, limit_s=HOUR))
     state = settled(state, 0, limits)
     assert state.reserved["a"] == HOUR_NS
@@ -244,7 +254,7 @@ def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
 def test_a_reason_names_the_window_and_the_limit_that_would_do() -> None:
     state = with_window(EMPTY, "z0", "z1", reason="firmware")
     state = schedule(run(state, submit("a", 2, limit_s=2 * HOUR)))
-    found = explain(state, "a", 0, Limits())
+    found = explain(state, "a", 0, SchedulingOptions())
     assert found.cause is Cause.WINDOW
     assert found.sentence == (
         "needs 2 hosts; 8 are free, 8 in window w (firmware), which opens in 1 h 00 min,"
@@ -261,21 +271,23 @@ def test_a_reason_names_the_window_and_the_limit_that_would_do() -> None:
 def test_a_reason_says_for_whom_hosts_are_held() -> None:
     state = with_window(EMPTY, "z0", "z1", jobs=("demo",), start_s=0)
     state = settled(run(state, submit("a", 2)))
-    sentence = explain(state, "a", 0, Limits()).sentence
+    sentence = explain(state, "a", 0, SchedulingOptions()).sentence
     assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
 
 
 def test_a_dry_run_keeps_off_windows() -> None:
     state = with_window(EMPTY, "z0")
-    answer = dry_run(state, spec("a", 5, limit_s=2 * HOUR), Limits(), 0)
+    answer = dry_run(state, spec("a", 5, limit_s=2 * HOUR), SchedulingOptions(), 0)
     assert not hasattr(answer, "hosts")
     assert answer.reason.endswith("; 4 hosts more are free in windows that it would reach into")
-    assert hasattr(dry_run(state, spec("a", 5, limit_s=HOUR), Limits(), 0), "hosts")
+    assert hasattr(dry_run(state, spec("a", 5, limit_s=HOUR), SchedulingOptions(), 0), "hosts")
 
 
 def test_slots_are_those_that_windows_leave() -> None:
     state = with_window(EMPTY, "z0")
-    counts = [slots(state, 0, Limits(), Asker(time_limit_s=s), [8]) for s in (HOUR, HOUR + 1)]
+    counts = [
+        slots(state, 0, SchedulingOptions(), Asker(time_limit_s=s), [8]) for s in (HOUR, HOUR + 1)
+    ]
     assert [found.counts[0].in_all for found in counts] == [8, 4]
     assert [found.counts[0].by_domain for found in counts] == [(4, 4), (0, 4)]
 
@@ -315,7 +327,7 @@ def test_a_window_touches_what_overlaps_it_and_nothing_else() -> None:
 
 def test_a_started_gang_is_on_record_as_ever() -> None:
     state = run(with_window(EMPTY, "z0"), submit("a", 4))
-    events = commit(state, decide(state, 0, Limits()), 0)
+    events = commit(state, decide(state, 0, SchedulingOptions()), 0)
     assert isinstance(events, tuple)
     assert isinstance(events[0], JobStarted)
     assert set(events[0].hosts) == set(EMPTY.loaded_fabric.hosts[4:])

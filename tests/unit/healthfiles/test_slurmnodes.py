@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from scheduler.files.health.found import Standing
+from scheduler.files.health.found import NodeState
 from scheduler.files.health.slurmnodes import load_slurm
 
-UP, DOWN, DRAIN, FAILING = Standing.UP, Standing.DOWN, Standing.DRAIN, Standing.FAILING
-SILENT = Standing.SILENT
+UP, DOWN, DRAIN, FAILING = NodeState.UP, NodeState.DOWN, NodeState.DRAIN, NodeState.FAILING
+SILENT = NodeState.SILENT
 
 
-def read(tmp_path: Path, text: str) -> dict[str, tuple[Standing | None, str, int]]:
+def read(tmp_path: Path, text: str) -> dict[str, tuple[NodeState | None, str, int]]:
     path = tmp_path / "nodes"
     path.write_text(text)
     return {f.host: (f.standing, f.detail, f.line) for f in load_slurm(str(path))}
@@ -32,7 +32,7 @@ def read(tmp_path: Path, text: str) -> dict[str, tuple[Standing | None, str, int
         ("IDLE+DRAIN+INVALID_REG", DRAIN), ("UNKNOWN*", SILENT), ("UNKNOWN", None),
     ],
 )  # fmt: skip
-def test_states_of_scontrol(tmp_path: Path, state: str, standing: Standing | None) -> None:
+def test_states_of_scontrol(tmp_path: Path, state: str, standing: NodeState | None) -> None:
     line = f"NodeName=n1 Arch=x86_64 State={state} Weight=1 Reason=disk is full [root@x]\n"
     assert read(tmp_path, line) == {"n1": (standing, "disk is full [root@x]", 1)}
 
@@ -47,7 +47,7 @@ def test_states_of_scontrol(tmp_path: Path, state: str, standing: Standing | Non
         ("alloc*", SILENT), ("unk", None),
     ],
 )  # fmt: skip
-def test_short_states_of_sinfo(tmp_path: Path, state: str, standing: Standing | None) -> None:
+def test_short_states_of_sinfo(tmp_path: Path, state: str, standing: NodeState | None) -> None:
     text = f"PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up infinite 1 {state} n1\n"
     assert read(tmp_path, text) == {"n1": (standing, "", 2)}
 

@@ -7,7 +7,7 @@ from scheduler.core.model.commands import LoadTenants
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.observe import census
 from scheduler.observe.census import EVERYTHING, Use
-from scheduler.observe.proof import Proof
+from scheduler.observe.proof import CutProof
 from tests.build import cordon, exactly, fabric, fail, flat, loaded, run, schedule, started, submit
 from tests.windows import set_window
 
@@ -85,7 +85,7 @@ def test_cuts_are_those_of_the_gangs_that_run() -> None:
     a = state.jobs["a"]
     assert found.by_tier == {cut.tier: cut.bytes_per_step for cut in a.cuts}
     assert found.lower_bound == a.lower_bound > 0
-    assert found.by_proof == {Proof.OPTIMAL: 1, Proof.BOUNDED: 0, Proof.NONE: 0}
+    assert found.by_proof == {CutProof.OPTIMAL: 1, CutProof.BOUNDED: 0, CutProof.NONE: 0}
 
 
 def test_the_largest_gangs_come_first() -> None:

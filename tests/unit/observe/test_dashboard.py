@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from scheduler.observe.catalogue import METRICS, PER_JOB, Kind
+from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scripts import dashboard
 
 
@@ -32,7 +32,7 @@ def test_panels_have_their_own_numbers_and_do_not_overlap() -> None:
 def test_every_metric_asked_for_is_in_the_catalogue_and_most_are_asked_for() -> None:
     known = {metric.name for metric in METRICS}
     for metric in METRICS:
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             known |= {f"{metric.name}_{end}" for end in ("bucket", "sum", "count")}
     asked = set(re.findall(r"\bmuster_\w+", dashboard.text())) - {"muster_build_info"}
     assert asked <= known

@@ -6,7 +6,7 @@ from scheduler.observe.catalogue import METRICS
 from scheduler.observe.census import MOST_DOMAINS, Use
 from scheduler.observe.instruments import Stage
 from scheduler.observe.logs import FACTS
-from scheduler.observe.proof import Proof
+from scheduler.observe.proof import CutProof
 from scripts import observability
 
 
@@ -23,7 +23,7 @@ def test_every_metric_has_a_sentence_and_a_name_of_its_own() -> None:
 
 def test_every_word_is_explained() -> None:
     page = observability.page()
-    for word in (*Stage, *Proof):
+    for word in (*Stage, *CutProof):
         assert f"`{word}`" in page
     for use in Use:
         assert f"| {use} |" in page

@@ -13,12 +13,12 @@ from scheduler.core.decide import decide
 from scheduler.core.model.commands import Command, ReportHost
 from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.policy import Limits
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
 from scheduler.observe.instruments import Instruments
-from scheduler.observe.proof import Proof, gap, proof
-from scheduler.observe.tally import Tally, size_class, tally
+from scheduler.observe.proof import CutProof, gap, proof
+from scheduler.observe.tally import EventTally, size_class, tally
 from simulator.run import run_script
 from tests.build import (
     HOUR_NS,
@@ -48,7 +48,7 @@ def _log(*steps: Command | None, step_ns: int = SECOND_NS) -> list[Event]:
         events = (
             admitted(state, step, now_ns)
             if step is not None
-            else committed(state, decide(state, now_ns, Limits()), now_ns)
+            else committed(state, decide(state, now_ns, SchedulingOptions()), now_ns)
         )
         state = replay(events, state)
         log += events
@@ -94,7 +94,7 @@ def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
 
 @pytest.mark.parametrize(("hosts", "how"), [(1, "shrunk"), (3, "grown")])
 def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
-    state, found = replay(_log(submit("a", 2), None)), Tally()
+    state, found = replay(_log(submit("a", 2), None)), EventTally()
     names = state.loaded_fabric.hosts[:hosts]
     found.feed(state, GangResized(9, "a", 2, hosts, names, (), ()))
     assert +found.resizes == {(how,): 1}
@@ -102,7 +102,7 @@ def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
 
 
 def test_a_preempted_gang_is_told_from_one_that_failed() -> None:
-    state, found = replay(_log(submit("a", 2), None)), Tally()
+    state, found = replay(_log(submit("a", 2), None)), EventTally()
     found.feed(state, JobPreempted(9, "a", "b", "for b"))
     assert +found.requeues == {("preempted",): 1}
 
@@ -185,13 +185,13 @@ def test_a_histogram_counts_at_or_below() -> None:
 @pytest.mark.parametrize(
     ("cut", "bound", "what", "open_"),
     [
-        (0, 0, Proof.OPTIMAL, 0),
-        (9, 9, Proof.OPTIMAL, 0),
-        (10, 9, Proof.BOUNDED, 0.1),
-        (9, 0, Proof.NONE, 1),
+        (0, 0, CutProof.OPTIMAL, 0),
+        (9, 9, CutProof.OPTIMAL, 0),
+        (10, 9, CutProof.BOUNDED, 0.1),
+        (9, 0, CutProof.NONE, 1),
     ],
 )
-def test_proofs(cut: int, bound: int, what: Proof, open_: float) -> None:
+def test_proofs(cut: int, bound: int, what: CutProof, open_: float) -> None:
     cuts = (TierCut("zone", cut),)
     assert proof(cuts, bound) is what
     assert gap(cuts, bound) == pytest.approx(open_)

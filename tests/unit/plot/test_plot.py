@@ -21,7 +21,7 @@ from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Placement, Request, SpareRule
 from scheduler.cli import plot
-from scheduler.cli.plot import By, colours
+from scheduler.cli.plot import ColourBy, colours
 from scheduler.cli.plot.figure import fitting, group_words
 from scheduler.cli.plot.geometry import PAD, plan
 from scheduler.cli.plot.load import load
@@ -99,26 +99,32 @@ def test_a_rack_is_one_cell() -> None:
 def test_groups_are_the_coordinates_of_ranks() -> None:
     found, request = fabric(zones=3, racks=4, hosts=2), gang(20, pp=4, dp=5)
     answer = placed(found, request)
-    ways = {by: colours.grouping(found, request, answer, by) for by in (By.STAGE, By.REPLICA)}
+    ways = {
+        by: colours.grouping(found, request, answer, by)
+        for by in (ColourBy.STAGE, ColourBy.REPLICA)
+    }
     for block, host in enumerate(answer.hosts):
         at = request.parallelism.coordinates(block * found.gpus_per_host)
-        assert ways[By.STAGE].group_by_host[host] == at["pp"]
-        assert ways[By.REPLICA].group_by_host[host] == at["dp"]
+        assert ways[ColourBy.STAGE].group_by_host[host] == at["pp"]
+        assert ways[ColourBy.REPLICA].group_by_host[host] == at["dp"]
     outside = set(range(found.host_count)) - set(answer.hosts)
-    assert all(ways[By.STAGE].group_by_host[host] == -1 for host in outside)
+    assert all(ways[ColourBy.STAGE].group_by_host[host] == -1 for host in outside)
 
 
-@pytest.mark.parametrize(("pp_bytes", "by"), [(1_000, By.REPLICA), (1, By.STAGE)])
-def test_auto_takes_what_zones_keep_together(pp_bytes: int, by: By) -> None:
+@pytest.mark.parametrize(("pp_bytes", "by"), [(1_000, ColourBy.REPLICA), (1, ColourBy.STAGE)])
+def test_auto_takes_what_zones_keep_together(pp_bytes: int, by: ColourBy) -> None:
     """Dear pipelines stay in a zone whole; else stages do."""
     found = fabric(zones=4, racks=2, hosts=2)
     request = gang(16, pp=4, dp=4, pp_bytes=pp_bytes, dp_bytes=30)
-    assert colours.grouping(found, request, placed(found, request), By.AUTO).by is by
+    assert colours.grouping(found, request, placed(found, request), ColourBy.AUTO).by is by
 
 
 def test_auto_never_takes_an_axis_of_one() -> None:
     found, request = fabric(zones=2, racks=2, hosts=2), gang(8, dp=8)
-    assert colours.grouping(found, request, placed(found, request), By.AUTO).by is By.REPLICA
+    assert (
+        colours.grouping(found, request, placed(found, request), ColourBy.AUTO).by
+        is ColourBy.REPLICA
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 21, 22, 128])
@@ -151,7 +157,7 @@ def test_states_part_the_hosts_that_carry_no_rank() -> None:
     ],
 )
 def test_words_above_a_block(groups: list[int], words: str) -> None:
-    assert group_words(np.array(groups, dtype=np.int64), By.STAGE) == words
+    assert group_words(np.array(groups, dtype=np.int64), ColourBy.STAGE) == words
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_long_names_show_their_end(name: str, letters: int, shown: str) -> None:
 # --- files -------------------------------------------------------------------------
 
 
-def draw(path: Path, name: str = "regular", by: By = By.AUTO) -> bytes:
+def draw(path: Path, name: str = "regular", by: ColourBy = ColourBy.AUTO) -> bytes:
     found = FABRICS[name]
     request = gang(10, gpus=found.gpus_per_host, dp=10)
     plot.draw(found, request, placed(found, request), path, name="job", by=by)

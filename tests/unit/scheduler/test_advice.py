@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.cli.render.reason import explain_text, proposal_text, slots_text
-from scheduler.core import Limits, explain
+from scheduler.core import SchedulingOptions, explain
 from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.slots import Asker, slots
@@ -44,29 +44,31 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_one_walk_serves_all_who_ask_on_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, begun = ReasonCache(), walks(monkeypatch)
     for name in ("w49", "w3", "a", "w49"):
-        assert cache.explain(QUEUE, [name], 0, Limits())[name] == explain(QUEUE, name, 0, Limits())
+        assert cache.explain(QUEUE, [name], 0, SchedulingOptions())[name] == explain(
+            QUEUE, name, 0, SchedulingOptions()
+        )
     assert begun == [QUEUE.version]
 
 
 def test_a_change_or_five_seconds_begin_a_new_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, begun = ReasonCache(), walks(monkeypatch)
     later = run(QUEUE, submit("last", 1))
-    cache.explain(QUEUE, ["w0"], 0, Limits())
-    cache.explain(later, ["w0"], 0, Limits())
-    cache.explain(later, ["w0"], FRESH_NS - 1, Limits())
-    cache.explain(later, ["w0"], FRESH_NS, Limits())
+    cache.explain(QUEUE, ["w0"], 0, SchedulingOptions())
+    cache.explain(later, ["w0"], 0, SchedulingOptions())
+    cache.explain(later, ["w0"], FRESH_NS - 1, SchedulingOptions())
+    cache.explain(later, ["w0"], FRESH_NS, SchedulingOptions())
     assert begun == [QUEUE.version, later.version, later.version]
 
 
 def test_an_unknown_job_is_a_key_error_and_spoils_nothing() -> None:
     cache = ReasonCache()
     with pytest.raises(KeyError):
-        cache.explain(QUEUE, ["nobody"], 0, Limits())
-    assert cache.explain(QUEUE, ["w1"], 0, Limits())["w1"].needed == 2
+        cache.explain(QUEUE, ["nobody"], 0, SchedulingOptions())
+    assert cache.explain(QUEUE, ["w1"], 0, SchedulingOptions())["w1"].needed == 2
 
 
 def test_the_message_says_what_the_reason_says() -> None:
-    reason = explain(QUEUE, "w0", 0, Limits())
+    reason = explain(QUEUE, "w0", 0, SchedulingOptions())
     message = explained(reason, job(QUEUE, "w0"), 7).reason
     assert message.sentence == reason.sentence
     assert message.cause == advice_pb2.WAIT_CAUSE_HOSTS
@@ -80,7 +82,7 @@ def test_the_message_says_what_the_reason_says() -> None:
 
 
 def test_the_table_shows_every_fact_once() -> None:
-    reason = explain(QUEUE, "w0", 0, Limits())
+    reason = explain(QUEUE, "w0", 0, SchedulingOptions())
     text = explain_text(explained(reason, job(QUEUE, "w0"), 7))
     rows = [line.split() for line in text.splitlines()]
     assert ["missing", "2", "hosts"] in rows
@@ -91,21 +93,23 @@ def test_the_table_shows_every_fact_once() -> None:
 def test_a_long_list_of_obstacles_is_cut_short() -> None:
     state = run(loaded(fabric(1, 1, 30)), *(submit(f"j{i}", 1, limit_s=60) for i in range(30)))
     state = run(started(state), submit("all", 30))
-    text = explain_text(explained(explain(state, "all", 0, Limits()), job(state, "all"), 1))
+    text = explain_text(
+        explained(explain(state, "all", 0, SchedulingOptions()), job(state, "all"), 1)
+    )
     assert "and 10 more" in text
 
 
 def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
     name = "w0"
-    answer = explained(explain(QUEUE, name, 0, Limits()), job(QUEUE, name), 7)
-    found = what_if(QUEUE, name, ["cancel b"], 0, Limits())
+    answer = explained(explain(QUEUE, name, 0, SchedulingOptions()), job(QUEUE, name), 7)
+    found = what_if(QUEUE, name, ["cancel b"], 0, SchedulingOptions())
     answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, found))
     text = explain_text(answer)
     assert "then it      would start now on 2 hosts in z0" in text
     assert "cut zone     0 B per step" in text
     assert "also starts  w1" in text
     assert "stops        b" in text
-    still = what_if(QUEUE, name, ["cordon z0"], 0, Limits())
+    still = what_if(QUEUE, name, ["cordon z0"], 0, SchedulingOptions())
     answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, still))
     assert "would still wait" in explain_text(answer)
 
@@ -115,25 +119,25 @@ def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
     for name, hosts in (("a", 1), ("b", 1), ("c", 2), ("e", 2)):
         state = started(state, submit(name, hosts))
     state = run(state, end("c"))
-    found = propose(state, 4, 0, Limits(), Costs())
+    found = propose(state, 4, 0, SchedulingOptions(), Costs())
     text = proposal_text(proposal_to_proto(state.loaded_fabric, found, "5e", applied=False))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == found.sentence.split()
     assert rows[3][:4] == ["e", "1.3", "as", "now"]
     assert text.endswith("nothing was moved: --apply --etag 5e makes these moves")
-    idle = propose(state, 1, 0, Limits(), Costs())
+    idle = propose(state, 1, 0, SchedulingOptions(), Costs())
     assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, "", applied=False)) == (
         "nothing to move: z0 has 2 hosts free"
     )
 
 
 def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
-    found = slots(QUEUE, 0, Limits(), Asker(), (8, 16))
+    found = slots(QUEUE, 0, SchedulingOptions(), Asker(), (8, 16))
     rows = [line.split() for line in slots_text(slots_to_proto(found, 8, 7)).splitlines()]
     assert rows[0][-5:] == ["8", "16", "FREE", "HOSTS", "USABLE"]
     assert rows[1] == ["in", "all", "0", "0", "0", "0"]
     assert rows[3] == ["z0", "0", "0", "0", "0"]
-    found = slots(TEN, 0, Limits(), Asker(), (8, 40))
+    found = slots(TEN, 0, SchedulingOptions(), Asker(), (8, 40))
     text = slots_text(slots_to_proto(found, 8, 7))
     assert ["in", "all", "10", "2", "10", "10"] in [line.split() for line in text.splitlines()]
     assert text.endswith("largest for tenant default: 80 GPUs")

@@ -37,9 +37,9 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.model.restart_option import Rung, Step
+from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.policies.health import HealthPolicy
-from scheduler.core.policies.tenants import Aging, Cell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.eventlog.codec import UndecodableEvent, decode, encode
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec
 from tests.windows import window
@@ -53,7 +53,10 @@ DERIVED = request(
     spares=SpareRule(share=0.02),
 )
 TENANTS = Tenants(
-    (Tenant("a", "", 64, 128, 3, (Cell("rack", 2), Cell("zone", 1, 4))), Tenant("b", "a")),
+    (
+        Tenant("a", "", 64, 128, 3, (GuaranteedCell("rack", 2), GuaranteedCell("zone", 1, 4))),
+        Tenant("b", "a"),
+    ),
     "b",
     (PriorityClass("spot", -1, True),),
     3_600,
@@ -70,7 +73,9 @@ EVENTS: list[Event] = [
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     GangResized(3, "a", 2, 3, ("z0-r0-h1",), ("z0-r0-h0",), CUTS, 3, ("note",), "why"),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
-    GangSwapped(3, "a", 2, (), CUTS, (Step(Rung.AWAY, 7, -1, 0.5, 2, "why", True),)),
+    GangSwapped(
+        3, "a", 2, (), CUTS, (WeighedOption(RestartOption.AWAY, 7, -1, 0.5, 2, "why", True),)
+    ),
     SparesChanged(4, "a", ("z0-r1-h0",), "holds 1 host more"),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
@@ -115,6 +120,6 @@ def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message
 
 
 def test_the_codec_is_light_enough_for_the_simulator() -> None:
-    script = "import sys, scheduler.codec; print({'grpc', 'sqlite3', 'asyncio'} & set(sys.modules))"
+    script = "import sys, scheduler.eventlog.codec; print({'grpc', 'sqlite3', 'asyncio'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert found.stdout == "set()\n", found.stdout + found.stderr

@@ -21,7 +21,7 @@ from placement.workload.request import (
     Undecided,
 )
 from scheduler.core import JobSpec
-from scheduler.core.policies.affinity import Neighbours
+from scheduler.core.policies.affinity import Affinity
 from scheduler.files.errors import InputError
 from scheduler.files.job import parse_spares
 from scheduler.v1 import job_pb2, placement_pb2
@@ -148,7 +148,7 @@ def test_a_placement_names_its_hosts_in_block_order() -> None:
 def test_constraints_survive_the_wire() -> None:
     where = Constraints(2, "rack", (("disk", "nvme"), ("gpu", "h100")))
     avoid = (("zone", ("serve-*", "b")), ("rack", ("c",)))
-    neighbours = Neighbours("rack", avoid, "data")
+    neighbours = Affinity("rack", avoid, "data")
     job = JobSpec("a", replace(request(dp=4), where=where), neighbours=neighbours)
     sent = spec_to_proto(job).SerializeToString()
     assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job

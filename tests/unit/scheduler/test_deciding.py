@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import Limits, Plan, State
+from scheduler.core import Plan, SchedulingOptions, State
 from scheduler.core.model.job import SECOND_NS
-from scheduler.engine.planning.executor import Mind
-from scheduler.engine.planning.loop import Deciding
+from scheduler.engine.planning.executor import PlanExecutor
+from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.engine.proposal import Answer
 from scheduler.observe.instruments import Instruments
 
@@ -28,9 +28,9 @@ async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
     async def enter(stage: object, check: Callable[[State, int], Answer]) -> Any:
         raise AssertionError("an empty plan is not carried out")
 
-    mind = Mind(decided, Limits(), lambda spans: None)
-    deciding = Deciding(
-        mind, Limits(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
+    mind = PlanExecutor(decided, SchedulingOptions(), lambda spans: None)
+    deciding = PlanningLoop(
+        mind, SchedulingOptions(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
     )
     deciding.begin()
     loop = asyncio.create_task(deciding.run())

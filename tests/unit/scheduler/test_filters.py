@@ -10,13 +10,13 @@ from scheduler.wire.filters import (
     DEEPEST,
     LONGEST,
     BadFilter,
-    Choice,
+    ChoiceField,
     Field,
-    Map,
-    Moment,
-    Names,
-    Number,
-    Text,
+    MapField,
+    NamesField,
+    NumberField,
+    TextField,
+    TimeField,
     parse,
 )
 
@@ -32,12 +32,12 @@ class Thing:
 
 
 FIELDS: dict[str, Field] = {
-    "name": Text(lambda thing: thing.name),
-    "state": Choice(lambda thing: thing.state, ("QUEUED", "RUNNING")),
-    "priority": Number(lambda thing: thing.priority),
-    "labels": Map(lambda thing: thing.labels),
-    "domains": Names(lambda thing: thing.domains),
-    "start": Moment(lambda thing: thing.start_ns),
+    "name": TextField(lambda thing: thing.name),
+    "state": ChoiceField(lambda thing: thing.state, ("QUEUED", "RUNNING")),
+    "priority": NumberField(lambda thing: thing.priority),
+    "labels": MapField(lambda thing: thing.labels),
+    "domains": NamesField(lambda thing: thing.domains),
+    "start": TimeField(lambda thing: thing.start_ns),
 }
 THINGS = (
     Thing("eval-1", "RUNNING", 5, {"team": "nlp", "a/b.c": "x"}, ("z0", "z0-r1"), 60 * 10**9),

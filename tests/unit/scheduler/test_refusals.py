@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS
-from scheduler.service.errors import RULES, not_found, refusals, word
+from scheduler.service.errors import RULES, error_boundary, not_found, word
 
 
 class _Context:
@@ -26,7 +26,7 @@ class _Context:
 async def test_a_call_is_ended_once_however_many_layers_look_at_it(ends: Exception) -> None:
     context: Any = _Context(ends)
     with pytest.raises(type(ends)) as raised:
-        async with refusals(context), refusals(context), refusals(context):
+        async with error_boundary(context), error_boundary(context), error_boundary(context):
             raise not_found("job", "a")
     assert raised.value is ends
     assert context.aborts == 1
@@ -34,7 +34,7 @@ async def test_a_call_is_ended_once_however_many_layers_look_at_it(ends: Excepti
 
 async def test_what_goes_well_ends_nothing() -> None:
     context: Any = _Context(grpc.aio.AbortError())
-    async with refusals(context):
+    async with error_boundary(context):
         pass
     assert context.aborts == 0
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from scheduler.core import Limits, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
@@ -41,7 +41,7 @@ def end_s(job: TraceJob, *failing: str) -> float:
         if isinstance(event, JobEnded):
             ends.append(event.time_ns)
 
-    setting = Setting(machine(8), Limits(), COSTS, decision_ns=SECOND_NS)
+    setting = Setting(machine(8), SchedulingOptions(), COSTS, decision_ns=SECOND_NS)
     outages = [down(558, host) for host in failing]  # its start is decided for a second
     Replay(setting, [job], sink, outages).run()
     return ends[0] / SECOND_NS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scheduler.core import Limits, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, GangResized, JobEnded
 from scheduler.core.policies.costs import Costs
 from simulator.metrics import Metrics
@@ -38,7 +38,7 @@ def replayed(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Eve
         log.append(event)
         metrics.feed(event, state)
 
-    limits = Limits(resize_every_s=60)
+    limits = SchedulingOptions(resize_every_s=60)
     setting = Setting(machine(hosts), limits=limits, costs=SAVED_ALWAYS)
     Replay(setting, jobs, sink, outages).run()
     return log, metrics

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler.core import Limits
+from scheduler.core import SchedulingOptions
 from scheduler.core.model.events import Event, HealthLoaded, HostMoved
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from simulator.failures import Outage
 from simulator.run import Replay, Setting
 from tests.replays import machine, trace_job
@@ -17,7 +17,7 @@ HOST = "z0-h0"
 def moves(health: HealthPolicy, *times_s: int) -> list[HostMove]:
     """What a host goes through that is down and up again at these times, in turn."""
     log: list[Event] = []
-    setting = Setting(machine(2), Limits(), health=health)
+    setting = Setting(machine(2), SchedulingOptions(), health=health)
     outages = [Outage(t * SECOND_NS, HOST, n % 2 == 0, "crash") for n, t in enumerate(times_s)]
     job = trace_job("a", 0, 1_000, 1)
     Replay(setting, [job], lambda event, _: log.append(event), outages).run()
@@ -31,6 +31,6 @@ def test_a_repaired_host_passes_its_burn_in() -> None:
 
 
 def test_a_host_that_goes_back_to_its_maker_is_replaced() -> None:
-    lemons = Lemons(at_least=1, out_count=2, action=LemonAction.RMA)
+    lemons = LemonPolicy(at_least=1, out_count=2, action=LemonAction.RMA)
     found = moves(HealthPolicy(lemons=lemons), 100, 200, 300, 400)
     assert found[-3:] == [HostMove.RETURN, HostMove.INSTALL, HostMove.PASS]

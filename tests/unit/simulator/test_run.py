@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.workload.request import SpareRule
-from scheduler.core import HostState, JobSpec, JobState, Limits, Policy, replay
+from scheduler.core import HostState, JobSpec, JobState, Policy, SchedulingOptions, replay
 from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
 from scheduler.core.model.events import (
     Event,
@@ -254,7 +254,9 @@ def test_a_script_sends_each_command_at_its_time() -> None:
 
 
 def test_a_refused_command_leaves_no_trace() -> None:
-    log = run_script(machine(2), [(5, CancelJob("nobody")), (6, submit("huge", 9))], Limits())
+    log = run_script(
+        machine(2), [(5, CancelJob("nobody")), (6, submit("huge", 9))], SchedulingOptions()
+    )
 
     assert kinds(log) == ["FabricLoaded"]
 

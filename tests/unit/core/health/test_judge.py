@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import HostState, Limits, State, decide, replay
+from scheduler.core import HostState, SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import GangSwapped, HostMoved
-from scheduler.core.model.host_record import DAY_NS, MOST, Mark, Record, Tally
+from scheduler.core.model.host_record import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.policies.health import HealthPolicy, LemonAction, Lemons
+from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
 from scheduler.core.rules.lemons import lemon_signals, lemon_text, seven
 from tests.build import (
@@ -62,7 +62,7 @@ def test_why_a_job_waits_for_a_suspect_is_said() -> None:
     from scheduler.core import explain
 
     state = started(suspect(), submit("a", 4))
-    sentence = explain(state, "a", 0, Limits()).sentence
+    sentence = explain(state, "a", 0, SchedulingOptions()).sentence
     assert "4 are free, 1 of them suspect and for preemptible jobs only" in sentence
 
 
@@ -108,7 +108,7 @@ def test_a_gang_leaves_a_retiring_host_when_it_has_just_saved() -> None:
     (host, _), half_ns = hosts_of(state, "a"), 900 * SECOND_NS
     state = run(state, ReportHost(host, "predicted-failure"), now_ns=half_ns)
     assert now(state, SMALL.index_by_name[host]) is HostState.RETIRING
-    plan = decide(state, half_ns, Limits())
+    plan = decide(state, half_ns, SchedulingOptions())
     assert (plan.actions, plan.look_again_ns) == ((), 2 * half_ns)
     state = schedule(state, 2 * half_ns)
     assert host not in hosts_of(state, "a")
@@ -119,7 +119,7 @@ def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
     state = started(EMPTY, submit("a", 4))
     state = run(state, ReportHost(H, "predicted-failure"))
     for now_ns in (0, 1_800 * SECOND_NS):
-        plan = decide(state, now_ns, Limits())
+        plan = decide(state, now_ns, SchedulingOptions())
         assert (plan.actions, plan.look_again_ns) == ((), None)
     assert now(run(state, end("a"))) is HostState.IN_REPAIR
 
@@ -128,7 +128,7 @@ def test_an_interrupted_gang_leaves_its_retiring_hosts_at_once() -> None:
     state = started(EMPTY, submit("a", 2))
     one, other = hosts_of(state, "a")
     state = run(state, ReportHost(one, "predicted-failure"), ReportHost(other, "gpu-lost"))
-    (event,) = (e for e in committed(state, decide(state, 5, Limits()), 5))
+    (event,) = (e for e in committed(state, decide(state, 5, SchedulingOptions()), 5))
     assert isinstance(event, GangSwapped)
     assert {swap.left for swap in event.swaps} == {one, other}
 
@@ -141,7 +141,7 @@ def fails(state: State, times: int) -> State:
 
 
 def of_lemons(action: LemonAction) -> LoadHealth:
-    return LoadHealth(HealthPolicy(lemons=Lemons(action=action)))
+    return LoadHealth(HealthPolicy(lemons=LemonPolicy(action=action)))
 
 
 def test_lemons_are_only_shown_unless_the_policy_says_more() -> None:
@@ -170,11 +170,17 @@ def test_a_repaired_lemon_serves_until_the_next_trouble() -> None:
 
 
 def test_the_seven_signals_are_counted_over_their_days() -> None:
-    record, policy = Record(), Lemons()
-    for tally in (Tally.OUT, Tally.MULTI, Tally.SINGLE, Tally.SINGLE, Tally.TICKET):
+    record, policy = HostRecord(), LemonPolicy()
+    for tally in (
+        DailyCount.OUT,
+        DailyCount.MULTI,
+        DailyCount.SINGLE,
+        DailyCount.SINGLE,
+        DailyCount.TICKET,
+    ):
         record = record.counted(tally, 0)
     for _ in range(4):
-        record = record.counted(Tally.START, 0)
+        record = record.counted(DailyCount.START, 0)
     record = record.saw("xid 79", 0).saw("xid 79", 1).saw("xid 48", 2).saw("job a", 3)
     found = seven(record, policy, DAY_NS)
     assert (found.excl_jobid_count, found.xid_cnt, found.tickets, found.out_count) == (1, 2, 1, 1)
@@ -190,24 +196,24 @@ def test_gangs_that_a_host_stops_are_told_apart_by_size() -> None:
     (alone,) = hosts_of(state, "a")
     index = SMALL.index_by_name[alone]
     record = run(state, ReportHost(alone, "gpu-lost")).record(index)
-    assert {m.kind for m in record.days} == {Tally.START, Tally.OUT, Tally.SINGLE}
+    assert {m.kind for m in record.days} == {DailyCount.START, DailyCount.OUT, DailyCount.SINGLE}
     pair = started(EMPTY, submit("a", 2))
     index = SMALL.index_by_name[hosts_of(pair, "a")[0]]
     record = run(pair, ReportHost(hosts_of(pair, "a")[0], "gpu-lost")).record(index)
-    assert {m.kind for m in record.days} == {Tally.OUT, Tally.MULTI}
+    assert {m.kind for m in record.days} == {DailyCount.OUT, DailyCount.MULTI}
 
 
 def test_a_record_is_bounded_and_forgets_nothing_that_counts() -> None:
-    record = Record()
+    record = HostRecord()
     for i in range(1_000):
-        record = record.marked(Mark(i, "ecc-correctable", 2), 10_000)
+        record = record.marked(HostMark(i, "ecc-correctable", 2), 10_000)
     assert len(record.marks) <= MOST + 1
     assert record.amount("ecc-correctable", -1) == 2_000
 
 
 def test_a_judgement_on_an_old_state_is_made_anew() -> None:
     state = suspect()
-    plan = decide(state, state.judge_ns, Limits())
+    plan = decide(state, state.judge_ns, SchedulingOptions())
     newer = run(state, ReportHost("z0-r0-h1", "stress-test-passed"), now_ns=1)
     events = committed(newer, plan, newer.judge_ns)
     assert HostMoved(newer.judge_ns, H, HostMove.CLEAR, "nothing more was reported") in events

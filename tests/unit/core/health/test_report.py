@@ -9,7 +9,7 @@ from scheduler.core.model.commands import LoadHealth, ReportHost
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove
-from scheduler.core.policies.health import HealthPolicy, Rule
+from scheduler.core.policies.health import HealthPolicy, HealthRule
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal, Threshold
 from scheduler.core.policies.xids import XIDS, Blame
 from tests.build import (
@@ -65,7 +65,7 @@ ROWS = [(n, t) for n, s in SIGNALS.items() for t in s.thresholds]
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=lambda v: getattr(v, "then", v))
 def test_a_threshold_is_met_by_so_many_and_by_none_fewer(name: str, row: Threshold) -> None:
     signal = Signal("", thresholds=(row,), has_value=SIGNALS[name].has_value)
-    state = run(EMPTY, LoadHealth(HealthPolicy(rules=(Rule(name, signal),))))
+    state = run(EMPTY, LoadHealth(HealthPolicy(rules=(HealthRule(name, signal),))))
     one = report(name, xid=63 if name == XID else 0)
     gap_ns = row.within_s * SECOND_NS // (min(row.count, 60) + 1)
     if signal.has_value:
@@ -109,7 +109,7 @@ def test_unknown_xids_count() -> None:
 
 def test_a_health_file_changes_what_a_report_does() -> None:
     milder = HealthPolicy(
-        rules=(Rule("gpu-lost", Signal("", Effect.SUSPECT)),), xids=((79, Blame.COUNTS),)
+        rules=(HealthRule("gpu-lost", Signal("", Effect.SUSPECT)),), xids=((79, Blame.COUNTS),)
     )
     state = run(EMPTY, LoadHealth(milder), report("gpu-lost"))
     assert now(state) is HostState.SUSPECT

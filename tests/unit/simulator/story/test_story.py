@@ -10,7 +10,7 @@ import pytest
 
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
-from scheduler.core import Limits, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event
 from scheduler.core.policies.costs import Costs
 from simulator import failures
@@ -49,7 +49,7 @@ def told(
         story.feed(event)
 
     costs = COSTS if times is None else times.costs
-    setting = Setting(fabric, Limits(), costs, spares, times=times)
+    setting = Setting(fabric, SchedulingOptions(), costs, spares, times=times)
     replay = Replay(setting, jobs, sink, outages)
     metrics.told_by(replay.modelled)
     replay.run()
