@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TRACES ?=
-BUF ?= buf
+SINCE ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
@@ -29,7 +29,7 @@ demo: $(READY) ## the main job, end to end, on this machine in under a minute
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
-check: lint types imports stub-drift ## format, lint, types, import contracts, stub drift
+check: lint types imports stub-drift lint-proto ## format, lint, types, import contracts, stubs and proto
 
 format: $(READY) ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -51,10 +51,11 @@ stubs: $(READY) ## regenerate scheduler/v1 and docs/api.md from proto/
 stub-drift: $(READY)
 	$(BIN)/python scripts/stubs.py --check
 
-# buf is one binary: `npm pack @bufbuild/buf-linux-x64` has it, or https://buf.build/docs/cli/installation
-lint-proto: ## lint proto/ with buf, where there is one (BUF=path)
-	@if command -v $(BUF) > /dev/null; then cd proto && $(BUF) lint && echo "buf lint: clean"; \
-	else echo "skipped: no buf on PATH"; fi
+lint-proto: $(READY) ## lint proto/, and compare it with the last release (SINCE=ref) for changes that break clients
+	@cd proto && ../$(BIN)/buf lint
+	@since="$(SINCE)"; since="$${since:-$$(git describe --tags --abbrev=0 --match 'v*' 2> /dev/null)}"; \
+	if [ -z "$$since" ]; then echo "buf breaking: skipped, nothing is released yet (compare with SINCE=ref)"; \
+	else $(BIN)/buf breaking proto --against ".git#ref=$$since,subdir=proto" && echo "buf breaking: none since $$since"; fi
 
 fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
 	$(BIN)/python -m tests.fuzz $(ARGS)
