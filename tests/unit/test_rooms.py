@@ -1,0 +1,39 @@
+"""The order of rooms is checked, not only written down: a wrong import fails `make check`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "broken"),
+    [
+        ("scheduler/core/queue/order.py", "from scheduler.wire import listing", "the core"),
+        (
+            "scheduler/core/model/job.py",
+            "def lazily() -> None:\n    import scheduler.core.decide",
+            "rooms of the core",
+        ),
+        ("scheduler/eventlog/codec.py", "import scheduler.engine.feed", "rooms of the scheduler"),
+        ("scheduler/core/decide.py", "from placement.tiers import packing", "one door"),
+    ],
+)
+def test_a_planted_import_breaks_a_contract(
+    tmp_path: Path, file: str, line: str, broken: str
+) -> None:
+    for package in ("placement", "scheduler", "simulator"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / file).open("a", encoding="utf-8") as planted:
+        planted.write(f"\n\n{line}\n")
+    lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as m; m()"]
+    done = subprocess.run(lint, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert any(broken in row and "BROKEN" in row for row in done.stdout.splitlines()), done.stdout
