@@ -156,6 +156,8 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     before = state.windows.get(window.name)
     if command.is_change and before is None:
         return no_window(window.name)
+    if before is not None and (refusal := _stale_window(command.etag, before)):
+        return refusal
     try:
         found = resolved(state, window, now_ns)
     except BadInput as error:
@@ -167,8 +169,6 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     if before is not None and not command.is_change:
         message = f"a window {window.name} is {before.state} already, and says other things"
         return Rejected(Code.ALREADY_EXISTS, message)
-    if before is not None and (refusal := _stale_window(command.etag, before)):
-        return refusal
     return (WindowSet(now_ns, found, command.request_id),)
 
 
@@ -191,12 +191,12 @@ def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] 
     job = state.find(command.name)
     if job is None:
         return no_job(command.name)
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
     if job.state is JobState.CANCELLED:
         return ()
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
     outcome = JobState.CANCELLED
     return (JobEnded(now_ns, job.name, outcome, command.reason, command.request_id),)
 
@@ -210,6 +210,8 @@ def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Reje
     job = state.find(command.name)
     if job is None:
         return no_job(command.name)
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
     if job.state is command.outcome and command.attempt in (0, job.attempt):
         return ()
     if command.attempt not in (0, job.attempt):
@@ -219,8 +221,6 @@ def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Reje
         )
     if _OUTCOMES[command.outcome] not in JOB_MOVES[job.state]:
         return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}, not running")
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
     return (JobEnded(now_ns, job.name, command.outcome, command.reason, command.request_id),)
 
 
@@ -239,6 +239,13 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
     index = state.loaded_fabric.index_by_name.get(host)
     if index is None:
         return no_host(host)
+
+    def current() -> str:
+        return host_etag(host, state.host(index), state.holder(index))
+
+    if refusal := stale(command.etag, current, f"host {host}"):
+        return refusal
+
     now = state.host(index).state
     is_drained = now is HostState.CORDONED and not state.runs_gang(index)
     if now in _REACHED[move] or (move is HostMove.DRAIN and is_drained):
@@ -246,12 +253,6 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
     if move not in HOST_MOVES[now]:
         hint = "; report it repaired first" if now in _BROKEN else ""
         return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
-
-    def current() -> str:
-        return host_etag(host, state.host(index), state.holder(index))
-
-    if refusal := stale(command.etag, current, f"host {host}"):
-        return refusal
     events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]
     if move is HostMove.DRAIN and not state.runs_gang(index):
         events.append(HostMoved(now_ns, host, HostMove.EMPTY))

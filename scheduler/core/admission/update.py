@@ -21,6 +21,8 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     job = state.find(command.name)
     if job is None:
         return no_job(command.name)
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
     for field in command.fields:
         if field not in UPDATABLE:
             return invalid(field, f"cannot be changed; {', '.join(UPDATABLE)} can")
@@ -29,8 +31,6 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     spec = replace(job.spec, **{field: getattr(command, field) for field in command.fields})
     if spec == job.spec:
         return ()
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
     if replace(spec, labels=job.spec.labels) != job.spec and job.state is not JobState.QUEUED:
         message = f"job {job.name} is {job.state}: only labels can change once it has started"
         return Rejected(Code.PRECONDITION, message)

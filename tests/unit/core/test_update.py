@@ -182,9 +182,28 @@ def test_the_current_etag_is_taken() -> None:
     assert admitted(WAITING, MoveHost(name, HostMove.CORDON, etag=tag))
 
 
-def test_a_retry_of_what_is_done_does_not_trip_over_its_own_change() -> None:
-    command = CancelJob("b", etag=etag(WAITING, "b"))
+LOCKED = update("a", labels=(("lock", "held"),))
+DONE = run(WAITING, cancel("b"), cordon("z0-r0-h0"), LOCKED)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        CancelJob("b", etag="0"),
+        replace(LOCKED, etag="0"),
+        MoveHost("z0-r0-h0", HostMove.CORDON, etag="0"),
+    ],
+)
+def test_a_stale_etag_is_refused_although_nothing_would_change(command: Command) -> None:
+    """Else two clients that set one value on one etag would both be told that they have it."""
+    assert admitted(DONE, replace(command, etag="")) == ()
+    assert refused(DONE, command).code is Code.STALE
+
+
+def test_a_retry_by_its_request_id_does_not_trip_over_its_own_change() -> None:
+    command = CancelJob("b", etag=etag(WAITING, "b"), request_id="r")
     assert admitted(run(WAITING, command), command) == ()
+    assert refused(run(WAITING, command), replace(command, request_id="")).code is Code.STALE
 
 
 # --- retries -----------------------------------------------------------------------
