@@ -21,6 +21,7 @@ from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, deci
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, MoveHost, ReportHost
 from scheduler.core.model.events import Event
+from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.feed import Change, Feed
 from scheduler.engine.history import recorded
 from scheduler.engine.planning.executor import PlanExecutor
@@ -29,7 +30,7 @@ from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStoppe
 from scheduler.engine.snapshotter import Retention, Snapshotter
 from scheduler.eventlog.recovery import Recovered
 from scheduler.eventlog.store import NotWritten, Store
-from scheduler.identity import actor
+from scheduler.identity import actor, caller
 from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
 BATCH = 256  # entries of one append at most
@@ -123,16 +124,20 @@ class Writer:
         return max(self._last_ns, self._clock())
 
     async def submit(self, command: Command) -> State | Rejected:
-        """Check a command and make it durable; the state right after it, before whatever
-        others wrote in the same moment.
+        """Check a command, and that the caller of this task may give it, and make it durable;
+        the state right after it, before whatever others wrote in the same moment.
 
         Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
         self._is_urgent |= isinstance(command, ReportHost | MoveHost)
-        answer, after = await self._enter(
-            Stage.ADMIT, lambda state, now_ns: self._admit(state, command, now_ns)
-        )
+        who = caller()
+
+        def check(state: State, now_ns: int) -> tuple[Event, ...] | Rejected:
+            refusal = unauthorised(state, command, who)
+            return self._admit(state, command, now_ns) if refusal is None else refusal
+
+        answer, after = await self._enter(Stage.ADMIT, check)
         return answer if isinstance(answer, Rejected) else after
 
     async def carry_out(self, check: Callable[[State, int], Answer]) -> Answer:

@@ -11,7 +11,9 @@ from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
 from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
+from scheduler.identity import caller
 from scheduler.observe import census
 from scheduler.observe.incidents import KEPT
 from scheduler.service import pagination
@@ -27,6 +29,8 @@ GANGS, INCIDENTS = 20, 10
 def checked(writer: Writer, command: Command) -> State | Rejected:
     """The state that `command` would leave."""
     state = writer.state
+    if refusal := unauthorised(state, command, caller()):
+        return refusal
     answer = admit(state, command, writer.now_ns())
     return answer if isinstance(answer, Rejected) else replay(answer, state)
 

@@ -1,0 +1,30 @@
+"""Whether a caller may carry out a command, on the state that the command is carried out on.
+
+The interceptor (access.guard) turns callers away early, on the state of that moment. A
+command then waits for the writer, and a name may have changed hands meanwhile: only what
+is checked here counts.
+"""
+
+from __future__ import annotations
+
+from scheduler.core import Rejected, State
+from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob, UpdateJob
+from scheduler.core.model.rejected import invalid, no_job
+from scheduler.core.tenancy.ownership import tenant_of
+from scheduler.identity import Caller
+
+
+def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
+    """The refusal of a command that names a job, or submits for a tenant, that is not `who`'s.
+    A job of another tenant is answered like one that does not exist (AIP-211)."""
+    if not who.tenant:
+        return None
+    if isinstance(command, CancelJob | UpdateJob | EndJob):
+        job = state.find(command.name)
+        if job is not None and not who.sees(state.tenants, job.tenant):
+            return no_job(command.name)
+    elif isinstance(command, SubmitJob):
+        tenant = tenant_of(command.spec, state.tenants)
+        if not who.sees(state.tenants, tenant):
+            return invalid("tenant", f"{who.name} belongs to tenant {who.tenant}, not to {tenant}")
+    return None
