@@ -56,7 +56,7 @@ def links_command(
     The backend network alone; docs/fabric.md says how switches follow from the fabric
     file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
     """
-    from placement import StripingChoice as Cabling
+    from placement import Striping as Cabling
     from placement import links, links_without, proofs
     from scheduler.files.inputs import load_fabric
 

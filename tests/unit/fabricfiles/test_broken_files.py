@@ -66,7 +66,7 @@ def test_hash_seeds_decide_nothing(tmp_path: Path) -> None:
 def imported(folder: Path, seed: str) -> str:
     """The fabric files and notes of every format, from another process."""
     code = (
-        "from scheduler.files.fabric import FORMATS, dump, read_fabric\n"
+        "from scheduler.files.fabrics import FORMATS, dump, read_fabric\n"
         "for form in FORMATS:\n"
         "    built = read_fabric(form, form)\n"
         "    print(dump(built.fabric), *built.notes, sep='\\n')"
