@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -47,12 +48,19 @@ def between(low: float, high: float) -> Tolerance:
     return Tolerance(f"{low:g} to {high:g}", lambda ours: low <= _number(ours) <= high)
 
 
-def at_least(value: float) -> Tolerance:
-    return Tolerance(f"≥ {value:g}", lambda ours: _number(ours) >= value)
+def differs(low: float, high: float) -> Tolerance:
+    """Ours is known to be off the published value, for reasons that the page gives."""
+    return Tolerance(f"differs: {low:g} to {high:g}", between(low, high).holds)
 
 
-def at_most(value: float) -> Tolerance:
-    return Tolerance(f"≤ {value:g}", lambda ours: _number(ours) <= value)
+class Evidence(StrEnum):
+    """What a row can show, from the least to the most."""
+
+    INPUT = "input"  # the value, or its parts, are given to muster: nothing is lost on the way
+    FORMULA = "formula"  # the source's own formula, evaluated by muster's code
+    FITTED = "fitted"  # a free number was chosen so that the row comes out
+    DERIVED = "derived"  # printed nowhere: follows from published inputs by another method
+    INDEPENDENT = "independent"  # printed by its source, computed here from other numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,9 @@ class Row:
     """One published value.
 
     `number`: the row of docs/validation.md. `published`: the value as its source prints
-    it. `ours`: computes it; stochastic ones state their seed in `what`. `slow`: more
-    than a second or two, left out of the unit tests.
+    it. `ours`: computes it; stochastic ones state their seed in `what`. `tolerance` has two
+    sides: a result that is too good fails as well. `slow`: more than a second or two, left
+    out of the unit tests.
     """
 
     number: str
@@ -69,6 +78,7 @@ class Row:
     published: str
     ours: Callable[[], Value]
     tolerance: Tolerance
+    evidence: Evidence
     slow: bool = False
 
 
@@ -105,15 +115,14 @@ def check(row: Row) -> Outcome:
 
 def table(outcomes: Iterable[Outcome]) -> str:
     """Published value, ours, tolerance, pass or fail; one line a row."""
-    head = ("row", "what", "published", "ours", "tolerance", "", "s")
+    head = ("row", "what", "evidence", "published", "ours", "tolerance", "", "s")
     lines = [head]
     for done in outcomes:
         row, verdict = done.row, "pass" if done.passed else "FAIL"
         ours, spent = done.ours_text, f"{done.seconds:.2f}"
-        lines.append(
-            (row.number, row.what, row.published, ours, row.tolerance.text, verdict, spent)
-        )
-    return columns(lines, right={6})
+        known = (row.number, row.what, row.evidence.value, row.published)
+        lines.append((*known, ours, row.tolerance.text, verdict, spent))
+    return columns(lines, right={7})
 
 
 def _number(value: Value) -> float:

@@ -18,7 +18,7 @@ from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
-from scripts.published import Row, at_least, exactly
+from scripts.published import Evidence, Row, between, exactly
 from simulator.metrics import JobRow, Metrics
 from simulator.run import Replay, Setting
 from simulator.traces.record import TraceJob
@@ -106,7 +106,8 @@ ROWS = [
         "HiveD, quota alone: minutes that a gang waits beyond a cluster of its own, seeds 0 to 2",
         "up to 1,000",
         lambda: further_minutes(has_cells=False),
-        at_least(100),
+        between(500, 1_000),
+        Evidence.FITTED,
         slow=True,
     ),
     Row(
@@ -115,6 +116,7 @@ ROWS = [
         "0",
         lambda: further_minutes(has_cells=True),
         exactly(0.0),
+        Evidence.INDEPENDENT,
         slow=True,
     ),
 ]

@@ -22,7 +22,7 @@ from placement import (
     schedule_seconds,
 )
 from placement.fabric.tree import Ints
-from scripts.published import Row, Tolerance, Value, exactly, near
+from scripts.published import Evidence, Row, Tolerance, Value, exactly, near
 
 RANKS = 64
 ZONES = (2, 4, 8)
@@ -109,6 +109,7 @@ ROWS = (
         "2(Z-1): 2 / 6 / 14",
         lambda: least_cuts(REDUCE),
         exactly((2.0, 6.0, 14.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30b",
@@ -116,6 +117,7 @@ ROWS = (
         "3.938 / 7.875 / 15.75",
         lambda: cuts(Algorithm.RING),
         exactly((3.938, 7.875, 15.75)),
+        Evidence.DERIVED,
     ),
     Row(
         "30c",
@@ -123,6 +125,7 @@ ROWS = (
         "2 / 6 / 14",
         lambda: cuts(Algorithm.HIERARCHICAL),
         exactly((2.0, 6.0, 14.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30d",
@@ -130,6 +133,7 @@ ROWS = (
         "2 / 6 / 14",
         lambda: cuts(Algorithm.NEAR),
         exactly((2.0, 6.0, 14.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30e",
@@ -137,6 +141,7 @@ ROWS = (
         "64 / 96 / 112",
         lambda: cuts(Algorithm.FAR),
         exactly((64.0, 96.0, 112.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30f",
@@ -144,6 +149,7 @@ ROWS = (
         "4 / 10 / 22",
         lambda: cuts(Algorithm.TREE),
         exactly((4.0, 10.0, 22.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30g",
@@ -151,6 +157,7 @@ ROWS = (
         "96",
         random_ring,
         near(96, 0.01),
+        Evidence.DERIVED,
     ),
     Row(
         "30h",
@@ -158,6 +165,7 @@ ROWS = (
         "Z-1: 1 / 3 / 7",
         lambda: least_cuts(GATHER),
         exactly((1.0, 3.0, 7.0)),
+        Evidence.DERIVED,
     ),
     Row(
         "30i",
@@ -165,6 +173,7 @@ ROWS = (
         "1 / 3 / 7",
         lambda: cuts(Algorithm.NEAR, GATHER),
         exactly((1.0, 3.0, 7.0)),
+        Evidence.INDEPENDENT,
     ),
     Row(
         "30j",
@@ -172,6 +181,7 @@ ROWS = (
         "2.58 / 45.15 / 40.98 / 83.87",
         lambda: all_reduce_ms(Algorithm.RING),
         as_printed(2.58, 45.15, 40.98, 83.87),
+        Evidence.FORMULA,
     ),
     Row(
         "30k",
@@ -179,6 +189,7 @@ ROWS = (
         "0.182 / 42.75 / 0.262 / 43.15",
         lambda: all_reduce_ms(Algorithm.NEAR),
         as_printed(0.182, 42.75, 0.262, 43.15),
+        Evidence.FORMULA,
     ),
     Row(
         "30l",
@@ -186,6 +197,7 @@ ROWS = (
         "0.217 / 150.4 / 0.341 / 236.3",
         lambda: all_reduce_ms(Algorithm.RECURSIVE_DOUBLING),
         as_printed(0.217, 150.4, 0.341, 236.3),
+        Evidence.FORMULA,
     ),
     Row(
         "30m",
@@ -193,6 +205,7 @@ ROWS = (
         "0.182 / 43.09 / 0.262 / 43.17",
         lambda: all_reduce_ms(Algorithm.TREE),
         as_printed(0.182, 43.09, 0.262, 43.17),
+        Evidence.FORMULA,
     ),
     Row(
         "33",
@@ -200,5 +213,6 @@ ROWS = (
         "1.75 / 0.875 / 0.875 / 1 / 0.875",
         factors,
         exactly((1.75, 0.875, 0.875, 1.0, 0.875)),
+        Evidence.FORMULA,
     ),
 )

@@ -6,7 +6,7 @@ from functools import cache
 
 from placement import Proof, Striping, links, proofs
 from placement.fabric.tree import Fabric, from_spec, preset
-from scripts.published import Row, Value, exactly, near
+from scripts.published import Evidence, Row, Value, exactly, near
 
 
 def roce_counts() -> Value:
@@ -63,6 +63,7 @@ ROWS = (
         "16 / 3,072 / 24,576",
         roce_counts,
         exactly((16, 3_072, 24_576)),
+        Evidence.INPUT,
     ),
     Row(
         "1b",
@@ -70,6 +71,7 @@ ROWS = (
         "153.6 / 21.94",
         zone_bandwidth,
         exactly((153.6, 21.94)),
+        Evidence.FORMULA,
     ),
     Row(
         "1c",
@@ -77,6 +79,7 @@ ROWS = (
         "1,536 / 128 / 28",
         lambda: switches(preset("roce-24k")),
         exactly((1_536, 128, 28)),
+        Evidence.DERIVED,
     ),
     Row(
         "1d",
@@ -84,6 +87,7 @@ ROWS = (
         "6.857",
         lambda: oversubscription("roce-24k", "out of", "zone"),
         near(48 / 7, 1e-6),
+        Evidence.DERIVED,
     ),
     Row(
         "1e",
@@ -91,6 +95,7 @@ ROWS = (
         "1 (full bisection)",
         lambda: oversubscription("roce-24k", "inside", "zone"),
         near(1, 1e-6),
+        Evidence.DERIVED,
     ),
     Row(
         "2",
@@ -98,6 +103,7 @@ ROWS = (
         "16-8 ... 512-512-256",
         superpods,
         exactly(("16-8", "32-16", "64-32", "128-128-64", "256-256-128", "512-512-256")),
+        Evidence.INDEPENDENT,
     ),
     Row(
         "2b",
@@ -105,6 +111,7 @@ ROWS = (
         "768 / 768 / 384",
         lambda: switches(preset("ib-24k"), Striping.MINIMAL),
         exactly((768, 768, 384)),
+        Evidence.INDEPENDENT,
     ),
     Row(
         "2c",
@@ -112,6 +119,7 @@ ROWS = (
         "768 / 768 / 512",
         lambda: switches(preset("ib-24k")),
         exactly((768, 768, 512)),
+        Evidence.INDEPENDENT,
     ),
     Row(
         "2d",
@@ -119,5 +127,6 @@ ROWS = (
         "1 (full bisection)",
         lambda: oversubscription("ib-24k", "inside", "fabric"),
         near(1, 1e-6),
+        Evidence.DERIVED,
     ),
 )

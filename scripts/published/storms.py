@@ -20,7 +20,7 @@ from scheduler.core.model.events import Event, JobPreempted, JobStarted
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import Preemption, PriorityClass
-from scripts.published import Row, Tolerance, Value, exactly, near, within
+from scripts.published import Evidence, Row, Tolerance, Value, exactly, near, within
 from simulator.engine import Engine
 from simulator.kernel import Kernel
 
@@ -235,6 +235,7 @@ ROWS = [
         "548",
         lambda: storm(is_requeued=True).preempted,
         near(548, 0.1),
+        Evidence.FITTED,
         slow=True,
     ),
     Row(
@@ -243,6 +244,7 @@ ROWS = [
         "none of it",
         lambda: (storm(is_requeued=False).hits, storm(is_requeued=False).preempted),
         exactly((1, 1)),
+        Evidence.INDEPENDENT,
     ),
     Row(
         "36",
@@ -250,6 +252,7 @@ ROWS = [
         "14",
         lambda: percent(LemonAction.SHOW),
         within(14, 2),
+        Evidence.FITTED,
         slow=True,
     ),
     Row(
@@ -258,6 +261,7 @@ ROWS = [
         "4",
         lambda: percent(LemonAction.RMA),
         within(4, 1),
+        Evidence.FITTED,
         slow=True,
     ),
     Row(
@@ -266,6 +270,7 @@ ROWS = [
         "> 85 % right",
         named,
         mostly_right(0.85),
+        Evidence.INDEPENDENT,
         slow=True,
     ),
 ]
