@@ -103,7 +103,7 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     plan = replace(old, actions=(Start("late", on(FABRIC, spec("late").request, beside)),))
     answer = commit(run(state, submit("late", 1)), plan, 0)
     assert isinstance(answer, Conflict)
-    assert "kept apart" in answer.reasons[0]
+    assert "kept apart" in answer.stale[0].detail
 
 
 def test_a_swap_out_of_the_one_domain_falls() -> None:
@@ -115,7 +115,7 @@ def test_a_swap_out_of_the_one_domain_falls() -> None:
     state = replace(state, unhealthy=hostset.of(job.hosts[:1]))
     answer = commit(state, Plan(state.version, (swap,)), 0)
     assert isinstance(answer, Conflict)
-    assert "must be in one" in answer.reasons[0]
+    assert "must be in one" in answer.stale[0].detail
 
 
 def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
