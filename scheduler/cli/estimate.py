@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock
-from scheduler.cli.place import EXIT_CODES
+from scheduler.cli.place import EXIT_CODES, cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def estimate_command(
     sys.stdout.write(text + "\n")
     for draw, (question, answer, found) in zip(pictures, runs, strict=True):
         draw(question, answer, found.placed.congestion if found else None)
-    raise typer.Exit(max(EXIT_CODES[_outcome(answer)] for _, answer, _ in runs))
+    raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 
 Run = tuple["Question", "Answer", "Estimate | None"]
@@ -199,32 +199,23 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
 def _run(
     job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: NetworkChoice
 ) -> Run:
-    from placement import BadInput, place
-    from placement.fabric.hostset import full
+    from placement import BadInput
     from placement.workload.request import Placement
-    from scheduler.cli.render.answers import Question
     from scheduler.cli.render.steps import estimate
     from scheduler.files import inputs
     from scheduler.files.errors import InputError, Problem
 
-    found = inputs.load_fabric(fabric)
-    taken = inputs.load_busy(busy, found) if busy else 0
-    asked = Question(job.spec.name, found, job.spec.request, full(found.host_count) & ~taken)
+    machine = inputs.load_fabric(fabric)
+    taken = inputs.load_busy(busy, machine) if busy else 0
+    question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0), 0)
+    if not isinstance(answer, Placement):
+        return question, answer, None
     try:
-        answer = place(found, asked.free, asked.request)
-        if not isinstance(answer, Placement):
-            return asked, answer, None
-        return asked, answer, estimate(asked, answer, assumed, network)
+        return question, answer, estimate(question, answer, assumed, network)
     except BadInput as error:
         if error.field == "failed":
             raise InputError(Problem("--failed", error.message)) from None
         raise job.document.error((error.field, error.message)) from None
-
-
-def _outcome(answer: Answer) -> str:
-    from scheduler.cli.render.answers import outcome
-
-    return outcome(answer)
 
 
 def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoice) -> str:
@@ -241,7 +232,7 @@ def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoi
         "estimates": [
             {
                 "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
-                "outcome": _outcome(answer),
+                "outcome": outcome_of(answer),
                 **({"reason": answer.reason} if not found and hasattr(answer, "reason") else {}),
                 **(steps.to_mapping(found) if found else {}),
             }

@@ -15,13 +15,17 @@ import typer
 
 from placement.workload.request import Answer, Objective, Placement
 from scheduler.cli import clock, formats
-from scheduler.cli.render.picture import Draw, Plot, PlotBy, drawer
+from scheduler.cli.render.picture import Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
+    from placement import Hint
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from scheduler.cli.render.answers import Question
+    from scheduler.core import Job, SchedulingOptions, State, Tenants
+    from scheduler.core.capacity.placer import Find
     from scheduler.files.inputs import JobFile
+    from scheduler.files.windows import WindowsFile
 
 EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
 
@@ -66,6 +70,10 @@ def place_command(
         Path | None,
         typer.Option(help="A windows file: no host of a window that the job would reach into."),
     ] = None,
+    tenants: Annotated[
+        Path | None,
+        typer.Option(help="A tenants file: quotas, and by which rule spares are held."),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -108,8 +116,6 @@ def place_command(
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
     2 bad input.
     """
-    from placement.fabric.hostset import full
-    from scheduler.cli.render.answers import Question
     from scheduler.files import inputs
     from scheduler.files.old_placement import load_hint
 
@@ -125,16 +131,17 @@ def place_command(
     request = file.spec.request
     spread = request if request.objective is Objective.SPREAD else None
     _refuse_alone("--alpha", alpha, "--objective spread", spread)
-    free = full(network.host_count) & ~(inputs.load_busy(str(busy), network) if busy else 0)
-    if windows:
-        free &= ~_spoken_for(str(windows), at or "+0s", file, network)
-    free = _left_alone(file, network, free)
+    taken = inputs.load_busy(str(busy), network) if busy else 0
     hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
     draw = drawer(picture, picture_by)
-    peers = file.spec.checkpoint.peers
-    asked = Question(file.spec.name, network, request, free, hint, peers=peers)
-    code = _answer(file, asked, output, draw)
-    raise typer.Exit(code)
+    now_ns = _moment(at or "+0s") if windows else 0
+    if windows and file.spec.time_limit_s is None:
+        _note_assumed_limit()
+    cluster = cluster_of(file, network, taken, now_ns, windows=windows, tenants=tenants)
+    question, answer, solve_s = place_job(file, cluster, now_ns, hint)
+    _write(question, answer, output, solve_s)
+    draw(question, answer)
+    raise typer.Exit(EXIT_CODES[outcome_of(answer)])
 
 
 def _refuse_alone(option: str, given: object, other: str, beside: object) -> None:
@@ -143,24 +150,22 @@ def _refuse_alone(option: str, given: object, other: str, beside: object) -> Non
         raise typer.BadParameter(f"goes with {other}", param_hint=option)
 
 
-def _spoken_for(path: str, at: str, file: JobFile, network: Fabric) -> HostSet:
-    """Hosts of windows that the job would reach into; a note says how long it was taken to
-    run."""
+def _moment(at: str) -> int:
     from placement import BadInput
-    from scheduler.core import SchedulingOptions
-    from scheduler.core.wording import duration
     from scheduler.files.timeparse import parse_moment
-    from scheduler.files.windows import load_windows
 
     try:
-        at_ns = parse_moment(at, time.time_ns())
+        return parse_moment(at, time.time_ns())
     except BadInput as error:
         raise typer.BadParameter(error.message, param_hint="--at") from None
-    windows, limits = load_windows(path), SchedulingOptions()
-    if file.spec.time_limit_s is None:
-        assumed = duration(limits.assumed_limit_s)
-        typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
-    return windows.closed(network, file.spec, at_ns, limits)
+
+
+def _note_assumed_limit() -> None:
+    from scheduler.core import SchedulingOptions
+    from scheduler.core.wording import duration
+
+    assumed = duration(SchedulingOptions().assumed_limit_s)
+    typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
 
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
@@ -174,63 +179,136 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
     return replace(job, spec=spec)
 
 
-def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
-    from placement import BadInput, refuse_without_peers
+def outcome_of(answer: Answer) -> str:
+    """The key of EXIT_CODES."""
     from scheduler.cli.render.answers import outcome
 
-    begin = time.perf_counter()
-    try:
-        if asked.peers:
-            refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
-        asked, answer = _placed(job, asked)
-        answer = _noted(job, answer)
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
-    _write(asked, answer, output, time.perf_counter() - begin)
-    draw(asked, answer)
-    return EXIT_CODES[outcome(answer)]
+    return outcome(answer)
 
 
-def _placed(job: JobFile, asked: Question) -> tuple[Question, Answer]:
-    """The answer, and the question at the size that it is for: of an elastic job the
-    largest that fits; near an old placement, the one that it asks for."""
-    from placement import legal_sizes, place, place_largest
-    from placement.workload.replicas import sized
+def cluster_of(
+    job: JobFile,
+    fabric: Fabric,
+    busy: HostSet,
+    now_ns: int,
+    *,
+    windows: Path | None = None,
+    tenants: Path | None = None,
+) -> State:
+    """The cluster that these files describe. Busy hosts are out of service; so are those
+    that an exclusive job may not share with whoever is on them.
 
-    fabric, free, request = asked.fabric, asked.free, asked.request
-    if not job.spec.min_dp or asked.near is not None:
-        return asked, place(fabric, free, request, hint=asked.near)
-    sizes = legal_sizes(fabric, request, job.spec.min_dp)
-    answer, dp = place_largest(fabric, free, request, sizes)
-    return replace(asked, request=sized(request, dp), legal_dp=sizes), answer
-
-
-def _left_alone(job: JobFile, fabric: Fabric, free: HostSet) -> HostSet:
-    """`free` less what an exclusive job may not share: busy hosts are taken to be others'."""
+    Without a tenants file the cluster has the tenants that the job and the windows name, side
+    by side, and the job's priority class. Raises: InputError.
+    """
     from placement import BadInput
+    from placement.fabric import hostset
     from placement.fabric.constraints import around, tier_of
-    from placement.fabric.hostset import full
+    from scheduler.core import replay
+    from scheduler.core.model.events import FabricLoaded, HostMoved, TenantsLoaded
+    from scheduler.core.model.lifecycle import HostMove
     from scheduler.core.policies import affinity
+    from scheduler.files.tenants import load_tenants
+    from scheduler.files.windows import load_windows
 
+    calendar = load_windows(str(windows)) if windows else None
+    if tenants is None:
+        known = _named_tenants(job, calendar)
+    else:
+        file = load_tenants(str(tenants))
+        file.check(fabric)
+        known = file.tenants
+    if calendar is not None:
+        state, _ = calendar.booked(fabric, known, now_ns)
+    else:
+        loaded = (FabricLoaded(now_ns, fabric.spec), TenantsLoaded(now_ns, known.digest, known))
+        state = replay(loaded)
     wants = job.spec.neighbours
     try:
         affinity.check(fabric, wants)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
-    if not wants.exclusive:
-        return free
-    busy = full(fabric.host_count) & ~free
-    return free & ~around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
+    if wants.exclusive:
+        busy |= around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
+    names = fabric.names(hostset.members(busy))
+    return replay([HostMoved(now_ns, name, HostMove.CORDON, "busy") for name in names], state)
+
+
+def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
+    from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+
+    own = job.spec.tenant or DEFAULT
+    names = {own} | {e.tenant for e in windows.entries if e.tenant} if windows else {own}
+    level = job.spec.priority_class
+    classes = (PriorityClass(level, job.spec.priority),) if level else ()
+    return Tenants(tuple(map(Tenant, sorted(names))), own, classes)
+
+
+def place_job(
+    job: JobFile, cluster: State, now_ns: int, hint: Hint | None = None
+) -> tuple[Question, Answer, float]:
+    """What the job gets if it is submitted to this cluster, and the seconds that placing
+    takes. The question is at the size that the answer is for; with a `hint` that is the
+    one which the job asks for.
+
+    Raises: InputError naming the line of the job file that cannot be.
+    """
+    from placement.workload.request import Infeasible
+    from scheduler.cli.render.answers import Question
+    from scheduler.core import Rejected, SchedulingOptions, dry_run
+    from scheduler.core.admission.admit import Code, is_name
+    from scheduler.core.capacity.placer import make_placer
+    from scheduler.core.model.commands import SubmitJob
+    from scheduler.core.model.policy import time_limit_ns
+    from scheduler.core.policies.affinity import Affinity
+    from scheduler.core.rules.calendar import Calendar
+
+    limits, seconds = SchedulingOptions(), 0.0
+
+    def timed(state: State, limits: SchedulingOptions) -> Find:
+        find = make_placer(state, limits, hint)
+
+        def placed(job: Job, free: HostSet, most: int) -> Placement | None:
+            nonlocal seconds
+            begin = time.perf_counter()
+            placement = find(job, free, most)
+            seconds += time.perf_counter() - begin
+            return placement
+
+        return placed
+
+    spec = replace(job.spec, neighbours=Affinity(job.spec.neighbours.exclusive))
+    spec = spec if is_name(spec.name) else replace(spec, name="job")
+    spec = spec if hint is None else replace(spec, min_dp=0)
+    question = Question(
+        job.spec.name,
+        cluster.loaded_fabric,
+        spec.request,
+        cluster.free,
+        hint,
+        peers=spec.checkpoint.peers,
+    )
+    outcome = dry_run(cluster, SubmitJob(spec, "dry-run"), limits, now_ns, timed)
+    if isinstance(outcome, Rejected):
+        if outcome.code is Code.INFEASIBLE:
+            return question, Infeasible(outcome.message), seconds
+        raise job.document.error(*((each.field, each.message) for each in outcome.violations))
+    gang, state = outcome.job, outcome.state
+    closed = Calendar(state).closed(gang, now_ns, now_ns + time_limit_ns(gang, limits))
+    question = replace(
+        question, request=gang.request, free=state.free & ~closed, legal_dp=gang.sizes
+    )
+    return question, _noted(job, outcome.answer), seconds
 
 
 def _noted(job: JobFile, answer: Answer) -> Answer:
     """What only a server can keep is said, for here no other job is known."""
     wants = job.spec.neighbours
-    asked = [f"near {wants.near}"] if wants.near else []
-    asked += [f"avoid {', '.join(names)} ({tier})" for tier, names in wants.avoid]
-    if not asked or not isinstance(answer, Placement):
+    unknown = [f"near {wants.near}"] if wants.near else []
+    unknown += [f"avoid {', '.join(names)} ({tier})" for tier, names in wants.avoid]
+    if not unknown or not isinstance(answer, Placement):
         return answer
-    note = f"no other job is known here: {'; '.join(asked)} not considered"
+    note = f"no other job is known here: {'; '.join(unknown)} not considered"
     return replace(answer, notes=(*answer.notes, note))
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from scheduler.core.admission.admit import Code, Rejected, Violation, admit
     from scheduler.core.commit.commit import Conflict, commit
     from scheduler.core.decide import decide
-    from scheduler.core.explain.explain import dry_run, explain
+    from scheduler.core.explain.dryrun import DryRun, dry_run
+    from scheduler.core.explain.explain import explain
     from scheduler.core.explain.reason import Reason
     from scheduler.core.fold.apply import apply, replay
     from scheduler.core.model.job import Job, JobSpec
@@ -49,7 +50,8 @@ _MODULES = {
     "model.lifecycle": ("HostState", "JobState"),
     "model.plan": ("Plan",),
     "model.policy": ("SchedulingOptions", "Policy"),
-    "explain.explain": ("dry_run", "explain"),
+    "explain.dryrun": ("DryRun", "dry_run"),
+    "explain.explain": ("explain",),
     "explain.reason": ("Reason",),
     "model.state": ("State",),
     "policies.tenants": ("Tenants",),

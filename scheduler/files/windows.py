@@ -22,15 +22,11 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from placement import BadInput
-from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core import Job, JobSpec, Rejected, SchedulingOptions, State, Tenants, admit, replay
+from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.model.commands import LoadTenants, SetWindow
 from scheduler.core.model.events import FabricLoaded
-from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave, Window, WindowKind
-from scheduler.core.policies.tenants import DEFAULT, Tenant
-from scheduler.core.rules.calendar import Calendar
 from scheduler.files.errors import InputError
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.timeparse import parse_duration, parse_moment
@@ -106,17 +102,6 @@ class WindowsFile:
         the core and what is wrong with each; without any, `message` is of the whole window."""
         found = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
         return self.document.error(*(found or [(f"windows.{at}", message)]))
-
-    def closed(
-        self, fabric: Fabric, spec: JobSpec, at_ns: int, limits: SchedulingOptions
-    ) -> HostSet:
-        """Hosts on which such a job could not start at `at_ns`, for it would reach into a
-        window. Tenants are taken to be those that are named, side by side."""
-        names = {entry.tenant for entry in self.entries if entry.tenant} | {spec.tenant or DEFAULT}
-        tenants = Tenants(tuple(map(Tenant, sorted(names))), spec.tenant or DEFAULT)
-        state, _ = self.booked(fabric, tenants, at_ns)
-        job = Job(spec, "", 0, 0, at_ns, 0, spec.tenant or DEFAULT)
-        return Calendar(state).closed(job, at_ns, at_ns + time_limit_ns(job, limits))
 
 
 def load_windows(path: str) -> WindowsFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement import BadInput
+from placement.workload.request import Infeasible
 from scheduler.core import Job, JobState, Rejected, State, admit, dry_run, replay
 from scheduler.core.admission.admit import Code
 from scheduler.core.capacity.grow import is_smaller, size_text
@@ -36,13 +37,14 @@ def checked(writer: Writer, command: Command) -> State | Rejected:
 
 
 def tried(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
-    """Check as for real, then say what the job would get."""
+    """What the job would get if it were submitted now."""
     state = writer.state
-    refusal = admit(state, command, writer.now_ns())
-    if isinstance(refusal, Rejected) and refusal.code is not Code.INFEASIBLE:
-        raise rejected(refusal, "spec.")
-    answer = dry_run(state, command.spec, writer.limits, writer.now_ns())
-    return answer_to_proto(state.loaded_fabric, answer)
+    found = dry_run(state, command, writer.limits, writer.now_ns())
+    if not isinstance(found, Rejected):
+        return answer_to_proto(state.loaded_fabric, found.answer)
+    if found.code is not Code.INFEASIBLE:
+        raise rejected(found, "spec.")
+    return answer_to_proto(state.loaded_fabric, Infeasible(found.message))
 
 
 def supposed(

@@ -22,53 +22,61 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _WaitCause:
+class _WaitReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.ValueType], _builtins.type):
+class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    WAIT_CAUSE_UNSPECIFIED: _WaitCause.ValueType  # 0
+    WAIT_REASON_UNSPECIFIED: _WaitReason.ValueType  # 0
     """Never sent."""
-    WAIT_CAUSE_NOT_WAITING: _WaitCause.ValueType  # 1
+    WAIT_REASON_NOT_WAITING: _WaitReason.ValueType  # 1
     """The job does not wait."""
-    WAIT_CAUSE_DUE: _WaitCause.ValueType  # 2
+    WAIT_REASON_DUE: _WaitReason.ValueType  # 2
     """The job fits and starts with the next decision."""
-    WAIT_CAUSE_HOSTS: _WaitCause.ValueType  # 3
+    WAIT_REASON_HOSTS: _WaitReason.ValueType  # 3
     """Too few hosts are free."""
-    WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 4
+    WAIT_REASON_BEHIND: _WaitReason.ValueType  # 4
     """An earlier job has been promised the hosts."""
-    WAIT_CAUSE_LIMIT: _WaitCause.ValueType  # 5
+    WAIT_REASON_LIMIT: _WaitReason.ValueType  # 5
     """Its tenant, or one above it, may hold no more."""
-    WAIT_CAUSE_PROMISES: _WaitCause.ValueType  # 6
+    WAIT_REASON_PROMISES: _WaitReason.ValueType  # 6
     """Enough hosts are free, but they are guaranteed to other tenants."""
-    WAIT_CAUSE_CONSTRAINTS: _WaitCause.ValueType  # 7
+    WAIT_REASON_CONSTRAINTS: _WaitReason.ValueType  # 7
     """Enough hosts are free, but not where its constraints let it lie."""
-    WAIT_CAUSE_WINDOW: _WaitCause.ValueType  # 8
+    WAIT_REASON_WINDOW: _WaitReason.ValueType  # 8
     """Enough hosts are free, but windows close them before the job would end."""
+    WAIT_REASON_AVOIDS: _WaitReason.ValueType  # 9
+    """Enough hosts are free, but too few that did not stop the job of late."""
+    WAIT_REASON_SEARCH: _WaitReason.ValueType  # 10
+    """The limits of the search were spent before a placement was found."""
 
-class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
+class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
     """Why a job waits."""
 
-WAIT_CAUSE_UNSPECIFIED: WaitCause.ValueType  # 0
+WAIT_REASON_UNSPECIFIED: WaitReason.ValueType  # 0
 """Never sent."""
-WAIT_CAUSE_NOT_WAITING: WaitCause.ValueType  # 1
+WAIT_REASON_NOT_WAITING: WaitReason.ValueType  # 1
 """The job does not wait."""
-WAIT_CAUSE_DUE: WaitCause.ValueType  # 2
+WAIT_REASON_DUE: WaitReason.ValueType  # 2
 """The job fits and starts with the next decision."""
-WAIT_CAUSE_HOSTS: WaitCause.ValueType  # 3
+WAIT_REASON_HOSTS: WaitReason.ValueType  # 3
 """Too few hosts are free."""
-WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 4
+WAIT_REASON_BEHIND: WaitReason.ValueType  # 4
 """An earlier job has been promised the hosts."""
-WAIT_CAUSE_LIMIT: WaitCause.ValueType  # 5
+WAIT_REASON_LIMIT: WaitReason.ValueType  # 5
 """Its tenant, or one above it, may hold no more."""
-WAIT_CAUSE_PROMISES: WaitCause.ValueType  # 6
+WAIT_REASON_PROMISES: WaitReason.ValueType  # 6
 """Enough hosts are free, but they are guaranteed to other tenants."""
-WAIT_CAUSE_CONSTRAINTS: WaitCause.ValueType  # 7
+WAIT_REASON_CONSTRAINTS: WaitReason.ValueType  # 7
 """Enough hosts are free, but not where its constraints let it lie."""
-WAIT_CAUSE_WINDOW: WaitCause.ValueType  # 8
+WAIT_REASON_WINDOW: WaitReason.ValueType  # 8
 """Enough hosts are free, but windows close them before the job would end."""
-Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
+WAIT_REASON_AVOIDS: WaitReason.ValueType  # 9
+"""Enough hosts are free, but too few that did not stop the job of late."""
+WAIT_REASON_SEARCH: WaitReason.ValueType  # 10
+"""The limits of the search were spent before a placement was found."""
+Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
 
 class _ObstacleKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -158,7 +166,7 @@ class Reason(_message.Message):
     PREEMPTS_FIELD_NUMBER: _builtins.int
     PREEMPT_TIME_FIELD_NUMBER: _builtins.int
     SHRINKS_FIELD_NUMBER: _builtins.int
-    cause: Global___WaitCause.ValueType
+    cause: Global___WaitReason.ValueType
     """Why it waits, to switch on."""
     sentence: _builtins.str
     """Why it waits, in one sentence."""
@@ -213,7 +221,7 @@ class Reason(_message.Message):
     def __init__(
         self,
         *,
-        cause: Global___WaitCause.ValueType = ...,
+        cause: Global___WaitReason.ValueType = ...,
         sentence: _builtins.str = ...,
         needed_hosts: _builtins.int = ...,
         free_hosts: _builtins.int = ...,

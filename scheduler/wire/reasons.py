@@ -9,18 +9,19 @@ from placement.fabric.tree import Fabric
 from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
 from scheduler.core.defrag.proposal import Proposal, Relocation
 from scheduler.core.explain.explain import Reasons
-from scheduler.core.explain.reason import Basis, Cause, Obstacle, ObstacleKind
+from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
 from scheduler.core.explain.slots import Slots
 from scheduler.core.explain.whatif import WhatIf
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.queue.verdict import WaitReason
 from scheduler.v1 import advice_pb2, service_pb2
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
 from scheduler.wire.specs import numbers
 
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
 
-_CAUSES: dict[Cause, advice_pb2.WaitCause.ValueType] = numbers(
-    advice_pb2.WaitCause, "WAIT_CAUSE", Cause
+_WAIT_REASONS: dict[WaitReason, advice_pb2.WaitReason.ValueType] = numbers(
+    advice_pb2.WaitReason, "WAIT_REASON", WaitReason
 )
 _KINDS: dict[ObstacleKind, advice_pb2.ObstacleKind.ValueType] = numbers(
     advice_pb2.ObstacleKind, "OBSTACLE_KIND", ObstacleKind
@@ -76,7 +77,7 @@ def what_if_to_proto(fabric: Fabric, answer: WhatIf) -> advice_pb2.WhatIf:
 
 def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
     return advice_pb2.Reason(
-        cause=_CAUSES[reason.cause],
+        cause=_WAIT_REASONS[reason.cause],
         sentence=reason.sentence,
         needed_hosts=reason.needed,
         free_hosts=reason.free,

@@ -235,7 +235,7 @@ class Session:
         assert self.plan is not None, "decide first"
         answer = commit(self.state, self.plan, self.now_ns)
         if isinstance(answer, Conflict):
-            yield from (f"conflict: {reason}" for reason in answer.reasons)
+            yield from (f"conflict: {each.detail}" for each in answer.stale)
         else:
             yield from self._record(answer)
 

@@ -24,7 +24,7 @@ async def test_every_call_has_a_method(tmp_path: Path) -> None:
         assert client.create_job(spec("a", 2)).name == "a"
         while client.get_job("a").state != RUNNING:
             pass
-        assert client.explain_job("a").reason.cause == advice_pb2.WAIT_CAUSE_NOT_WAITING
+        assert client.explain_job("a").reason.cause == advice_pb2.WAIT_REASON_NOT_WAITING
         assert client.list_slots([8], tenant="default").largest_gpus == 48
         assert client.defragment(hosts=4).sentence.startswith("nothing to move")
         assert client.dry_run(spec("b", 2)).placement.host_count == 2

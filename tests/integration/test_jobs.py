@@ -66,7 +66,7 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     assert not waiting.HasField("placement")
     assert "needs 4 hosts" in waiting.reason
     reason = answer.reason
-    assert reason.cause == advice_pb2.WAIT_CAUSE_HOSTS
+    assert reason.cause == advice_pb2.WAIT_REASON_HOSTS
     assert (reason.needed_hosts, reason.free_hosts, reason.missing_hosts) == (4, 0, 4)
     assert list(reason.waits_for) == ["big"]
     assert reason.start_time.ToNanoseconds() > START_NS
@@ -177,8 +177,8 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
 async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: Path) -> None:
     limits = SchedulingOptions(place=PlaceLimits(0, 0))
     async with serving(tmp_path, limits=limits) as served:
-        job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
         answer = await _dry_run(served, 6)
+        job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
     assert job.state == QUEUED
     assert answer.outcome == placement_pb2.OUTCOME_UNDECIDED
     assert answer.reason

@@ -12,6 +12,7 @@ from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from grpc_status import rpc_status
 
 from scheduler.core import Code, Conflict
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.engine.feed import FellBehind
 from scheduler.engine.proposal import WriterStopped
 from scheduler.eventlog.store import StoreError
@@ -55,12 +56,15 @@ async def infeasible(served: Served, _: Patch) -> object:
     return await served.stub.CreateJob(create("huge", 9))
 
 
+MOVED = Conflict((Stale(StaleReason.JOB, "something moved"),))
+
+
 async def conflict(served: Served, patch: Patch) -> object:
     for name in ("a", "b", "c", "d", "e"):
         await served.stub.CreateJob(create(name))
         await served.until(name, RUNNING)
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    patch.setattr("scheduler.core.defrag.request.commit", lambda *_: Conflict(("something moved",)))
+    patch.setattr("scheduler.core.defrag.request.commit", lambda *_: MOVED)
     return await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4, apply=True))
 
 

@@ -44,7 +44,7 @@ async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
         limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; a ends in 2"
         assert job.reason.startswith(limited)
         why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
-        assert why.reason.cause == advice_pb2.WAIT_CAUSE_LIMIT
+        assert why.reason.cause == advice_pb2.WAIT_REASON_LIMIT
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         rows = {t.name: (t.parent, t.held_gpus, t.queued_gpus) for t in answer.tenants}
         assert rows == {

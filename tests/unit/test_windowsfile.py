@@ -10,11 +10,13 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import PRESETS, from_spec
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave, WindowKind
 from scheduler.core.policies.tenants import DEFAULT, Tenant
+from scheduler.core.rules.calendar import Calendar
 from scheduler.files.errors import InputError
 from scheduler.files.windows import WindowsFile, load_windows
-from tests.build import fabric, spec
+from tests.build import fabric, run, submit
 
 HOUR_NS = 3_600 * SECOND_NS
 NOW_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
@@ -76,11 +78,12 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
         written(tmp_path, entry, entry)
 
 
-def closed(file: WindowsFile, limit_s: int | None, at_h: int = 0, **job: str) -> HostSet:
-    asked = spec(job.pop("name", "a"), 1, limit_s=limit_s, **job)
-    return file.closed(
-        fabric(), asked, NOW_NS + at_h * HOUR_NS, SchedulingOptions(assumed_limit_s=7_200)
-    )
+def closed(file: WindowsFile, limit_s: int | None, **job: str) -> HostSet:
+    """Hosts on which such a job could not start now, for it would reach into a window."""
+    tenants = Tenants((Tenant("t"), Tenant(DEFAULT)))
+    state = run(file.booked(fabric(), tenants, NOW_NS)[0], submit("a", 1, limit_s=limit_s, **job))
+    asked, limits = state.jobs["a"], SchedulingOptions(assumed_limit_s=7_200)
+    return Calendar(state).closed(asked, NOW_NS, NOW_NS + time_limit_ns(asked, limits))
 
 
 def test_what_a_job_would_reach_into_is_closed_to_it(tmp_path: Path) -> None:

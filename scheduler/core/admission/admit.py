@@ -126,8 +126,8 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return invalid(error.field, error.message)
     if never is not None:
         return Rejected(Code.INFEASIBLE, never.reason)
-    if refusal := beyond_quota(state, spec):
-        return Rejected(Code.INFEASIBLE, refusal)
+    if beyond := beyond_quota(state, spec):
+        return Rejected(Code.INFEASIBLE, beyond.reason)
     return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
 
 

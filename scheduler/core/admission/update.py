@@ -41,6 +41,6 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
         return invalid("priority", message)
     if wrong := misnamed(spec, state.tenants):
         return invalid(*wrong)
-    if refusal_text := beyond_quota(state, spec):
-        return Rejected(Code.INFEASIBLE, refusal_text)
+    if beyond := beyond_quota(state, spec):
+        return Rejected(Code.INFEASIBLE, beyond.reason)
     return (JobUpdated(now_ns, job.name, spec, command.request_id),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placement import BY_DEFAULT, INDIFFERENT, Taste, place
+from placement import BY_DEFAULT, INDIFFERENT, Hint, Taste, place
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.spare_pools import SparePools
@@ -16,16 +16,17 @@ from scheduler.core.model.state import State
 Find = Callable[[Job, HostSet, int], Placement | None]
 
 
-def make_placer(state: State, limits: SchedulingOptions) -> Find:
+def make_placer(state: State, limits: SchedulingOptions, hint: Hint | None = None) -> Find:
     """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
-    hosts first, and those in their early life last."""
+    hosts first, and those in their early life last. `hint`: where the gang was, of which few
+    blocks move."""
 
     pools, large = SparePools(state), Taste(state.golden, state.early)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         spares, fabric = most - job.gang_hosts, state.loaded_fabric
         answer = place(
-            *(fabric, free, job.request, limits.place),
+            *(fabric, free, job.request, limits.place, hint),
             most_spares=spares,
             sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
             taste=large if job.gang_hosts >= state.health.large_hosts else INDIFFERENT,

@@ -22,6 +22,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.events import SparesChanged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.stale import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY
 from scheduler.core.wording import hosts_text
@@ -57,13 +58,13 @@ def idle(state: State, job: Job) -> tuple[int, ...]:
 
 def lends(
     state: State, borrower: str, hosts: HostSet, names: Collection[str], now_ns: int
-) -> tuple[SparesChanged, ...] | str:
-    """What those who lend `borrower` some of `hosts` hold from here on; a sentence when they
-    cannot any more."""
+) -> tuple[SparesChanged, ...] | Stale:
+    """What those who lend `borrower` some of `hosts` hold from here on."""
     may = lenders(state)
     wanted = {h: may[h] for h in hostset.members(hosts & (state.held | state.lent)) if h in may}
     if {job.name for job in wanted.values()} != {*names}:
-        return f"job {borrower}: spares that it would borrow are not to be had any more"
+        text = "spares that it would borrow are not to be had any more"
+        return stale_job(borrower, StaleReason.LOAN, text)
     by_name: dict[str, list[int]] = {}
     for host, job in wanted.items():
         by_name.setdefault(job.name, []).append(host)

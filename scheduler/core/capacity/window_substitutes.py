@@ -19,6 +19,7 @@ from scheduler.core.capacity.window_hosts import held_past, named, spoken_for
 from scheduler.core.model.events import WindowSet
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import ReplaceReservedHosts
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.guarantees import highest
@@ -37,13 +38,15 @@ def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
             yield ReplaceReservedHosts(name, highest(lost, count), joined)
 
 
-def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowSet | str:
-    """The event of `action`, or a sentence saying what changed meanwhile."""
+def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowSet | Stale:
+    """The event of `action`, if the window still lacks these hosts."""
     booking = state.windows.get(action.name)
     if booking is None or action.left & ~_lost(state, booking):
-        return f"window {action.name} needs no other hosts meanwhile"
+        text = f"window {action.name} needs no other hosts meanwhile"
+        return Stale(StaleReason.WINDOW, text)
     if action.joined & ~_pool(state, booking):
-        return f"window {action.name}: its new hosts are not to be had any more"
+        text = f"window {action.name}: its new hosts are not to be had any more"
+        return Stale(StaleReason.HOSTS, text)
     hosts = booking.hosts & ~action.left | action.joined
     names = state.loaded_fabric.names(hostset.members(hosts))
     return WindowSet(now_ns, replace(booking.window, hosts=names))

@@ -17,10 +17,11 @@ from scheduler.core.model.events import Event, GangResized, JobPreempted, JobReq
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Action, Recall, Resize, Start, Swap, taken
+from scheduler.core.model.stale import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.wording import hosts_text
 
-Resized = Callable[[State, Resize], Event | str]
+Resized = Callable[[State, Resize], GangResized | Stale]
 
 
 def touches_loans(state: State, action: Action) -> bool:
@@ -30,9 +31,10 @@ def touches_loans(state: State, action: Action) -> bool:
     return isinstance(action, Swap) and bool(action.recalls or taken(action) & state.lent)
 
 
-def settled(state: State, action: Action, now_ns: int, resized: Resized) -> tuple[Event, ...] | str:
-    """The events that come first, or a sentence saying what changed meanwhile. `resized`:
-    what is recorded of a resize, or why it cannot be."""
+def settled(
+    state: State, action: Action, now_ns: int, resized: Resized
+) -> tuple[Event, ...] | Stale:
+    """The events that come first. `resized`: what is recorded of a resize."""
     if isinstance(action, Start):
         return lends(state, action.name, taken(action), action.lenders, now_ns)
     if not isinstance(action, Swap):
@@ -40,13 +42,14 @@ def settled(state: State, action: Action, now_ns: int, resized: Resized) -> tupl
     events: list[Event] = []
     for recall in action.recalls:
         event = _left(state, recall, action.name, now_ns, resized)
-        if isinstance(event, str):
+        if isinstance(event, Stale):
             return event
         events.append(event)
     after = replay(events, state)
     events += back(after, taken(action), now_ns)
     if taken(action) & replay(events, state).lent:
-        return f"job {action.name}: a spare that was lent is not back"
+        text = "a spare that was lent is not back"
+        return stale_job(action.name, StaleReason.LOAN, text)
     return tuple(events)
 
 
@@ -54,10 +57,10 @@ def given(
     state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
 ) -> Iterator[SparesChanged]:
     """What each lender holds from here on."""
-    gone = {host for host, _ in lent}
+    joined = {host for host, _ in lent}
     for name in action.lenders:
         job = state.jobs[name]
-        kept = tuple(s for s in job.spares if s not in gone)
+        kept = tuple(s for s in job.spares if s not in joined)
         count = len(job.spares) - len(kept)
         reason = f"{action.name} took {hosts_text(count)} for those that failed"
         yield changed(state, job, kept, job.lent, reason, now_ns)
@@ -88,10 +91,11 @@ def once_settled(action: Action) -> Action:
     return replace(action, recalls=()) if isinstance(action, Swap) else action
 
 
-def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resized) -> Event | str:
+def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resized) -> Event | Stale:
     job = state.jobs.get(recall.name)
     if job is None or not hostset.of(job.hosts) & state.lent:
-        return f"job {whose}: {recall.name} left what it borrowed meanwhile"
+        text = f"{recall.name} left what it borrowed meanwhile"
+        return stale_job(whose, StaleReason.LOAN, text)
     if job.state is JobState.INTERRUPTED:
         return JobRequeued(now_ns, job.name, recall.reason)
     if recall.resize is not None:

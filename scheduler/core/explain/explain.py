@@ -1,69 +1,38 @@
-"""Why a job waits, and what a job would get: answers that change nothing."""
+"""Why a job waits: an answer that changes nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from placement import legal_sizes, place_largest
 from placement.fabric import hostset
 from placement.fabric.constraints import wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.workload.request import Answer, Insufficient, Placement
+from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.grow import dp_text, is_smaller, size_text
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.explain.obstacles import Obstacles
-from scheduler.core.explain.reason import Basis, Cause, Obstacle, Reason, Shrink
+from scheduler.core.explain.reason import Basis, Obstacle, Reason, Shrink
 from scheduler.core.explain.windows import closed_text, fits_s
-from scheduler.core.model.job import SECOND_NS, Job, JobSpec
+from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import BackfillReservation, Resize
 from scheduler.core.model.policy import Policy, SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage
 from scheduler.core.queue.cycle import SchedulingCycle
-from scheduler.core.queue.verdict import Hold, QueueVerdict
+from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
-from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.tenancy.guarantees import highest
-from scheduler.core.tenancy.ownership import owned
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed
 
 DOING = ("preempting", "shrinking")
-
-
-def dry_run(state: State, spec: JobSpec, limits: SchedulingOptions, now_ns: int) -> Answer:
-    """What `spec` would get if it started now, alone."""
-    company, wants, free = AffinityIndex(state), spec.neighbours, state.free
-    job = owned(Job(spec, "", 0, 0, now_ns, 0), state.tenants)
-    end_ns = now_ns + time_limit_ns(job, limits)
-    spoken_for = free & Calendar(state).closed(job, now_ns, end_ns)
-    closed = free & ~spoken_for & company.closed(spec.name, wants)
-    open_to = free & ~(closed | spoken_for)
-    fabric, full = state.loaded_fabric, spec.request.parallelism.dp
-    sizes = legal_sizes(fabric, spec.request, spec.min_dp) if spec.min_dp else ()
-    placed: list[tuple[int, Placement]] = []
-    for hosts in (open_to & company.near(wants), open_to):
-        answer, dp = place_largest(fabric, hosts, spec.request, sizes, limits.place)
-        placed += [(dp, answer)] if isinstance(answer, Placement) else []
-        if placed and dp == full:
-            break
-    if placed:
-        return company.noted(wants, max(placed, key=lambda found: found[0])[1])
-    if isinstance(answer, Insufficient):
-        for hosts, where in (
-            (closed, "beside jobs kept apart from it"),
-            (spoken_for, "in windows that it would reach into"),
-        ):
-            if hosts:
-                more = f"{hosts_text(hosts.bit_count())} more are free {where}"
-                answer = replace(answer, reason=f"{answer.reason}; {more}")
-    return answer
+UNDECIDED = "would fit, but no placement was found within the limits of the search"
 
 
 def explain(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Reason:
@@ -101,7 +70,7 @@ class Reasons:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
             told = f" {size_text(job, self._limits)}" if smaller else ""
             told += resting_text(job, self._state.tenants.restarts, self._now_ns)
-            return Reason(name, Cause.NOT_WAITING, f"{name} is {job.state}{told}")
+            return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{told}")
         while name not in self._turns:
             turn = self._told.turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
@@ -145,7 +114,7 @@ class _Told:
         turn = _Turn(verdict, self._ahead, self._due, self._blocker)
         self._ahead += 1
         self._due += verdict.placement is not None
-        if verdict.hold not in (None, Hold.LIMIT) and self._blocker is None:
+        if verdict.reason not in (None, WaitReason.LIMIT) and self._blocker is None:
             self._blocker = verdict.job
         return turn
 
@@ -179,30 +148,30 @@ class _Told:
             if verdict.sent:
                 how = yielding(DOING, *parted(verdict.sent))
                 sentence = f"starts with the next decision, by {how}"
-            return self._base(turn, Cause.DUE, sentence)
-        if verdict.hold is Hold.LIMIT:
+            return self._base(turn, WaitReason.DUE, sentence)
+        if verdict.reason is WaitReason.LIMIT:
             return self._limited(turn)
         if job.needed > self._free:
             return self._short(turn)
-        if verdict.hold is Hold.HOSTS:
+        if verdict.reason is WaitReason.HOSTS:
             ahead, room = jobs_text(turn.due), hosts_text(verdict.free)
             sentence = f"would fit, but {ahead} ahead of it and due leave {room}"
-            return self._base(turn, Cause.BEHIND, sentence)
-        if verdict.hold is Hold.PROMISES:
+            return self._base(turn, WaitReason.BEHIND, sentence)
+        if verdict.reason is WaitReason.PROMISES:
             return self._promised(turn)
-        if verdict.hold is Hold.AVOIDS:
+        if verdict.reason is WaitReason.AVOIDS:
             room = f"needs {needs_text(job)}; {verdict.free:,} are free"
             terms = self._state.tenants.restarts
             told = avoided_text(self._state.loaded_fabric, job, terms, self._now_ns)
-            return self._base(turn, Cause.HOSTS, f"{room}, {told}")
-        if verdict.hold is Hold.WINDOW:
+            return self._base(turn, WaitReason.AVOIDS, f"{room}, {told}")
+        if verdict.reason is WaitReason.WINDOW:
             return self._spoken_for(turn)
-        if verdict.hold is Hold.CONSTRAINTS:
+        if verdict.reason is WaitReason.CONSTRAINTS:
             return self._constrained(turn)
         return self._behind(turn)
 
     def _base(
-        self, turn: _Turn, cause: Cause, sentence: str, obstacles: tuple[Obstacle, ...] = ()
+        self, turn: _Turn, cause: WaitReason, sentence: str, obstacles: tuple[Obstacle, ...] = ()
     ) -> Reason:
         """What every reason states. Nobody misses hosts who only has to wait his turn."""
         verdict, job = turn.verdict, turn.verdict.job
@@ -230,7 +199,7 @@ class _Told:
             f" of its limit of {limit:,}{self._when(found, running)}"
         )
         obstacles = (self._in_the_way.limit(allowed.whose), *running)
-        return self._until(self._base(turn, Cause.LIMIT, sentence, obstacles), found, running)
+        return self._until(self._base(turn, WaitReason.LIMIT, sentence, obstacles), found, running)
 
     def _promised(self, turn: _Turn) -> Reason:
         job, pool = turn.verdict.job, turn.verdict.allowed.pool
@@ -243,7 +212,7 @@ class _Told:
             f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
             f"{self._when(found, running)}"
         )
-        base = self._base(turn, Cause.PROMISES, sentence, (*promises, *running))
+        base = self._base(turn, WaitReason.PROMISES, sentence, (*promises, *running))
         return self._until(base, found, running)
 
     def _constrained(self, turn: _Turn) -> Reason:
@@ -253,7 +222,7 @@ class _Told:
         room = AffinityIndex(self._state).room_text(job, self._state.free)
         when = self._when(found, running) or "; no end of a running job makes the room"
         sentence = f"needs {needs_text(job)}{room}{when}"
-        base = self._base(turn, Cause.CONSTRAINTS, sentence, running)
+        base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
         return self._until(base, found, running)
 
     def _spoken_for(self, turn: _Turn) -> Reason:
@@ -270,7 +239,7 @@ class _Told:
         hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
         when = self._when(found, running, windows)
         sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
-        base = self._base(turn, Cause.WINDOW, sentence, (*windows, *running))
+        base = self._base(turn, WaitReason.WINDOW, sentence, (*windows, *running))
         return replace(self._until(base, found, running), passes_s=passes_s)
 
     def _short(self, turn: _Turn) -> Reason:
@@ -290,7 +259,7 @@ class _Told:
             *(self._in_the_way.guarantees(job) if found is None else ()),
             *self._blockers(turn),
         )
-        base = self._base(turn, Cause.HOSTS, f"{needs}{when}{queue}", obstacles)
+        base = self._base(turn, WaitReason.HOSTS, f"{needs}{when}{queue}", obstacles)
         is_first = turn.blocker is None and self._limits.policy is not Policy.CONSERVATIVE
         places: tuple[str, ...] = ()
         if found is not None and is_first:
@@ -348,8 +317,7 @@ class _Told:
         if behind is not None:
             first = self._state.jobs[behind.name]
         if first is None:
-            sentence = "would fit, but no placement was found within the limits of the search"
-            return self._base(turn, Cause.BEHIND, sentence)
+            return self._base(turn, WaitReason.SEARCH, UNDECIDED)
         passes_s = self._passes_s(turn.verdict)
         rule = (
             "nobody overtakes under fifo"
@@ -360,7 +328,7 @@ class _Told:
         who = f"{first.name} ({hosts_text(first.needed)})"
         sentence = f"would fit, but {who} is ahead of it; {rule}{hint}"
         obstacle = self._in_the_way.ahead(first, behind)
-        base = self._base(turn, Cause.BEHIND, sentence, (obstacle,))
+        base = self._base(turn, WaitReason.BEHIND, sentence, (obstacle,))
         return replace(base, waits_for=(first.name,), passes_s=passes_s)
 
     def _passes_s(self, verdict: QueueVerdict) -> int | None:

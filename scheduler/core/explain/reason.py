@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Cause(StrEnum):
-    """Why a job is not running."""
-
-    NOT_WAITING = "not_waiting"
-    DUE = "due"  # fits; starts with the next decision
-    HOSTS = "hosts"  # not enough free hosts
-    BEHIND = "behind"  # an earlier job holds a reservation
-    LIMIT = "limit"  # its tenant may hold no more
-    PROMISES = "promises"  # what is free is guaranteed to other tenants
-    CONSTRAINTS = "constraints"  # what is free lies where the job may not
-    WINDOW = "window"  # what is free is spoken for before the job would end
+from scheduler.core.queue.verdict import WaitReason
 
 
 class ObstacleKind(StrEnum):
@@ -82,7 +71,7 @@ class Reason:
     """
 
     name: str
-    cause: Cause
+    cause: WaitReason
     sentence: str
     needed: int = 0
     free: int = 0

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.decide import decide
 from scheduler.core.explain.conditions import supposed
+from scheduler.core.explain.dryrun import MOST_DECISIONS
 from scheduler.core.explain.explain import domains_of, explain
-from scheduler.core.explain.reason import Cause, Reason
+from scheduler.core.explain.reason import Reason
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
+from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.wording import duration, hosts_text, listed
-
-MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that can start
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _running(state: State, job: Job, before: Reason, was_running: bool) -> str:
     held = hosts_text(len(job.hosts)) + (f" in {where}" if where else "")
     if was_running:
         return f"would run on {held}, attempt {job.attempt}"
-    was_due = ", as it does anyway" if before.cause is Cause.DUE else ""
+    was_due = ", as it does anyway" if before.cause is WaitReason.DUE else ""
     return f"would start now on {held}{was_due}"
 
 

@@ -28,7 +28,7 @@ from scheduler.core.queue.conservative import Conservative
 from scheduler.core.queue.equivalence import EquivalenceCache
 from scheduler.core.queue.idle_spares import SpareLoans
 from scheduler.core.queue.order import QueueOrder
-from scheduler.core.queue.verdict import Hold, QueueVerdict
+from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided, clear_ns
 from scheduler.core.tenancy.guarantees import highest
@@ -87,7 +87,7 @@ class SchedulingCycle:
         """In the order of the queue, until nobody further back can start or enough has."""
         # Windows may part jobs by their time limits in more than two.
         for job in self._line if self._has_windows else self._line.less(self._all_wait):
-            outcome = Hold.RESERVED if self._waits_again(job) else self._outcome(job)
+            outcome = WaitReason.BEHIND if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
             self.is_through = self._is_done(job)
@@ -158,7 +158,7 @@ class SchedulingCycle:
                 )
                 continue
             passes_ns = None
-            if outcome is Hold.RESERVED:
+            if outcome is WaitReason.BEHIND:
                 passes_ns = self._passes_ns(job, first)
                 first = self.caps.before(job, self.end_ns(job)) or first
             yield QueueVerdict(job, None, outcome, allowed, free, first, passes_ns)
@@ -186,7 +186,7 @@ class SchedulingCycle:
         """When `job` ends if it starts now, as far as anybody knows."""
         return self._now_ns + time_limit_ns(job, self._limits)
 
-    def _outcome(self, job: Job) -> Placement | Hold:
+    def _outcome(self, job: Job) -> Placement | WaitReason:
         """The stages, one after the other. What starts has its hosts from here on."""
         if (placement := self._above_least(job)) is not None:
             return placement
@@ -197,12 +197,12 @@ class SchedulingCycle:
             if (placement := self._by_preempting(job, end_ns)) is not None:
                 return placement
             self.caps.waits(job, allowed)
-            return Hold.LIMIT
+            return WaitReason.LIMIT
         allowed = self.rule.beside(job, end_ns, allowed)
         room = min(allowed.pool, allowed.limit)
         below_cap = self.caps.room(job, end_ns, room)
         if below_cap < needed <= room:
-            return Hold.RESERVED
+            return WaitReason.BEHIND
         if needed <= below_cap:
             placement = self._placed(job, allowed, below_cap, end_ns)
             if placement is not None:
@@ -214,13 +214,17 @@ class SchedulingCycle:
             return placement
         self.rule.waits(job, self.free)
         if needed > self._room:
-            return Hold.HOSTS
+            return WaitReason.HOSTS
         if needed > by_quota.pool:
-            return Hold.PROMISES
+            return WaitReason.PROMISES
         if needed > self._unclosed(job).reach.bit_count():
             is_shy = avoided(job, self._restarts, self._now_ns) & by_quota.reach
-            return Hold.AVOIDS if is_shy else Hold.WINDOW
-        return Hold.CONSTRAINTS if needed > self._allowed(job).reach.bit_count() else Hold.RESERVED
+            return WaitReason.AVOIDS if is_shy else WaitReason.WINDOW
+        return (
+            WaitReason.CONSTRAINTS
+            if needed > self._allowed(job).reach.bit_count()
+            else WaitReason.BEHIND
+        )
 
     def _above_least(self, job: Job) -> Placement | None:
         """An elastic job starts as large as it can now; as it waits, it is at its least."""

@@ -12,21 +12,24 @@ from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.tenancy.quota_check import Allowance
 
 
-class Hold(StrEnum):
-    """What keeps a job from starting now."""
+class WaitReason(StrEnum):
+    """What keeps a job from running: of a verdict, of an explanation and on the wire."""
 
-    LIMIT = "limit"  # its tenant's, or of one above
+    NOT_WAITING = "not_waiting"
+    DUE = "due"  # nothing does: it starts with the next decision
+    LIMIT = "limit"  # its tenant, or one above it, may hold no more
     PROMISES = "promises"  # enough hosts are free, and guaranteed to others
     HOSTS = "hosts"  # too few are free
     WINDOW = "window"  # enough are free, and too few that no window closes to it
     AVOIDS = "avoids"  # enough are free, and too few that did not stop the job of late
     CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
-    RESERVED = "reserved"  # starting would delay an earlier job
+    BEHIND = "behind"  # starting would delay an earlier job
+    SEARCH = "search"  # the limits of the search were spent before a placement was found
 
 
 @dataclass(frozen=True, slots=True)
 class QueueVerdict:
-    """What becomes of one queued job. `placement` None: it waits, because of `hold`.
+    """What becomes of one queued job. `placement` None: it waits, because of `reason`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
     `passes_ns`: it would delay nobody if it ended by then. `sent`: gangs that make room.
@@ -34,7 +37,7 @@ class QueueVerdict:
 
     job: Job
     placement: Placement | None
-    hold: Hold | None
+    reason: WaitReason | None
     allowed: Allowance
     free: int
     behind: BackfillReservation | None = None

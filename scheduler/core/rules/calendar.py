@@ -19,6 +19,7 @@ from scheduler.core.model.events import WindowClosed, WindowOpened
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import WindowTransition
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Leave, WindowKind
 from scheduler.core.policies.affinity import matches
@@ -170,11 +171,13 @@ def turns(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
     )
 
 
-def turned(state: State, turn: WindowTransition, now_ns: int) -> WindowOpened | WindowClosed | str:
-    """The event of `turn`, or a sentence saying what changed meanwhile."""
+def turned(
+    state: State, turn: WindowTransition, now_ns: int
+) -> WindowOpened | WindowClosed | Stale:
+    """The event of `turn`, if the window is still the same."""
     booking = state.windows.get(turn.name)
     if booking is None or _edge_ns(booking) != turn.edge_ns:
-        return f"window {turn.name} is another meanwhile"
+        return Stale(StaleReason.WINDOW, f"window {turn.name} is another meanwhile")
     is_over = booking.state is WindowState.OPEN or booking.window.end_ns <= now_ns
     return (WindowClosed if is_over else WindowOpened)(now_ns, turn.name)
 

@@ -12,6 +12,7 @@ from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState
 from scheduler.core.model.plan import EvaluateHosts
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.health import HealthPolicy, LemonAction
 from scheduler.core.rules.lemons import lemon_text
@@ -76,10 +77,10 @@ def judgement_due(state: State, now_ns: int) -> EvaluateHosts | None:
     return EvaluateHosts(state.judge_ns) if 0 < state.judge_ns <= now_ns else None
 
 
-def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...] | str:
+def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...] | Stale:
     """The events of looking at the hosts now. Cost: O(hosts with a record)."""
     if state.judge_ns != action.due_ns:
-        return "hosts: something was reported meanwhile"
+        return Stale(StaleReason.HEALTH, "hosts: something was reported meanwhile")
     events: list[Event] = []
     for index in sorted({*state.records, *state.hosts}):
         found = verdict(state.health, state.host(index), state.record(index), now_ns)

@@ -9,19 +9,20 @@ from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Resize
+from scheduler.core.model.stale import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar
 
 
-def misfit(state: State, action: Resize, room: HostSet) -> str:
-    """Why the gang cannot be resized so on hosts of `room`; empty when it can."""
+def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
+    """Why the gang cannot be resized so on hosts of `room`; None when it can."""
     job = state.jobs[action.name]
     if job.hosts != action.left:
-        return f"job {action.name}: its hosts changed meanwhile"
+        return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
     request = job.at(action.dp).request
     wrong = violations(state.loaded_fabric, room, request, action.placement)
-    return f"job {action.name}: {wrong[0]}" if wrong else ""
+    return stale_job(action.name, StaleReason.HOSTS, wrong[0]) if wrong else None
 
 
 def is_needless(state: State, action: Resize) -> bool:

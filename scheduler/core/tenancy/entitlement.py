@@ -54,8 +54,8 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     return Infeasible(f"{never.reason}, and no room for a legal size from dp {spec.min_dp:,}")
 
 
-def beyond_quota(state: State, spec: JobSpec) -> str | None:
-    """Why the job could not start on a cluster that is otherwise empty."""
+def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
+    """Why the job could not start on a cluster that is otherwise empty; None when it could."""
     fabric, tenants = state.loaded_fabric, state.tenants
     gang = least_request(fabric, spec).hosts_needed(fabric.gpus_per_host)
     needed = gang + spec.request.spares.required(gang)
@@ -63,12 +63,13 @@ def beyond_quota(state: State, spec: JobSpec) -> str | None:
     empty = empty_book(tenants, fabric)
     most, whose = empty.headroom(tenant)
     if needed > most:
-        return f"needs {hosts_text(needed)}; the limit of tenant {whose} is {hosts_text(most)}"
+        limit = f"the limit of tenant {whose} is {hosts_text(most)}"
+        return Infeasible(f"needs {hosts_text(needed)}; {limit}")
     if level_of(spec, tenants).is_preemptible:
         return None
     if needed <= fabric.host_count and empty.leaves_promises(tenant, needed, fabric.host_count):
         return None
-    return (
+    return Infeasible(
         f"needs {needed:,} hosts; tenant {tenant} can have"
         f" {empty.most(tenant, fabric.host_count):,},"
         " the rest is guaranteed to others (preemptible jobs may use it)"

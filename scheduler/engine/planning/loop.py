@@ -148,7 +148,7 @@ class PlanningLoop:
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
         self._instruments.conflicted()
-        log.info("plan on version %d fell: %s", plan.version, "; ".join(conflict.reasons))
+        log.info("plan on version %d fell: %s", plan.version, conflict)
         if self._state().version != plan.version:
             self._moved.set()
         else:  # the same state would fall again: do not spin

@@ -25,6 +25,10 @@ from scheduler.identity import Caller
 log = logging.getLogger("muster.access")
 
 
+class _NotKnown(Exception):
+    """Nobody that the auth file knows; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsAuth:
     """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
@@ -40,21 +44,26 @@ class MetricsAuth:
         with these names; None: they may read."""
         if self.auth is None:
             return None
-        found = self._found(self.auth.current(), authorization, names or CallerNames())
-        if isinstance(found, str):
-            return "401 Unauthorized", found
-        if found.tenant:
-            message = f"{found.name} belongs to tenant {found.tenant}; metrics are of all of them"
+        try:
+            caller = self._caller(self.auth.current(), authorization, names or CallerNames())
+        except _NotKnown as error:
+            return "401 Unauthorized", str(error)
+        if caller.tenant:
+            message = f"{caller.name} belongs to tenant {caller.tenant}; metrics are of all of them"
             return "403 Forbidden", message
         return None
 
-    def _found(self, file: AuthFile, authorization: str | None, names: CallerNames) -> Caller | str:
-        """Who that is, or why it is nobody. A certificate does not make up for a bad token."""
+    def _caller(self, file: AuthFile, authorization: str | None, names: CallerNames) -> Caller:
+        """Who that is. A certificate does not make up for a bad token. Raises: _NotKnown."""
         if authorization is not None:
-            found = file.by_token(bearer(authorization), self.clock())
-            return found or "the token is not known, was revoked or has expired"
-        found = file.by_certificate(names.sans, names.common_name)
-        return found or unknown(names, "scrapes")
+            caller = file.by_token(bearer(authorization), self.clock())
+            if caller is None:
+                raise _NotKnown("the token is not known, was revoked or has expired")
+            return caller
+        caller = file.by_certificate(names.sans, names.common_name)
+        if caller is None:
+            raise _NotKnown(unknown(names, "scrapes"))
+        return caller
 
 
 def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:

@@ -51,7 +51,7 @@ class DefragCalls:
                     else await writer.carry_out(make)
                 )
                 if isinstance(answer, Conflict):
-                    raise conflict("; ".join(answer.reasons))
+                    raise conflict(str(answer))
                 if isinstance(answer, Rejected):
                     raise rejected(answer)
                 if not answer:  # the same request was under way twice

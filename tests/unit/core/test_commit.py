@@ -18,9 +18,13 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core.model.commands import Command
+from scheduler.core.commit.ledger import Ledger
+from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.plan import Action, Move, Requeue, Start, Swap
+from scheduler.core.model.stale import StaleReason
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
 from tests.build import (
     MINUTE_NS,
     cancel,
@@ -61,8 +65,8 @@ def conflict(state: State, *actions: Action) -> str:
     """The reason why this one action no longer holds."""
     answer = commit(state, planned(state, *actions), 0)
     assert isinstance(answer, Conflict), answer
-    (reason,) = answer.reasons
-    return reason
+    (stale,) = answer.stale
+    return stale.detail
 
 
 # --- start -------------------------------------------------------------------
@@ -129,7 +133,7 @@ def test_nothing_left_is_a_conflict_with_every_reason() -> None:
     newer = run(TWO, fail("z0-r0-h0"), cancel("b"))
     answer = commit(newer, plan, 0)
     assert isinstance(answer, Conflict)
-    assert len(answer.reasons) == 2
+    assert len(answer.stale) == 2
 
 
 @pytest.mark.parametrize(
@@ -262,3 +266,30 @@ def test_a_plan_commits_once() -> None:
     newer = replay(committed(state, plan), state)
     assert isinstance(commit(newer, plan, 0), Conflict)
     assert schedule(newer) == newer
+
+
+# --- the ledger ----------------------------------------------------------------
+
+
+def test_a_ledger_after_starts_is_that_of_the_state_after_them() -> None:
+    limited = Tenants((Tenant("small", limit_gpus=24), Tenant(DEFAULT)))
+    state = run(EMPTY, LoadTenants(limited), submit("a", 2, tenant="small"), submit("b", 1))
+    state = run(state, submit("c", 1, tenant="small"))
+    ledger, alone = Ledger(state), Affinity(exclusive="rack")
+    assert ledger.quotas.allowance(state.jobs["c"], ledger.free).limit == 3
+    assert ledger.affinity.closed("x", alone) == 0
+    events = committed(state, planned(state, start("a", 0, 1), start("b", 5)))
+    ledger.apply(events)
+    fresh = Ledger(replay(events, state))
+    assert (ledger.free, ledger.state) == (fresh.free, fresh.state)
+    assert ledger.affinity.closed("x", alone) == fresh.affinity.closed("x", alone) == 0b110011
+    for at in (ledger, fresh):
+        assert at.quotas.allowance(state.jobs["c"], at.free).limit == 1
+
+
+def test_every_action_that_falls_says_what_kind_of_change_made_it_fall() -> None:
+    state = run(TWO, fail("z0-r0-h0"), cancel("b"))
+    answer = commit(state, planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,))), 0)
+    assert isinstance(answer, Conflict)
+    assert [each.reason for each in answer.stale] == [StaleReason.HOSTS, StaleReason.JOB]
+    assert str(answer) == "job a: 1 hosts are not free: z0-r0-h0; job b is no longer queued"

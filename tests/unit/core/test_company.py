@@ -8,7 +8,6 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from placement.workload.request import Insufficient, Placement
 from scheduler.core import (
     Conflict,
     JobState,
@@ -17,12 +16,11 @@ from scheduler.core import (
     State,
     commit,
     decide,
-    dry_run,
     explain,
 )
-from scheduler.core.explain.reason import Cause
 from scheduler.core.model.plan import Move, Start, Swap
 from scheduler.core.policies.affinity import Affinity
+from scheduler.core.queue.verdict import WaitReason
 from tests.build import HOUR_NS, end, fabric, fail, loaded, on, refused, run, schedule, spec, submit
 
 ALONE = Affinity(exclusive="rack")
@@ -105,7 +103,7 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     plan = replace(old, actions=(Start("late", on(FABRIC, spec("late").request, beside)),))
     answer = commit(run(state, submit("late", 1)), plan, 0)
     assert isinstance(answer, Conflict)
-    assert "kept apart" in answer.reasons[0]
+    assert "kept apart" in answer.stale[0].detail
 
 
 def test_a_swap_out_of_the_one_domain_falls() -> None:
@@ -117,7 +115,7 @@ def test_a_swap_out_of_the_one_domain_falls() -> None:
     state = replace(state, unhealthy=hostset.of(job.hosts[:1]))
     answer = commit(state, Plan(state.version, (swap,)), 0)
     assert isinstance(answer, Conflict)
-    assert "must be in one" in answer.reasons[0]
+    assert "must be in one" in answer.stale[0].detail
 
 
 def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
@@ -144,7 +142,7 @@ def test_an_exclusive_job_that_outlasts_a_reservation_waits() -> None:
     state = run(state, submit("big", 8, limit_s=60), submit("alone", 1, neighbours=ALONE))
     reason = explain(state, "alone", 0, SchedulingOptions())
     assert decide(state, 0, SchedulingOptions()).actions == ()
-    assert reason.cause is Cause.BEHIND
+    assert reason.cause is WaitReason.BEHIND
     assert "big (8 hosts) is ahead of it" in reason.sentence
 
 
@@ -155,22 +153,12 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
         state = schedule(run(state, submit(f"s{i}", 1, limit_s=3600, neighbours=apart)))
     state = run(state, submit("d", 2, where=Constraints(same="rack")))
     reason = explain(state, "d", 0, SchedulingOptions())
-    assert reason.cause is Cause.CONSTRAINTS
+    assert reason.cause is WaitReason.CONSTRAINTS
     assert reason.start_ns == HOUR_NS
     assert reason.sentence == (
         "needs 2 hosts in one rack; 4 are free, at most 1 in one rack;"
         " s0, s1, s2 and 1 more end in 1 h 00 min by stated limits"
     )
-
-
-def test_a_dry_run_knows_the_neighbours() -> None:
-    state = schedule(run(loaded(), submit("a", 1)))
-    answer = dry_run(state, spec("d", 7, neighbours=ALONE), SchedulingOptions(), 0)
-    assert isinstance(answer, Insufficient)
-    assert answer.reason.endswith("1 host more are free beside jobs kept apart from it")
-    found = dry_run(state, spec("d", 1, neighbours=Affinity(near="a")), SchedulingOptions(), 0)
-    assert isinstance(found, Placement)
-    assert FABRIC.domain(found.hosts[0]) == FABRIC.domain(state.jobs["a"].hosts[0])
 
 
 def test_a_failed_host_is_swapped_for_one_that_neighbours_leave() -> None:

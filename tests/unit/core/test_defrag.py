@@ -137,7 +137,7 @@ def test_hosts_kept_for_others_are_no_way_out() -> None:
     assert not kept & hostset.of(m.joined for move in now.moves for m in move.swap.moves)
     answer = commit(state, before.plan, HOUR_NS)
     assert isinstance(answer, Conflict)
-    assert "guaranteed to others meanwhile" in answer.reasons[0]
+    assert "guaranteed to others meanwhile" in answer.stale[0].detail
 
 
 def test_what_changed_meanwhile_is_a_conflict() -> None:

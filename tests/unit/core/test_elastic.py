@@ -14,7 +14,6 @@ from placement.workload.request import AUTO, Placement
 from placement.workload.training import Batch
 from scheduler.core import (
     Job,
-    JobSpec,
     JobState,
     Policy,
     SchedulingOptions,
@@ -26,7 +25,7 @@ from scheduler.core import (
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.capacity.shrink import ShrunkGang, to_free
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.explain.explain import dry_run, explain
+from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
@@ -46,7 +45,6 @@ from tests.build import (
     run,
     running,
     schedule,
-    spec,
     started,
     submit,
 )
@@ -327,12 +325,3 @@ class TestTold:
         state = started(beside(6), submit("a", 8, min_dp=3))
         said = explain(state, "a", 0, SchedulingOptions()).sentence
         assert said.startswith("needs 3 hosts at dp 3 of 8; 2 are free")
-
-    def test_a_dry_run_answers_with_the_largest_that_fits(self) -> None:
-        wanted: JobSpec = spec("a", 8, min_dp=2)
-        answer = dry_run(beside(3), wanted, SchedulingOptions(), 0)
-        assert isinstance(answer, Placement)
-        assert len(answer.hosts) == 5
-        assert answer.notes == (
-            "dp 5 of 8: the largest legal size that fits (2 to 8 in steps of 1)",
-        )

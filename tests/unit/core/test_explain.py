@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from placement.workload.request import Infeasible, Insufficient, Placement
 from scheduler.core import (
     Policy,
     Reason,
@@ -12,14 +11,14 @@ from scheduler.core import (
     State,
     Tenants,
     decide,
-    dry_run,
     explain,
 )
 from scheduler.core.explain.explain import Reasons
-from scheduler.core.explain.reason import Basis, Cause, DomainRoom, Obstacle, ObstacleKind
+from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant
+from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
     HOUR_NS,
     MINUTE_NS,
@@ -31,7 +30,6 @@ from tests.build import (
     loaded,
     run,
     schedule,
-    spec,
     started,
     submit,
 )
@@ -49,7 +47,7 @@ def test_a_job_that_waits_for_one_end() -> None:
     reason = why(run(BUSY, submit("c", 3)), "c", 15 * MINUTE_NS)
     assert reason == Reason(
         "c",
-        Cause.HOSTS,
+        WaitReason.HOSTS,
         "needs 3 hosts; 0 are free; b ends in 45 min by stated limits",
         needed=3,
         free=0,
@@ -112,18 +110,18 @@ def test_one_host_is_singular() -> None:
 
 def test_a_job_that_is_due() -> None:
     reason = why(run(TEN, submit("c", 4)), "c")
-    assert reason.cause is Cause.DUE
+    assert reason.cause is WaitReason.DUE
     assert reason.sentence == "fits on 4 of 10 hosts free; starts with the next decision"
 
 
 def test_two_jobs_that_are_due() -> None:
     state = run(TEN, submit("c", 4), submit("d", 6))
-    assert [why(state, name).cause for name in "cd"] == [Cause.DUE, Cause.DUE]
+    assert [why(state, name).cause for name in "cd"] == [WaitReason.DUE, WaitReason.DUE]
 
 
 def test_a_job_that_those_ahead_leave_no_room() -> None:
     reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
-    assert reason.cause is Cause.BEHIND
+    assert reason.cause is WaitReason.BEHIND
     assert reason.sentence == "would fit, but 1 job ahead of it and due leave 2 hosts"
 
 
@@ -135,7 +133,7 @@ def behind(limit_s: int, hosts: int = 4) -> State:
 
 def test_a_job_that_would_delay_the_first() -> None:
     reason = why(behind(3 * HOUR), "c")
-    assert reason.cause is Cause.BEHIND
+    assert reason.cause is WaitReason.BEHIND
     assert reason.waits_for == ("wide",)
     assert reason.sentence == (
         "would fit, but wide (8 hosts) is ahead of it; starting now would delay it;"
@@ -148,13 +146,13 @@ def test_a_job_that_would_delay_the_first() -> None:
 
 def test_nobody_overtakes_under_fifo() -> None:
     reason = why(behind(1), "c", policy=Policy.FIFO)
-    assert reason.cause is Cause.BEHIND
+    assert reason.cause is WaitReason.BEHIND
     assert reason.sentence.endswith("; nobody overtakes under fifo")
 
 
 @pytest.mark.parametrize(("limit_s", "hosts"), [(2 * HOUR, 4), (99 * HOUR, 2)])
 def test_a_job_that_may_overtake_is_due(limit_s: int, hosts: int) -> None:
-    assert why(behind(limit_s, hosts), "c").cause is Cause.DUE
+    assert why(behind(limit_s, hosts), "c").cause is WaitReason.DUE
 
 
 @pytest.mark.parametrize("policy", Policy)
@@ -164,7 +162,7 @@ def test_due_is_what_decide_starts(policy: Policy, limit_s: int, hosts: int) -> 
     state = behind(limit_s, hosts)
     limits = SchedulingOptions(policy=policy)
     begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
-    due = {n for n in state.queue if explain(state, n, 0, limits).cause is Cause.DUE}
+    due = {n for n in state.queue if explain(state, n, 0, limits).cause is WaitReason.DUE}
     assert due == begun
 
 
@@ -172,7 +170,7 @@ def test_jobs_that_do_not_wait() -> None:
     assert why(BUSY, "a").sentence == "a is running"
     assert why(run(BUSY, end("a")), "a").sentence == "a is completed"
     assert why(run(BUSY, cancel("a")), "a").sentence == "a is cancelled"
-    assert why(run(BUSY, fail("z0-r0-h0")), "a").cause is Cause.NOT_WAITING
+    assert why(run(BUSY, fail("z0-r0-h0")), "a").cause is WaitReason.NOT_WAITING
 
 
 def test_a_requeued_job_waits_like_any_other() -> None:
@@ -183,12 +181,6 @@ def test_a_requeued_job_waits_like_any_other() -> None:
 def test_unknown_job() -> None:
     with pytest.raises(KeyError):
         why(TEN, "nobody")
-
-
-def test_a_dry_run_changes_nothing_and_knows_four_answers() -> None:
-    assert isinstance(dry_run(TEN, spec("x", 10), SchedulingOptions(), 0), Placement)
-    assert isinstance(dry_run(BUSY, spec("x", 10), SchedulingOptions(), 0), Insufficient)
-    assert isinstance(dry_run(BUSY, spec("x", 11), SchedulingOptions(), 0), Infeasible)
 
 
 LIMITED = Tenants(
@@ -207,7 +199,7 @@ def test_a_limit_names_the_ends_that_make_room() -> None:
         submit("c", 1, limit_s=60),
     )
     reason = why(run(state, submit("d", 3, tenant="small")), "d")
-    assert reason.cause is Cause.LIMIT
+    assert reason.cause is WaitReason.LIMIT
     assert reason.sentence == (
         "needs 3 hosts; tenant small holds 3 of its limit of 4;"
         " a, b end in 2 h 00 min by stated limits"
@@ -220,7 +212,7 @@ def test_a_limit_names_the_ends_that_make_room() -> None:
 def test_guarantees_name_whose_they_are_and_what_ends_first() -> None:
     state = with_tenants(submit("a", 4, limit_s=HOUR))
     reason = why(run(state, submit("d", 3)), "d")
-    assert reason.cause is Cause.PROMISES
+    assert reason.cause is WaitReason.PROMISES
     assert "the rest is guaranteed to owner; a ends in 1 h 00 min" in reason.sentence
     assert (reason.start_ns, reason.waits_for, reason.missing) == (HOUR_NS, ("a",), 1)
     assert reason.obstacles[0] == Obstacle(ObstacleKind.GUARANTEE, "owner", 4)
@@ -247,8 +239,8 @@ def test_every_way_to_know_an_end_is_told_apart() -> None:
 def test_a_job_starts_with_the_time_limit_that_its_reason_names(hosts: int) -> None:
     passes_s = why(behind(3 * HOUR, hosts), "c").passes_s
     assert passes_s is not None
-    assert why(behind(passes_s, hosts), "c").cause is Cause.DUE
-    assert why(behind(passes_s + 1, hosts), "c").cause is not Cause.DUE
+    assert why(behind(passes_s, hosts), "c").cause is WaitReason.DUE
+    assert why(behind(passes_s + 1, hosts), "c").cause is not WaitReason.DUE
 
 
 def test_one_walk_gives_every_reason_in_any_order() -> None:

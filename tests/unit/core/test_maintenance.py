@@ -11,6 +11,7 @@ from scheduler.core import Conflict, HostState, JobState, SchedulingOptions, Sta
 from scheduler.core.model.events import WindowClosed
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Plan, Start
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.rules.calendar import turns
 from tests.build import (
     HOUR_NS,
@@ -61,7 +62,7 @@ def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
     plan = Plan(state.version, turns(state, HOUR_NS))
     later = set_window("w", "z0", start_s=2 * HOUR, end_s=3 * HOUR, is_change=True)
     answer = commit(run(state, later, now_ns=HOUR_NS), plan, HOUR_NS)
-    assert answer == Conflict(("window w is another meanwhile",))
+    assert answer == Conflict((Stale(StaleReason.WINDOW, "window w is another meanwhile"),))
     assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
 
 
@@ -71,7 +72,9 @@ def test_a_start_that_a_window_came_before_is_a_conflict() -> None:
     assert isinstance(plan.actions[0], Start)
     assert plan.actions[0].end_ns == 2 * HOUR_NS
     answer = commit(with_window(state, "z0-r0-h0"), plan, 0)
-    assert answer == Conflict(("job a: host z0-r0-h0 is in window w meanwhile",))
+    assert answer == Conflict(
+        (Stale(StaleReason.WINDOW, "job a: host z0-r0-h0 is in window w meanwhile"),)
+    )
     shorter = with_window(state, "z0-r0-h0", start_s=2 * HOUR, end_s=3 * HOUR)
     assert not isinstance(commit(shorter, plan, 0), Conflict)
 

@@ -243,7 +243,7 @@ def test_a_preemption_commits_with_the_start_or_not_at_all() -> None:
 def conflicts(state: State, plan: Plan) -> str:
     answer = commit(state, plan, 0)
     assert isinstance(answer, Conflict)
-    return answer.reasons[0]
+    return answer.stale[0].detail
 
 
 def test_the_event_names_both() -> None:

@@ -24,6 +24,7 @@ from scheduler.core.model.events import Event, GangResized, JobPreempted, JobSta
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start
 from scheduler.core.model.restart_option import RestartOption, taken
+from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant
 from tests.build import (
@@ -224,7 +225,9 @@ class TestCheckedAgain:
         plan = decide(state, LATER_NS, SchedulingOptions())
         answer = commit(run(state, end("n")), plan, LATER_NS)
         assert isinstance(answer, Conflict)
-        assert answer.reasons == ("job u: a need not be preempted any more",)
+        assert answer.stale == (
+            Stale(StaleReason.VICTIM, "job u: a need not be preempted any more"),
+        )
 
     @pytest.mark.parametrize("dp", [8, 7, 0])
     def test_a_size_that_is_none_is_no_plan(self, dp: int) -> None:

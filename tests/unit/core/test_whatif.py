@@ -6,8 +6,8 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler.core import JobState, SchedulingOptions, State
-from scheduler.core.explain.reason import Cause
 from scheduler.core.explain.whatif import WhatIf, settled, what_if
+from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
     HOUR_NS,
     cancel,
@@ -37,7 +37,7 @@ def test_a_cancelled_job_makes_room_now() -> None:
     answer = asked(WAITING, "c", "cancel b")
     assert answer.sentence == "would start now on 4 hosts in z0"
     assert answer.job.state is JobState.RUNNING
-    assert answer.before.cause is Cause.HOSTS
+    assert answer.before.cause is WaitReason.HOSTS
 
 
 def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
@@ -81,7 +81,7 @@ def test_a_job_keeps_its_place_whatever_else_differs() -> None:
 
 def test_whole_domains_leave_and_come_back() -> None:
     state = run(loaded(fabric(2, 2, 2)), submit("c", 6))
-    assert asked(state, "c", "cordon z1").after.cause is Cause.HOSTS
+    assert asked(state, "c", "cordon z1").after.cause is WaitReason.HOSTS
     assert asked(state, "c", "cordon z1", "uncordon z1-r0").job.state is JobState.RUNNING
     assert asked(state, "c").sentence == "would start now on 6 hosts in z0, z1, as it does anyway"
 

@@ -14,17 +14,17 @@ from scheduler.core import (
     State,
     commit,
     decide,
-    dry_run,
     explain,
     replay,
 )
-from scheduler.core.explain.reason import Cause, ObstacleKind
+from scheduler.core.explain.reason import ObstacleKind
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 from tests.build import (
     HOUR_NS,
@@ -38,7 +38,6 @@ from tests.build import (
     running,
     schedule,
     settled,
-    spec,
     submit,
 )
 from tests.windows import remove_window, set_window, with_window
@@ -255,7 +254,7 @@ def test_a_reason_names_the_window_and_the_limit_that_would_do() -> None:
     state = with_window(EMPTY, "z0", "z1", reason="firmware")
     state = schedule(run(state, submit("a", 2, limit_s=2 * HOUR)))
     found = explain(state, "a", 0, SchedulingOptions())
-    assert found.cause is Cause.WINDOW
+    assert found.cause is WaitReason.WINDOW
     assert found.sentence == (
         "needs 2 hosts; 8 are free, 8 in window w (firmware), which opens in 1 h 00 min,"
         " before the 2 h 00 min are over that it states; window w ends in 2 h 00 min;"
@@ -273,14 +272,6 @@ def test_a_reason_says_for_whom_hosts_are_held() -> None:
     state = settled(run(state, submit("a", 2)))
     sentence = explain(state, "a", 0, SchedulingOptions()).sentence
     assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
-
-
-def test_a_dry_run_keeps_off_windows() -> None:
-    state = with_window(EMPTY, "z0")
-    answer = dry_run(state, spec("a", 5, limit_s=2 * HOUR), SchedulingOptions(), 0)
-    assert not hasattr(answer, "hosts")
-    assert answer.reason.endswith("; 4 hosts more are free in windows that it would reach into")
-    assert hasattr(dry_run(state, spec("a", 5, limit_s=HOUR), SchedulingOptions(), 0), "hosts")
 
 
 def test_slots_are_those_that_windows_leave() -> None:

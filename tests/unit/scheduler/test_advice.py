@@ -71,7 +71,7 @@ def test_the_message_says_what_the_reason_says() -> None:
     reason = explain(QUEUE, "w0", 0, SchedulingOptions())
     message = explained(reason, job(QUEUE, "w0"), 7).reason
     assert message.sentence == reason.sentence
-    assert message.cause == advice_pb2.WAIT_CAUSE_HOSTS
+    assert message.cause == advice_pb2.WAIT_REASON_HOSTS
     assert message.missing_hosts == 2
     assert [(room.domain, room.free_hosts) for room in message.rooms] == [("z0", 0)]
     (obstacle,) = message.obstacles

@@ -1,0 +1,233 @@
+"""The dry run is the scheduler: what it says, decisions and `muster place` say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from placement.fabric.tree import Fabric
+from placement.workload.request import AUTO, Insufficient, Limits, Placement, Undecided
+from scheduler import cli
+from scheduler.core import (
+    DryRun,
+    Rejected,
+    SchedulingOptions,
+    State,
+    decide,
+    dry_run,
+)
+from scheduler.core.admission.admit import Code
+from scheduler.core.model.commands import LoadTenants, SubmitJob
+from scheduler.core.model.plan import Start
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+from scheduler.core.queue.verdict import WaitReason
+from scheduler.files.job import job_to_mapping
+from scheduler.files.tenants import load_tenants
+from tests.build import HOUR_NS, fabric, fail, loaded, run, settled, started, submit
+from tests.windows import with_window
+
+HOUR = 3_600
+TEN = loaded(fabric(1, 1, 10))
+EMPTY = loaded(fabric(zones=2, racks=2, hosts=2))
+RACKS_OF_8 = fabric(zones=2, racks=4, hosts=8)
+
+
+def tried(state: State, command: SubmitJob, limits: SchedulingOptions | None = None) -> DryRun:
+    outcome = dry_run(state, command, limits or SchedulingOptions(), 0)
+    assert isinstance(outcome, DryRun), outcome
+    return outcome
+
+
+def decided(state: State, command: SubmitJob) -> Start:
+    """What the next decision proposes once the job is submitted."""
+    plan = decide(run(state, command), 0, SchedulingOptions())
+    (start,) = (a for a in plan.actions if isinstance(a, Start) and a.name == command.spec.name)
+    return start
+
+
+class Placed:
+    """`muster place` on files in a folder."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+    ) -> None:
+        self._monkeypatch, self._capsys, self._folder = monkeypatch, capsys, tmp_path
+
+    def __call__(self, machine: Fabric, command: SubmitJob, tenants: str) -> tuple[int, Any]:
+        """Its exit code and its JSON answer."""
+        files = {
+            "fabric": yaml.safe_dump(dict(machine.spec)),
+            "job": yaml.safe_dump(job_to_mapping(command.spec)),
+            "tenants": tenants,
+        }
+        for name, text in files.items():
+            (self._folder / f"{name}.yaml").write_text(text)
+        options = ["--fabric", "fabric.yaml", "--tenants", "tenants.yaml", "--format", "json"]
+        self._monkeypatch.chdir(self._folder)
+        self._monkeypatch.setattr(sys, "argv", ["muster", "place", "job.yaml", *options])
+        with pytest.raises(SystemExit) as finished:
+            cli.main()
+        return int(finished.value.code or 0), json.loads(self._capsys.readouterr().out)
+
+
+@pytest.fixture
+def placed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Placed:
+    return Placed(monkeypatch, capsys, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "spares"),
+    [
+        ("", 1),
+        ("spares: {failures_per_1000_host_days: 60}\n", 3),
+        ("spares: {failures_per_1000_host_days: 60, racks: 1}\n", 11),
+    ],
+)
+def test_spares_follow_the_rule_of_the_tenants_file(
+    placed: Placed, tmp_path: Path, rule: str, spares: int
+) -> None:
+    text = f"{rule}tenants: [{{name: default}}]\n"
+    (tmp_path / "tenants.yaml").write_text(text)
+    tenants = load_tenants(str(tmp_path / "tenants.yaml")).tenants
+    state = run(loaded(RACKS_OF_8), LoadTenants(tenants))
+    command = submit("a", 12, dp=12, spares=AUTO)
+    answer = tried(state, command).answer
+    assert isinstance(answer, Placement)
+    assert len(answer.spares) == spares
+    assert decided(state, command).placement == answer
+    code, body = placed(RACKS_OF_8, command, text)
+    assert code == 0
+    assert tuple(body["hosts"]) == RACKS_OF_8.names(answer.hosts)
+    assert tuple(body["spares"]) == RACKS_OF_8.names(answer.spares)
+
+
+QUOTA = "tenants: [{name: small, limit_gpus: 32}, {name: default}]\n"
+LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT)))
+
+
+def test_a_job_beyond_its_tenants_limit_is_infeasible(placed: Placed) -> None:
+    state = run(TEN, LoadTenants(LIMITED))
+    command = submit("a", 5, tenant="small")
+    outcome = dry_run(state, command, SchedulingOptions(), 0)
+    assert isinstance(outcome, Rejected)
+    assert outcome.code is Code.INFEASIBLE
+    code, body = placed(fabric(1, 1, 10), command, QUOTA)
+    assert (code, body["outcome"], body["reason"]) == (4, "infeasible", outcome.message)
+
+
+def test_a_job_that_its_tenants_limit_holds_back_waits() -> None:
+    state = started(run(TEN, LoadTenants(LIMITED)), submit("a", 2, tenant="small", limit_s=HOUR))
+    command = submit("b", 3, tenant="small")
+    outcome = tried(state, command)
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.LIMIT
+    assert outcome.outcome.start_ns == HOUR_NS
+    assert isinstance(outcome.answer, Insufficient)
+    assert (outcome.answer.needed, outcome.answer.free) == (3, 8)
+    assert outcome.answer.free_by_domain == (("z0", 8),)
+    after = settled(run(state, command))
+    assert after.running == ("a",)
+
+
+def test_a_job_waits_behind_those_before_it() -> None:
+    state = run(started(TEN, submit("a", 6, limit_s=HOUR)), submit("b", 10))
+    outcome = tried(state, submit("c", 4))
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.BEHIND
+    assert outcome.outcome.waits_for == ("b",)
+    assert isinstance(tried(state, submit("c", 4, limit_s=HOUR)).outcome, Start)
+
+
+def test_those_that_are_due_start_first() -> None:
+    outcome = tried(run(TEN, submit("a", 6), submit("b", 2)), submit("c", 2))
+    assert isinstance(outcome.outcome, Start)
+    outcome = tried(run(TEN, submit("a", 6), submit("b", 2)), submit("c", 3))
+    assert isinstance(outcome.answer, Insufficient)
+    assert outcome.answer.free == 2
+
+
+def test_a_start_names_the_jobs_that_make_room() -> None:
+    spot = PriorityClass("spot", -100, is_preemptible=True)
+    state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT),), classes=(spot,))))
+    state = started(state, submit("spot", 10, priority_class="spot"), now_ns=-2 * HOUR_NS)
+    outcome = tried(state, submit("urgent", 10))
+    assert isinstance(outcome.outcome, Start)
+    assert outcome.outcome.victims == ("spot",)
+    assert isinstance(outcome.answer, Placement)
+    assert outcome.answer.notes == ("preempted spot",)
+
+
+def test_what_never_fits_is_infeasible() -> None:
+    outcome = dry_run(TEN, submit("x", 11), SchedulingOptions(), 0)
+    assert isinstance(outcome, Rejected)
+    assert outcome.code is Code.INFEASIBLE
+
+
+def test_a_search_without_budget_is_undecided() -> None:
+    limits = SchedulingOptions(place=Limits(rounds=0, trees=0))
+    outcome = tried(TEN, submit("x", 6, pp=3), limits)
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.SEARCH
+    assert isinstance(outcome.answer, Undecided)
+
+
+def test_the_name_of_a_live_job_is_refused() -> None:
+    outcome = dry_run(run(TEN, submit("x", 1)), submit("x", 1), SchedulingOptions(), 0)
+    assert isinstance(outcome, Rejected)
+    assert outcome.code is Code.ALREADY_EXISTS
+
+
+def test_a_request_id_that_was_used_says_nothing_about_the_dry_run() -> None:
+    state = started(TEN, submit("x", 6, request_id="r"))
+    outcome = tried(state, submit("y", 4, request_id="r"))
+    assert isinstance(outcome.outcome, Start)
+
+
+def test_a_dry_run_keeps_off_windows() -> None:
+    state = with_window(EMPTY, "z0")
+    outcome = tried(state, submit("a", 5, limit_s=2 * HOUR))
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.WINDOW
+    assert isinstance(tried(state, submit("a", 5, limit_s=HOUR)).outcome, Start)
+
+
+def test_a_dry_run_keeps_off_the_hosts_of_others() -> None:
+    state = started(EMPTY, submit("a", 1))
+    machine = state.loaded_fabric
+    outcome = tried(state, submit("d", 7, neighbours=Affinity(exclusive="rack")))
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.CONSTRAINTS
+    near = tried(state, submit("d", 1, neighbours=Affinity(near="a"))).answer
+    assert isinstance(near, Placement)
+    assert machine.domain(near.hosts[0]) == machine.domain(state.jobs["a"].hosts[0])
+
+
+def test_an_elastic_job_starts_at_the_largest_size_that_fits() -> None:
+    state = started(EMPTY, submit("x", 3))
+    outcome = tried(state, submit("a", 8, min_dp=2))
+    assert outcome.job.dp == 5
+    assert isinstance(outcome.answer, Placement)
+    assert len(outcome.answer.hosts) == 5
+    assert outcome.answer.notes == (
+        "dp 5 of 8: the largest legal size that fits (2 to 8 in steps of 1)",
+    )
+
+
+def test_a_job_waits_for_hosts_that_a_gang_which_failed_takes_first() -> None:
+    """The gang is mended before the queue is looked at: the dry run knows that."""
+    state = started(TEN, submit("a", 8))
+    state = run(state, fail(state.loaded_fabric.hosts[state.jobs["a"].hosts[0]]))
+    outcome = tried(state, submit("b", 2))
+    assert isinstance(outcome.answer, Insufficient)
+    assert outcome.answer.free == 1
