@@ -120,6 +120,7 @@ def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message
 
 
 def test_the_codec_is_light_enough_for_the_simulator() -> None:
-    script = "import sys, scheduler.eventlog.codec; print({'grpc', 'sqlite3', 'asyncio'} & set(sys.modules))"
+    heavy = {"grpc", "sqlite3", "asyncio"}
+    script = f"import sys, scheduler.eventlog.codec; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert found.stdout == "set()\n", found.stdout + found.stderr
