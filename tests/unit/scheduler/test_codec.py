@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,6 +30,7 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    RequestEvent,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -102,6 +104,13 @@ def test_an_event_reads_back_as_itself(event: Event) -> None:
 
 def test_every_type_of_event_is_tried() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(Event))
+
+
+def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
+    with_id = {
+        kind for kind in get_args(Event) if "request_id" in inspect.signature(kind).parameters
+    }
+    assert set(get_args(RequestEvent)) == with_id
 
 
 @pytest.mark.parametrize(
