@@ -1,4 +1,4 @@
-"""Snapshots as older releases wrote them."""
+"""Snapshots as a release with fewer fields of the state would have written them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 
 
 def older(body: bytes, *lost: bytes) -> bytes:
-    """As format 1 had it, before there were these fields of the state."""
-    _, _, *lines = zlib.decompress(body).splitlines()
-    kept = [line for line in lines if line.split(b"\t")[0] not in (b"seen_ns", *lost)]
-    return zlib.compress(b"\n".join((b"muster snapshot 1", *kept)) + b"\n")
+    """As it was before states had the fields `lost`."""
+    first, _, *lines = zlib.decompress(body).splitlines()
+    kept = [line for line in lines if line.split(b"\t")[0] not in lost]
+    return zlib.compress(b"\n".join((first, b'fields\t\t"0"', *kept)) + b"\n")

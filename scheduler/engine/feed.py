@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import JobChange
-from scheduler.eventlog.window_changes import WindowChange
+from scheduler.core.fold.effects import EventEffect, HostsChange, JobChange, WindowChange
 
 Change = TypeVar("Change", JobChange, HostsChange, WindowChange)
 
@@ -161,10 +159,11 @@ class Feed:
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
         self._subscriptions.discard(subscription)
 
-    def publish(self, change: JobChange | HostsChange | WindowChange) -> None:
+    def publish(self, effect: EventEffect) -> None:
+        """Offer it to those who watch effects of its kind."""
         for subscription in self._subscriptions:
-            if isinstance(change, subscription.kind):
-                subscription.offer(change)
+            if isinstance(effect, subscription.kind):
+                subscription.offer(effect)
 
     def cut_off(self) -> None:
         """End every subscription of now: they would miss changes."""

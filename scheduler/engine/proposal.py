@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from scheduler.core import Conflict, Rejected, State
+from scheduler.core.fold.apply import apply
+from scheduler.core.fold.effects import effects
 from scheduler.core.model.events import Event
-from scheduler.eventlog.host_changes import hosts_changed
-from scheduler.eventlog.job_changes import apply_and_diff
-from scheduler.eventlog.window_changes import window_changed
 from scheduler.observe.instruments import AppliedEvent, Stage, StageMark
 
 Answer = tuple[Event, ...] | Rejected | Conflict
@@ -53,9 +52,8 @@ def followed(
     """What the events of an answer do, one after the other."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
-        after, change = apply_and_diff(state, event)
-        hosts = hosts_changed(state, event, after)
-        window = window_changed(state, event, after)
-        steps.append(AppliedEvent(state, event, after, actor, mark, change, hosts, window))
+        after = apply(state, event)
+        done = effects(state, event, after)
+        steps.append(AppliedEvent(state, event, after, actor, mark, done))
         state = after
     return steps

@@ -310,9 +310,8 @@ class Writer:
 
     def _publish(self, steps: Sequence[AppliedEvent]) -> None:
         for step in steps:
-            for change in (step.change, step.hosts, step.window):
-                if change is not None:
-                    self.feed.publish(change)
+            for effect in step.effects:
+                self.feed.publish(effect)
 
     def _checked(
         self, entry: Proposal, state: State, now_ns: int

@@ -2,9 +2,10 @@
 
 One line for each entry of a map and for each other field: name, key and value apart by
 tabs, key and value as JSON, which has no raw tabs or line ends. The first line says
-what this is and in which format (migrations.py), the second has a digest of the fields that
-states have. All of it is deflated, and its checksum is what finds a damaged one.
-Equal states give equal bytes. A field that a snapshot lacks has its default.
+what this is and in which format, the second has a digest of the fields that states have: where it
+is another one, the log is read instead (recovery.py). All of it is deflated, and its checksum
+is what finds a damaged one. Equal states give equal bytes. A field that a snapshot lacks has
+its default.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from placement.fabric.tree import from_spec
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.state import State
-from scheduler.eventlog.migrations import FORMAT, Row, upgraded
 
-TITLE = "muster snapshot"
+TITLE = "muster snapshot 1"
 _CHUNK = 100  # lines, a millisecond or two
 
 Pause = Callable[[], object]
+Row = tuple[bytes, bytes, bytes]  # name of the field, key in a map, value as JSON
 
 
 class BadSnapshot(ValueError):
@@ -65,8 +66,9 @@ def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
     """
     try:
         first, *lines = zlib.decompress(body).splitlines()
-        rows = (_row(line) for line in _paused(lines, pause))
-        return _read(upgraded(rows, _format(first.decode())))
+        if first != TITLE.encode():
+            raise BadSnapshot(f"is {first[:40].decode()!r}, not {TITLE!r}")
+        return _read(_row(line) for line in _paused(lines, pause))
     except ValidationError as error:
         raise BadSnapshot(str(error.errors()[0]["msg"])) from None
     except (
@@ -101,14 +103,7 @@ def _head() -> bytes:
     """The lines that every snapshot begins with."""
     forms = repr([(name, form.fields()) for name, form in _forms().items()])
     digest = blake2b(forms.encode(), digest_size=8).hexdigest()
-    return f'{TITLE} {FORMAT}\nfields\t\t"{digest}"\n'.encode()
-
-
-def _format(first: str) -> int:
-    title, _, number = first.rpartition(" ")
-    if title != TITLE or not number.isdecimal() or not 1 <= int(number) <= FORMAT:
-        raise BadSnapshot(f"is {first[:40]!r}, not {TITLE} 1 to {FORMAT}")
-    return int(number)
+    return f'{TITLE}\nfields\t\t"{digest}"\n'.encode()
 
 
 def _row(line: bytes) -> Row:

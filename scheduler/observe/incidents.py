@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from scheduler.core import JobState
 from scheduler.core.model.events import (
+    Defragmented,
     Event,
+    FabricLoaded,
     GangResized,
     GangSwapped,
+    HealthLoaded,
     HostMoved,
+    HostSignalled,
+    HostsJudged,
     JobEnded,
     JobPreempted,
     JobRequeued,
+    JobsReserved,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    SparesChanged,
+    TenantsLoaded,
+    WindowClosed,
+    WindowOpened,
+    WindowRemoved,
+    WindowSet,
 )
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.eventlog.store import Compacted, Store
@@ -92,5 +108,25 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
         case JobEnded(outcome=JobState.FAILED):
             return IncidentKind.JOB_FAILED, event.name, event.reason
-        case _:
+        case (
+            FabricLoaded()
+            | TenantsLoaded()
+            | JobSubmitted()
+            | JobUpdated()
+            | JobsReserved()
+            | JobStarted()
+            | SparesChanged()
+            | JobEnded()
+            | Defragmented()
+            | HostMoved()
+            | HostSignalled()
+            | HealthLoaded()
+            | HostsJudged()
+            | WindowSet()
+            | WindowOpened()
+            | WindowClosed()
+            | WindowRemoved()
+        ):
             return None
+        case _:
+            assert_never(event)

@@ -24,11 +24,9 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core import Job, State
 from scheduler.core.capacity.placer import Find
+from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event, HostMoved, HostSignalled, JobSubmitted
 from scheduler.core.model.job import SECOND_NS
-from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import JobChange
-from scheduler.eventlog.window_changes import WindowChange
 from scheduler.observe.counters import Counts, Histogram, Histograms
 from scheduler.observe.incidents import Incidents
 from scheduler.observe.tally import EventTally
@@ -79,17 +77,14 @@ class StageMark(NamedTuple):
 
 class AppliedEvent(NamedTuple):
     """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
-    None when another server wrote it. `change`: what it did to a job, `hosts`: to hosts,
-    `window`: to a window."""
+    None when another server wrote it. `effects`: what it did to jobs, hosts and windows."""
 
     before: State
     event: Event
     after: State
     actor: str
     mark: StageMark | None
-    change: JobChange | None
-    hosts: HostsChange | None
-    window: WindowChange | None
+    effects: tuple[EventEffect, ...]
 
 
 class Instruments:
@@ -161,7 +156,7 @@ class Instruments:
     def heard(self, steps: Sequence[AppliedEvent]) -> None:
         """These events happened, whoever wrote them."""
         for step in steps:
-            self.tally.feed(step.before, step.event)
+            self.tally.feed(step.before, step.event, step.effects)
             self.incidents.feed(step.after.version, step.event)
 
     def conflicted(self) -> None:

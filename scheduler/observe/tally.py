@@ -1,4 +1,4 @@
-"""What has happened: a fold over events, each with the state that it found.
+"""What has happened: counts of events and of their effects.
 
 Counts begin at zero with the process, as counters of Prometheus do; fed a whole log they
 are the totals of that log, whoever wrote it.
@@ -7,23 +7,24 @@ are the totals of that log, whoever wrote it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
+from placement.fabric import hostset
 from scheduler.core import Job, JobState, State
 from scheduler.core.fold.apply import apply
-from scheduler.core.model.events import (
-    Event,
-    GangResized,
-    GangSwapped,
-    HostMoved,
-    HostSignalled,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
-    JobStarted,
-    JobSubmitted,
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
+    effects,
 )
+from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, RequeueCause
 from scheduler.core.policies.health_signals import SIGNALS, Effect
 from scheduler.observe.counters import Counts, Histograms, zeros
 from scheduler.observe.proof import CutProof, gap, proof
@@ -48,7 +49,7 @@ class EventTally:
         self.placements = zeros(CutProof)
         self.resizes = zeros(("grown", "shrunk"))  # by how
         self.restarts = zeros(("swap", "queue", "resize"))  # by how they began
-        self.requeues = zeros(("failure", "preempted"))  # by cause
+        self.requeues = zeros(RequeueCause)  # by cause
         self.swaps = zeros(("failure", "drain", "move"))  # by cause
         self.swapped_hosts = zeros(("spare", "free"))  # by what they were
         self.failures = zeros(name for name, s in SIGNALS.items() if s.effect is Effect.FAIL)
@@ -57,63 +58,69 @@ class EventTally:
         self.waits_s = Histograms(WAIT_BOUNDS_S)  # by class of size
         self.gaps = Histograms(GAP_BOUNDS)
 
-    def feed(self, state: State, event: Event) -> None:
+    def feed(self, state: State, event: Event, effects: Iterable[EventEffect]) -> None:
         """Count one event. `state`: before it. Cost: 2 us."""
         self.events[type(event).__name__,] += 1
-        match event:
-            case JobSubmitted():
-                self.submitted[_tenant(state, event),] += 1
-            case JobStarted():
-                self._started(state, event)
-            case GangSwapped():
-                self._swapped(state.jobs[event.name], state, event)
-            case GangResized():
-                before = state.jobs[event.name]
-                is_grown = len(event.hosts) > len(before.hosts)
+        for effect in effects:
+            match effect:
+                case JobChange():
+                    self._changed(effect, state)
+                case HostTransition(move=HostMove.FAIL):
+                    self.failures[_signal(effect.reason),] += 1
+                case HostTransition(move=HostMove.REPAIR):
+                    self.repairs[()] += 1
+                case HostReport():
+                    self.notes[_signal(effect.signal),] += 1
+                case HostTransition() | HostsChange() | WindowChange():
+                    pass
+                case _:
+                    assert_never(effect)
+
+    def _changed(self, change: JobChange, state: State) -> None:
+        job, before = change.job, change.before
+        match change.kind:
+            case JobChangeKind.SUBMITTED:
+                self.submitted[job.tenant,] += 1
+            case JobChangeKind.STARTED:
+                self._started(job, change)
+            case JobChangeKind.SWAPPED if before is not None:
+                self._swapped(before, job, state)
+            case JobChangeKind.RESIZED if before is not None:
+                is_grown = len(job.hosts) > len(before.hosts)
                 self.resizes["grown" if is_grown else "shrunk",] += 1
                 self.restarts["resize",] += 1
-            case JobRequeued():
-                self.requeues["failure",] += 1
-            case JobPreempted():
-                self.requeues["preempted",] += 1
-            case JobEnded():
-                self.ended[state.jobs[event.name].tenant, event.outcome.value] += 1
-            case HostMoved(move=HostMove.FAIL):
-                self.failures[_signal(event.reason),] += 1
-            case HostMoved(move=HostMove.REPAIR):
-                self.repairs[()] += 1
-            case HostSignalled():
-                self.notes[_signal(event.signal),] += 1
-            case _:
+            case JobChangeKind.REQUEUED if change.cause is not None:
+                self.requeues[change.cause.value,] += 1
+            case JobChangeKind.ENDED:
+                self.ended[job.tenant, job.state.value] += 1
+            case _:  # what is not counted
                 pass
 
-    def _started(self, state: State, event: JobStarted) -> None:
-        job = state.jobs[event.name]
-        self.placements[proof(event.cuts, event.lower_bound).value,] += 1
-        self.gaps[()].add(gap(event.cuts, event.lower_bound))
-        if event.attempt > 1:
+    def _started(self, job: Job, change: JobChange) -> None:
+        self.placements[proof(job.cuts, job.lower_bound).value,] += 1
+        self.gaps[()].add(gap(job.cuts, job.lower_bound))
+        if job.attempt > 1:
             self.restarts["queue",] += 1
             return
-        gpus = job.gang_hosts * state.loaded_fabric.gpus_per_host
-        wait_s = (event.time_ns - job.submit_ns) / SECOND_NS
-        self.waits_s[size_class(gpus),].add(wait_s)
+        gpus = job.gang_hosts * change.fabric.gpus_per_host
+        self.waits_s[size_class(gpus),].add((change.time_ns - job.submit_ns) / SECOND_NS)
 
-    def _swapped(self, job: Job, state: State, event: GangSwapped) -> None:
-        index = state.loaded_fabric.index_by_name
+    def _swapped(self, before: Job, job: Job, state: State) -> None:
+        pairs = [pair for pair in zip(before.hosts, job.hosts, strict=True) if pair[0] != pair[1]]
         self.restarts["swap",] += 1
-        self.swaps[_why_swapped(job, state, event),] += 1
-        for swap in event.swaps:
-            source = "spare" if index[swap.joined] in job.spares else "free"
-            self.swapped_hosts[source,] += 1
+        self.swaps[_why_swapped(before, state, [left for left, _ in pairs]),] += 1
+        for _, joined in pairs:
+            self.swapped_hosts["spare" if joined in before.spares else "free",] += 1
 
 
 def tally(log: Iterable[Event]) -> EventTally:
     """The totals of a whole log, from its first event."""
-    state, found = State.empty(), EventTally()
+    state, totals = State.empty(), EventTally()
     for event in log:
-        found.feed(state, event)
-        state = apply(state, event)
-    return found
+        after = apply(state, event)
+        totals.feed(state, event, effects(state, event, after))
+        state = after
+    return totals
 
 
 def size_class(gpus: int) -> str:
@@ -126,20 +133,14 @@ def size_class(gpus: int) -> str:
     return f"{below + 1}+"
 
 
-def _tenant(state: State, event: JobSubmitted) -> str:
-    return event.spec.tenant or state.tenants.default
-
-
 def _signal(text: str) -> str:
     """The signal at the head of a reason; others together, for anybody may write one."""
     found = text.partition(":")[0]
     return found if found in SIGNALS else "other"
 
 
-def _why_swapped(job: Job, state: State, event: GangSwapped) -> str:
+def _why_swapped(job: Job, state: State, left: Iterable[int]) -> str:
     """A gang that stood still had failed; one that runs leaves hosts, or is moved."""
     if job.state is JobState.INTERRUPTED:
         return "failure"
-    index = state.loaded_fabric.index_by_name
-    leaves = any(state.unhealthy >> index[swap.left] & 1 for swap in event.swaps)
-    return "drain" if leaves else "move"
+    return "drain" if any(hostset.has(state.unhealthy, index) for index in left) else "move"

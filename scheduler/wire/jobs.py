@@ -18,10 +18,10 @@ from placement.workload.request import (
 )
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
+from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.goodput import PARTS, Goodput
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
-from scheduler.eventlog.job_changes import JobChange, JobChangeKind
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire import listing
 from scheduler.wire.host_records import record_to_proto

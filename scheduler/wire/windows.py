@@ -12,10 +12,10 @@ from placement.fabric import hostset
 from scheduler.core import Job, State
 from scheduler.core.admission.etag import window_etag
 from scheduler.core.capacity.window_hosts import strangers
+from scheduler.core.fold.effects import WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, Leave, Window, WindowKind
 from scheduler.core.rules.calendar import Calendar
-from scheduler.eventlog.window_changes import WindowChange, WindowChangeKind
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.listing import window_uid

@@ -151,7 +151,7 @@ async def test_commands_are_answered_while_a_snapshot_is_taken(
 
     async with serving(tmp_path, retention=OFTEN) as served:
         with monkeypatch.context() as patched:
-            patched.setattr("scheduler.engine.snapshotter.snapshot.encode", slowly)
+            patched.setattr("scheduler.engine.snapshotter.snapshots.encode", slowly)
             await _live(served, 10)
             assert begun.is_set()
             go.set()

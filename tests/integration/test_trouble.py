@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from scheduler.core import State, replay
+from scheduler.core.fold.effects import HostsChange
 from scheduler.core.model.events import JobSubmitted
 from scheduler.engine.feed import Feed, FellBehind
-from scheduler.eventlog.host_changes import HostsChange
 from scheduler.eventlog.store import StoreError, look_at, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from tests.build import spec

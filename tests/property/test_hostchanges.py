@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from scheduler.core import Policy, State, apply
+from scheduler.core.fold.effects import HostsChange, effects
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.state import Host
-from scheduler.eventlog.host_changes import hosts_changed
 from tests.property.test_machine import any_command
 from tests.property.test_windows import Booked, any_window
 
@@ -41,7 +41,8 @@ def test_no_change_of_a_host_is_left_out_and_none_is_made_up(seed: int) -> None:
     state, told = State.empty(), 0
     for event in a_log(seed):
         after = apply(state, event)
-        change = hosts_changed(state, event, after)
+        done = effects(state, event, after)
+        change = next((e for e in done if isinstance(e, HostsChange)), None)
         before, now = seen(state), seen(after)
         expected = tuple(i for i in now if before and before[i] != now[i])
         assert (change.indices if change else ()) == expected, event

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import State, apply
+from scheduler.core.fold.effects import WindowChange, WindowChangeKind, effects
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.eventlog.window_changes import WindowChangeKind, window_changed
 from tests.property.test_hostchanges import a_log
 
 GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}
@@ -17,7 +17,8 @@ def test_no_change_of_a_window_is_left_out_and_none_is_made_up(seed: int) -> Non
     state, told = State.empty(), set()
     for event in a_log(seed):
         after = apply(state, event)
-        change = window_changed(state, event, after)
+        done = effects(state, event, after)
+        change = next((e for e in done if isinstance(e, WindowChange)), None)
         was, now = dict(state.windows), dict(after.windows)
         expected = [name for name in {*was, *now} if was.get(name) != now.get(name)]
         assert len(expected) <= 1

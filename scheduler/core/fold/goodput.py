@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from scheduler.core.model.events import (
     GangResized,
     GangSwapped,
@@ -52,8 +54,17 @@ def _ending(job: Job, event: JobEvent) -> Ending | None:
             return None
         case JobEnded(outcome=JobState.COMPLETED):
             return Ending.COMPLETE
-        case _:
+        case (
+            JobStarted()
+            | GangSwapped()
+            | GangResized()
+            | JobRequeued()
+            | JobPreempted()
+            | JobEnded()
+        ):
             return Ending.FAILED if job.state is JobState.INTERRUPTED else Ending.STOPPED
+        case _:
+            assert_never(event)
 
 
 def spent(state: State, now_ns: int) -> Parts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from scheduler.core.collections.persistent_map import PersistentMap, newest
 from scheduler.core.model.events import (
@@ -19,6 +19,7 @@ from scheduler.core.model.events import (
     JobEnded,
     JobSubmitted,
     JobUpdated,
+    RequestEvent,
     WindowRemoved,
     WindowSet,
 )
@@ -38,7 +39,7 @@ def remembered(
     requests: Mapping[str, CompletedRequest], event: Event
 ) -> Mapping[str, CompletedRequest]:
     """The requests with the one that caused `event`, if it had an id."""
-    if not getattr(event, "request_id", ""):
+    if not isinstance(event, RequestEvent) or not event.request_id:
         return requests
     match event:
         case JobSubmitted():
@@ -58,6 +59,6 @@ def remembered(
         case WindowRemoved():
             done = CompletedRequest(f"remove window {event.name}")
         case _:
-            return requests
+            assert_never(event)
     known = requests if isinstance(requests, PersistentMap) else PersistentMap(requests)
     return newest(known.having(event.request_id, done), REMEMBERED)

@@ -250,6 +250,17 @@ class WindowRemoved:
     request_id: str = ""
 
 
+RequestEvent = (  # has the id of the request that caused it
+    JobSubmitted
+    | JobUpdated
+    | Defragmented
+    | JobEnded
+    | HostMoved
+    | HostSignalled
+    | WindowSet
+    | WindowRemoved
+)
+
 Event = (
     FabricLoaded
     | TenantsLoaded

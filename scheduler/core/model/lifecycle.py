@@ -51,6 +51,13 @@ class JobMove(StrEnum):
     CANCEL = "cancel"
 
 
+class RequeueCause(StrEnum):
+    """Why a gang that ran waits again."""
+
+    FAILURE = "failure"
+    PREEMPTED = "preempted"
+
+
 class HostMove(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"

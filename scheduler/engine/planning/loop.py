@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit
 from scheduler.core.decide import decide_restarts
+from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.job import SECOND_NS
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.proposal import Answer, NotLeading, WriterStopped
-from scheduler.eventlog.job_changes import JobChangeKind
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
@@ -66,7 +66,12 @@ class PlanningLoop:
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """The state has moved."""
         self._moved.set()
-        if any(s.change and s.change.kind is JobChangeKind.INTERRUPTED for s in steps):
+        stops = (
+            isinstance(effect, JobChange) and effect.kind is JobChangeKind.INTERRUPTED
+            for step in steps
+            for effect in step.effects
+        )
+        if any(stops):
             self._struck.set()
 
     async def run(self) -> None:

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from scheduler.eventlog.store.base import StoreError
-from scheduler.eventlog.store.sqlite import check_whole, connect, lock_on, path_of, schema_at
+from scheduler.eventlog.store.sqlite import check_store, check_whole, connect, lock_on, path_of
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -68,7 +68,7 @@ def check_target(target: Path, is_forced: bool) -> None:
 
 
 def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
-    schema_at(source)
+    check_store(source)
     with closing(connect(source)) as old, written(target, keep) as new:
         old.backup(new)
         (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()

@@ -18,7 +18,7 @@ from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.files import check_target, written
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import ALONE, LEAD, prepare, schema_of
-from scheduler.eventlog.store.schema import migrate
+from scheduler.eventlog.store.schema import create
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
 
 _EVENTS = "SELECT version, time_ns, type, body, actor FROM log ORDER BY version"
@@ -46,7 +46,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
 
 def _fill(file: sqlite3.Connection, connection: Connection) -> int:
     """Copy row by row into an empty file; the last version."""
-    migrate(file, 0)
+    create(file)
     with file, connection.cursor() as cursor:
         file.execute("BEGIN")
         (first,) = cursor.execute(_FIRST).fetchone() or ("1",)

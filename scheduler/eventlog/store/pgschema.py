@@ -1,14 +1,14 @@
 """The tables of a PostgreSQL store: those of SQLite, and who leads.
 
 Servers may start at the same time on an empty database, so all of it happens under a
-lock; DDL is transactional here, so a migration happens whole or not at all.
+lock; DDL is transactional here, so all tables are made or none.
 """
 
 from __future__ import annotations
 
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.pglink import Connection
-from scheduler.eventlog.store.schema import FORMAT, schema_in
+from scheduler.eventlog.store.schema import FORMAT, SCHEMA, schema_in
 
 LOCK = 0x6D757374  # "must": first half of every advisory lock here
 _CREATION = 0  # second half, while tables are made; the locks of a log have its own number
@@ -40,26 +40,16 @@ _TABLES = f"""
         since   timestamptz NOT NULL DEFAULT now()
     );
     INSERT INTO leader (term, address) VALUES (0, '');
-    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('first_version', '1');
+    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('schema', '{SCHEMA}'), ('first_version', '1');
 """
-
-MIGRATIONS = (_TABLES,)
-SCHEMA = len(MIGRATIONS)
 
 
 def prepare(name: str, connection: Connection) -> None:
-    """Make or migrate the tables. Raises: StoreError when the database is not ours."""
+    """Make the tables where there are none. Raises: StoreError when the database is not ours."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, _CREATION))
-        schema = schema_of(name, connection)
-        for step in MIGRATIONS[schema:]:
-            connection.execute(step.encode())
-        if schema < SCHEMA:
-            connection.execute(
-                "INSERT INTO meta VALUES ('schema', %s)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (str(SCHEMA),),
-            )
+        if not schema_of(name, connection):
+            connection.execute(_TABLES.encode())
 
 
 def restores(connection: Connection) -> int:
@@ -85,4 +75,4 @@ def schema_of(name: str, connection: Connection) -> int:
     meta = {}
     if {"meta", "log", "leader"} <= tables:
         meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
-    return schema_in(name, tables, meta, SCHEMA)
+    return schema_in(name, tables, meta)

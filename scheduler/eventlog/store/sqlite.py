@@ -21,7 +21,7 @@ from scheduler.core.model.events import Event
 from scheduler.eventlog.codec import UndecodableEvent, decode, encode
 from scheduler.eventlog.store.base import Asked, Compacted, NotWritten, StoreError, VersionMismatch
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
-from scheduler.eventlog.store.schema import SCHEMA, migrate, schema_of
+from scheduler.eventlog.store.schema import create, schema_of
 
 PREFIX = "sqlite:///"
 
@@ -231,19 +231,17 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def look_at(url: str) -> SqliteCopy:
     """The store at `sqlite:///FILE`, to be read while a server may write to it.
 
-    Raises: StoreError when it is not there, no store, or of another schema.
+    Raises: StoreError when it is not there, no store, or of a newer schema.
     """
     path = path_of(url)
     if not path.exists():
         raise StoreError(f"there is no store {path}")
-    schema = schema_at(path)
-    if schema < SCHEMA:
-        raise StoreError(f"{path} has schema {schema}, not {SCHEMA}: a server start migrates it")
+    check_store(path)
     return SqliteCopy(path)
 
 
-def schema_at(path: Path) -> int:
-    """The schema of the store in a file. Raises: StoreError when it is none, or empty."""
+def check_store(path: Path) -> None:
+    """Raises: StoreError when a file is no store, empty, or of a newer schema."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store")
     try:
@@ -253,7 +251,6 @@ def schema_at(path: Path) -> int:
         raise _unusable(path, error) from None
     if schema == 0:
         raise StoreError(f"{path} is empty")
-    return schema
 
 
 def open_sqlite(url: str) -> SqliteStore:
@@ -305,12 +302,10 @@ def _checked(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise StoreError(f"cannot open {path}: {error}") from None
     try:
-        schema = schema_of(str(path), connection)
+        is_new = not schema_of(str(path), connection)
         check_whole(path, connection)
-        if schema < SCHEMA:
-            if schema:
-                _copy(path, connection, schema)
-            migrate(connection, schema)
+        if is_new:
+            create(connection)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={MOST_PAGES}")
@@ -343,12 +338,6 @@ def connect(path: Path) -> sqlite3.Connection:
         timeout=10,
         cached_statements=_MOST_CACHED,
     )
-
-
-def _copy(path: Path, connection: sqlite3.Connection, schema: int) -> None:
-    """Put the store aside as it was before a migration."""
-    with closing(sqlite3.connect(path.with_name(f"{path.name}.schema-{schema}"))) as copy:
-        connection.backup(copy)
 
 
 def check_whole(path: Path, connection: sqlite3.Connection) -> None:

@@ -11,11 +11,9 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from scheduler.core import State
+from scheduler.core.fold.effects import HostsChange, JobChange, WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.engine.writer import Writer
-from scheduler.eventlog.host_changes import HostsChange
-from scheduler.eventlog.job_changes import JobChange
-from scheduler.eventlog.window_changes import WindowChange, WindowChangeKind
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import error_boundary, invalid, not_found
 from scheduler.v1 import service_pb2

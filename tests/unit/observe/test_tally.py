@@ -10,6 +10,8 @@ import pytest
 from placement.workload.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.decide import decide
+from scheduler.core.fold.apply import apply
+from scheduler.core.fold.effects import effects
 from scheduler.core.model.commands import Command, ReportHost
 from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted
 from scheduler.core.model.job import SECOND_NS
@@ -96,14 +98,16 @@ def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
 def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
     state, found = replay(_log(submit("a", 2), None)), EventTally()
     names = state.loaded_fabric.hosts[:hosts]
-    found.feed(state, GangResized(9, "a", 2, hosts, names, (), ()))
+    event = GangResized(9, "a", 2, hosts, names, (), ())
+    found.feed(state, event, effects(state, event, apply(state, event)))
     assert +found.resizes == {(how,): 1}
     assert +found.restarts == {("resize",): 1}
 
 
 def test_a_preempted_gang_is_told_from_one_that_failed() -> None:
     state, found = replay(_log(submit("a", 2), None)), EventTally()
-    found.feed(state, JobPreempted(9, "a", "b", "for b"))
+    event = JobPreempted(9, "a", "b", "for b")
+    found.feed(state, event, effects(state, event, apply(state, event)))
     assert +found.requeues == {("preempted",): 1}
 
 

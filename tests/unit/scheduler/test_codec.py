@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,6 +30,7 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    RequestEvent,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -104,6 +106,13 @@ def test_every_type_of_event_is_tried() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(Event))
 
 
+def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
+    with_id = {
+        kind for kind in get_args(Event) if "request_id" in inspect.signature(kind).parameters
+    }
+    assert set(get_args(RequestEvent)) == with_id
+
+
 @pytest.mark.parametrize(
     ("type_name", "body", "message"),
     [
@@ -120,7 +129,7 @@ def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message
 
 
 def test_the_codec_is_light_enough_for_the_simulator() -> None:
-    light = "import sys, scheduler.eventlog.codec"
-    script = f"{light}; print({{'grpc', 'sqlite3', 'asyncio'}} & set(sys.modules))"
+    heavy = {"grpc", "sqlite3", "asyncio"}
+    script = f"import sys, scheduler.eventlog.codec; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert found.stdout == "set()\n", found.stdout + found.stderr

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.core import State
+from scheduler.core.fold.effects import HostsChange
 from scheduler.engine.feed import AT_A_TIME, Feed, FellBehind, Subscription, Turns
-from scheduler.eventlog.host_changes import HostsChange
 
 Watch = AsyncIterator[HostsChange]
 

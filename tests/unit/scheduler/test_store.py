@@ -265,22 +265,6 @@ def test_a_time_has_a_version(store: Store) -> None:
     assert [store.version_at(time_ns) for time_ns in (0, 11, 20, 30, 31)] == [1, 2, 2, 4, 5]
 
 
-def test_an_older_store_is_migrated_and_a_copy_put_aside(path: Path) -> None:
-    written(path, 3)
-    change(path, "DROP TABLE snapshot")
-    change(path, "ALTER TABLE log DROP COLUMN actor")
-    change(path, "DELETE FROM meta WHERE key = 'first_version'")
-    change(path, "UPDATE meta SET value = '1' WHERE key = 'schema'")
-    store = open_store(f"sqlite:///{path}")
-    assert store.append(3, [note(4)]) == 4
-    store.save_snapshot(4, b"four")
-    store.close()
-    with closing(sqlite3.connect(path.with_name("log.db.schema-1"))) as aside:
-        assert aside.execute("SELECT COUNT(*) FROM log").fetchone() == (3,)
-        tables = aside.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        assert sorted(tables) == [("log",), ("meta",)]
-
-
 @pytest.mark.parametrize("url", ["mysql://db/muster", "log.db", "sqlite:///", "sqlite://x"])
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(StoreError, match="give sqlite:///FILE"):
