@@ -32,7 +32,7 @@ from scheduler.wire.jobs import (
     job_to_proto,
     restart_outlook,
 )
-from scheduler.wire.specs import spec_from_proto
+from scheduler.wire.specs import SpecReader
 from scheduler.wire.update_mask import update_from_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -89,6 +89,7 @@ class JobServicer:
         self._backend = backend
         self._messages = messages
         self._new_uid = new_uid
+        self._specs = SpecReader()
 
     async def CreateJob(
         self, request: service_pb2.CreateJobRequest, context: Context
@@ -96,7 +97,7 @@ class JobServicer:
         async with error_boundary(context):
             writer = self._backend.writer
             try:
-                spec = spec_from_proto(request.spec)
+                spec = self._specs.read(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
             command = SubmitJob(spec, self._new_uid(), request.request_id)
