@@ -37,10 +37,9 @@ from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
-from scheduler.service.call_metrics import Around
-from scheduler.service.interceptors import Layered, Unknown
+from scheduler.service.call_metrics import CallMetrics
 from scheduler.service.listeners import Listeners
-from scheduler.service.read_consistency import Freshness
+from scheduler.service.read_consistency import ReadConsistency
 from scheduler.service.rpc.service import SERVICE as DESCRIPTOR
 from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import service_pb2_grpc
@@ -134,13 +133,11 @@ async def _serve(
         backend = Backend()
         servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
-        freshness = Freshness(SERVICE)
+        consistency = ReadConsistency(SERVICE)
         door = Listener(settings.access, lambda: backend.state, settings.clock)
-        around = Around(gauges.instruments)
-        server = Listeners((*_OPTIONS, *door.options))
-        layered = Layered(server, (around, door.guard, freshness))
-        _register(layered, servicer, checks, has_reflection=door.has_reflection)
-        server.add_generic_rpc_handlers((Unknown(around.unknown),))
+        interceptors = (CallMetrics(gauges.instruments), door.guard, consistency)
+        server = Listeners((*_OPTIONS, *door.options), interceptors)
+        _register(server, servicer, checks, has_reflection=door.has_reflection)
         address = door.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
@@ -155,7 +152,7 @@ async def _serve(
                 if settings.health_file is not None:
                     await _load_health(settings.health_file, writer)
                 backend.attach(writer)
-                freshness.attach(writer, replica)
+                consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
                 state = writer.state
