@@ -37,7 +37,7 @@ from placement.fabric.tree import Fabric, preset
 from placement.objective.cut import cut, egress
 from placement.workload.request import Request
 from scheduler.cli.render.text import bytes_text, seconds_text
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
 from scheduler.files.inputs import read_job
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2

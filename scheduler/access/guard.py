@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
+import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.authenticate import Context, Identify, anybody
@@ -23,12 +24,12 @@ from scheduler.access.methods import METHODS, MethodRule
 from scheduler.access.screen import TenantFilter
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary
-from scheduler.service.interceptors import Handler, remade
+from scheduler.service.interceptors import Continuation, Handler, wrapped
 
 log = logging.getLogger("muster.access")
 
 
-class AuthInterceptor:
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     """`identify`: anybody when callers are not asked who they are.
 
     `rules`: by full name of the method, as in methods.METHODS.
@@ -49,8 +50,13 @@ class AuthInterceptor:
         self._streams = Streams(limits)
         self._rate = Rate(limits, clock)
 
-    def around(self, method: str, handler: Handler) -> Handler:
-        return remade(handler, lambda inner: self._around(method, inner))
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if handler is None:
+            return handler
+        return wrapped(handler, lambda inner: self._around(method, inner))
 
     def _around(self, method: str, inner: Any) -> Any:
         """`inner` with the guard before and behind it, of the same kind as `inner`."""
@@ -83,7 +89,7 @@ class AuthInterceptor:
         return stream
 
     def _admitted(self, method: str, context: Context, request: Any) -> Caller:
-        """From here on the task acts for the caller. Raises: Refused, which the log has."""
+        """From here on the task acts for the caller. Raises: ApiError, which the log has."""
         who = None
         try:
             rule = self._rule(method)
@@ -101,7 +107,7 @@ class AuthInterceptor:
         return who
 
     def _rule(self, method: str) -> MethodRule:
-        """Raises: Refused when callers are asked who they are, and nobody may call it."""
+        """Raises: ApiError when callers are asked who they are, and nobody may call it."""
         rule = self._rules.get(method)
         if rule is None and self._identify is not anybody:
             raise denied("nobody may call this method")

@@ -18,7 +18,7 @@ from scheduler.files.errors import Problem
 from scheduler.files.health.found import HostReport, NodeState
 
 if TYPE_CHECKING:
-    from scheduler.client.client import Client
+    from scheduler.client import Client
     from scheduler.v1 import host_pb2, service_pb2
 
 SLURM: Final = "slurm"
@@ -123,7 +123,7 @@ def _refused(change: Callable[[str, str], object], host: str, reason: str) -> st
 
     Raises: ServiceError when it did not answer, for then the others fail as well.
     """
-    from scheduler.client.client import ServiceError
+    from scheduler.client import ServiceError
 
     try:
         change(host, reason)

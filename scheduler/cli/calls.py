@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from scheduler.client.client import Client, ServiceError
+    from scheduler.client import Client, ServiceError
     from scheduler.files.inputs import JobFile
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
@@ -134,7 +134,7 @@ def quiet_grpc() -> None:
 def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
     """A client whose errors end the command in one sentence."""
     quiet_grpc()
-    from scheduler.client.client import Client, ServiceError
+    from scheduler.client import Client, ServiceError
 
     with Client(address) as client:
         try:

@@ -40,7 +40,7 @@ def _asked(address: str) -> str:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from scheduler.client.client import unreachable
+    from scheduler.client.connection import unreachable
     from scheduler.client.credentials import Credentials
 
     with Credentials.from_environment().channel(address, ()) as channel:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from functools import cached_property
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from scheduler.cli import (
     audit,
@@ -22,24 +25,19 @@ from scheduler.cli import (
     tokens,
     windows,
 )
-from scheduler.cli.calls import BAD_INPUT, FAILED, MOST, end, quiet_grpc
-from scheduler.files.defaults import LEAST_GAIN_PERCENT, MOST_DAYS, MOST_LEASE_S, RESIZE_EVERY_S
-from scheduler.observe.logs import LogFormat, LogLevel
+from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
     from scheduler.access.door import Access
-    from scheduler.files.job_keys import Keys
     from scheduler.observe.instruments import Tracer
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import Exposure
     from scheduler.server.serve import Ready, Settings
 
-SomeKeys = TypeVar("SomeKeys", bound="Keys")
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(serve)
+    app.command(cls=_ServeCommand)(serve)
     jobs.register(app)
     hosts.register(app)
     quotas.register(app)
@@ -53,184 +51,84 @@ def register(app: typer.Typer) -> None:
     windows.register(app)
 
 
-def serve(
-    config: Annotated[
-        str | None,
-        typer.Option(help="A server file (docs/operations.md); options given here override it."),
-    ] = None,
-    fabric: Annotated[
-        str | None,
-        typer.Option(help="A preset or a fabric file; a store that has one needs none."),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the log is kept: sqlite:///FILE, or postgresql://... for several servers"
-            " (docs/replicas.md).  [default: sqlite:///muster.db]"
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT; port 0 takes a free one.  [default: 127.0.0.1:7443]"),
-    ] = None,
-    advertise: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT at which others find this server.  [default: --listen]"),
-    ] = None,
-    lease_s: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_LEASE_S,
-            help="A leader that is silent for so long is replaced.  [default: 5]",
-        ),
-    ] = None,
-    policy: Annotated[
-        Literal["production", "easy", "fifo", "conservative"] | None,
-        typer.Option(
-            help="How the queue is ordered and whether later jobs may overtake."
-            "  [default: production]"
-        ),
-    ] = None,
-    tenants: Annotated[
-        str | None,
-        typer.Option(help="A tenants file: quotas, shares, priority classes. Default: as before."),
-    ] = None,
-    health: Annotated[
-        str | None,
-        typer.Option(help="A health file: what reports of hosts do. Default: as before."),
-    ] = None,
-    assumed_limit_h: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, max=87_600, help="Time limit of jobs that state none.  [default: 24]"
-        ),
-    ] = None,
-    resize_every_s: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MOST,
-            help="An elastic gang grows, or gives back what it has grown, no sooner after its last"
-            f" start.  [default: {RESIZE_EVERY_S}]",
-        ),
-    ] = None,
-    least_gain_percent: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MOST,
-            help="More replicas that are worth a restart, unless they are all it asks for."
-            f"  [default: {LEAST_GAIN_PERCENT}]",
-        ),
-    ] = None,
-    snapshot_every: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST,
-            help="Events between two snapshots of the state: more where it has more entries."
-            "  [default: 10000]",
-        ),
-    ] = None,
-    keep_log_days: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MOST_DAYS, help="Days for which events are kept; without it, for ever."
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT of /metrics for Prometheus; without it, there are none."),
-    ] = None,
-    metrics_per_job: Annotated[
-        bool, typer.Option("--metrics-per-job", help="Series for each running gang as well.")
-    ] = False,
-    traces: Annotated[
-        str | None,
-        typer.Option(help="OTLP collector of traces, http://HOST:PORT; without it, no traces."),
-    ] = None,
-    log_format: Annotated[
-        LogFormat | None, typer.Option(help="One record a line on stderr.  [default: text]")
-    ] = None,
-    log_level: Annotated[
-        LogLevel | None, typer.Option(help="The least grave record.  [default: warning]")
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Listen beyond this machine without TLS or authentication too."
-        ),
-    ] = False,
-) -> None:
+class _ServeCommand(TyperCommand):
+    """Its options are made of the keys of the server file when it runs or shows its help, so
+    that other commands need not load them."""
+
+    @cached_property
+    def _generated(self) -> Any:
+        app = typer.Typer(add_completion=False)
+        app.command()(_with_options(_run))
+        return typer.main.get_command(app)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*self._generated.params, *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        return self._generated.invoke(ctx)
+
+
+def serve() -> None:
     """Serve until SIGTERM or Ctrl-C. One line on stdout says when it is ready.
 
     SIGHUP reads certificates, the auth file, the tenants and the health file again.
     """
+
+
+def _with_options(run: Callable[..., None]) -> Callable[..., None]:
+    """`run(config, **given)` as a function of one parameter for each option."""
+    from scheduler.server.config import options
+
+    file = "A server file (docs/operations.md); options given here override it."
+    parameters = [_parameter("config", str, "--config", file, "")]
+    paths: dict[str, str] = {}
+    for option in options():
+        name = option.path.replace(".", "_")
+        paths[name] = option.path
+        kind = _plain(option.kind)
+        parameters.append(_parameter(name, kind, option.name, option.help, option.default))
+
+    def command(config: str | None, **values: Any) -> None:
+        run(config, {paths[name]: value for name, value in values.items() if value is not None})
+
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _parameter(name: str, kind: type, option: str, text: str, default: str) -> Parameter:
+    info = typer.Option(option, help=text, show_default=default or False)
+    annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _plain(kind: Any) -> Any:
+    """The type itself, of one that may be None or has checks with it."""
+    while arguments := get_args(kind):
+        kind = arguments[0]
+    return kind
+
+
+def _run(config: str | None, given: Mapping[str, Any]) -> None:
+    """`given`: values of options, by the dotted path of their key."""
     quiet_grpc()
-    from scheduler.core import Policy
     from scheduler.eventlog.store import is_shared
     from scheduler.observe.logs import configure
-    from scheduler.server.config import ServerKeys, load_server_file
+    from scheduler.server.config import BadOption, ServerKeys, load_server_file, overridden
 
     keys = load_server_file(config) if config is not None else ServerKeys()
-    given = {
-        "fabric": fabric,
-        "store": store,
-        "listen": listen,
-        "advertise": _checked(ServerKeys, _given(advertise=advertise), "--advertise").advertise,
-        "lease_s": lease_s,
-        "policy": Policy(policy) if policy else None,
-        "tenants": tenants,
-        "health": health,
-        "assumed_limit_h": assumed_limit_h,
-        "resize_every_s": resize_every_s,
-        "least_gain_percent": least_gain_percent,
-        "insecure": insecure or None,
-        "snapshot_every": snapshot_every,
-        "keep_log_days": keep_log_days,
-        "metrics": _metrics(keys.metrics, metrics, metrics_per_job),
-        "log": keys.log.model_copy(update=_given(format=log_format, level=log_level)),
-        "traces": _checked(ServerKeys, _given(traces=traces), "--traces").traces,
-    }
-    keys = keys.model_copy(update=_given(**given))
-    for option, value in (("--advertise", advertise), ("--lease-s", lease_s)):
-        if value is not None and not is_shared(keys.store):
+    if "metrics.per_job" in given and not (keys.metrics or "metrics.listen" in given):
+        raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
+    try:
+        keys = overridden(keys, given)
+    except BadOption as error:
+        raise typer.BadParameter(error.message, param_hint=error.option) from None
+    for key, option in (("advertise", "--advertise"), ("lease_s", "--lease-s")):
+        if key in given and not is_shared(keys.store):
             raise typer.BadParameter("goes with a store that servers share", param_hint=option)
     configure(keys.log.format, keys.log.level)
     with _tracer(keys.traces) as tracer:
         _serve(_settings(keys, tracer))
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """Those that are."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
-def _metrics(in_file: MetricsKeys | None, listen: str | None, per_job: bool) -> MetricsKeys | None:
-    """The file's section with what the command line says of it. Raises: BadParameter."""
-    from scheduler.server.config import MetricsKeys
-
-    found = in_file.model_dump() if in_file else {}
-    found |= _given(listen=listen, per_job=per_job or None)
-    if "listen" in found:
-        return _checked(MetricsKeys, found, "--metrics")
-    if per_job:
-        raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
-    return None
-
-
-def _checked(kind: type[SomeKeys], found: dict[str, Any], option: str) -> SomeKeys:
-    """What an option says, held to the rules of the server file. Raises: BadParameter."""
-    from pydantic import ValidationError
-
-    from scheduler.files.job_keys import message_of
-
-    try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        wrong = message_of(error.errors()[0], {})
-        raise typer.BadParameter(wrong, param_hint=option) from None
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.client.client import Client
+    from scheduler.client import Client
     from scheduler.core.model.window import Window
     from scheduler.files.windows import WindowsFile
     from scheduler.v1 import window_pb2
@@ -131,7 +131,7 @@ def _made(
     client: Client, file: WindowsFile, at: int, window: Window, dry_run: bool
 ) -> window_pb2.Window:
     """Raises: InputError with the line of what is wrong with it, ServiceError."""
-    from scheduler.client.client import ServiceError
+    from scheduler.client import ServiceError
 
     try:
         return client.create_window(_of(window), dry_run=dry_run)

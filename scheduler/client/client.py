@@ -11,81 +11,30 @@ to repeat: it carries a request_id.
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
-import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
-from grpc_status import rpc_status
 
+from scheduler.client.connection import Connection
 from scheduler.client.credentials import Credentials
-from scheduler.client.failover import PINGS, UNANSWERED, FailoverChannel, addresses
-from scheduler.client.health import HealthMethods
-from scheduler.client.hosts import HostMethods
-from scheduler.client.windows import WindowMethods
 from scheduler.core import JobSpec
-from scheduler.files.errors import InputError, Problem
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, service_pb2_grpc
+from scheduler.v1 import (
+    fabric_pb2,
+    host_pb2,
+    job_pb2,
+    placement_pb2,
+    service_pb2,
+    tenant_pb2,
+    window_pb2,
+)
 from scheduler.wire.specs import spec_to_proto
 
 DEADLINE_S = 30.0
 DRY_RUN_DEADLINE_S = 300.0  # a placement is computed while the caller waits
-_WATCH_TRIES = 8
-
-_RETRIES = {
-    "methodConfig": [
-        {
-            "name": [{"service": "scheduler.v1.SchedulerService"}],
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": [code.name for code in UNANSWERED],
-            },
-        }
-    ]
-}
-
-_OPTIONS = (
-    ("grpc.service_config", json.dumps(_RETRIES)),
-    # A server that restarts is found again soon: the default waits up to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
-
-_LATEST = (("muster-read", "latest"),)
-
-Message = TypeVar("Message")
-
-
-class ServiceError(Exception):
-    """What the server refused, or that there was none.
-
-    `code`: name of the gRPC code. `reason`: the server's word to switch on, one of
-    ErrorReason without its prefix, "" when it did not answer. `violations`: (field,
-    message) of each field at fault. `retry_s`: the same call may succeed so much later.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        reason: str = "",
-        violations: tuple[tuple[str, str], ...] = (),
-        retry_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.reason = reason
-        self.violations = violations
-        self.retry_s = retry_s
+REPORTS = 500  # of one call of ReportHosts
 
 
 class How(TypedDict, total=False):
@@ -111,11 +60,11 @@ def _request_id(given: str = "") -> str:
     return given or str(uuid.uuid4())
 
 
-class Client(HostMethods, WindowMethods, HealthMethods):
+class Client:
     """A connection to one server, or to several that share a store. Use from any thread.
 
     `latest`: reads see everything that anybody was told before, whichever server answers;
-    without it, everything that this client was told.
+    without it, everything that this client was told. Every method raises ServiceError.
     """
 
     def __init__(
@@ -128,12 +77,13 @@ class Client(HostMethods, WindowMethods, HealthMethods):
         credentials: Credentials | None = None,
     ) -> None:
         """`credentials` None: those of the environment. Raises: InputError, also for them."""
-        self.address = address
-        self._deadline_s = deadline_s
-        self._metadata = _LATEST if latest else ()
         who = credentials or Credentials.from_environment()
-        self._channel = _channel(address, who, retries=retries)
-        self._stub = service_pb2_grpc.SchedulerServiceStub(self._channel)
+        self._to = Connection(address, deadline_s, who, retries=retries, latest=latest)
+        self._stub = self._to.stub
+
+    @property
+    def address(self) -> str:
+        return self._to.address
 
     def __enter__(self) -> Client:
         return self
@@ -147,26 +97,28 @@ class Client(HostMethods, WindowMethods, HealthMethods):
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
+        self._to.close()
+
+    # --- jobs ------------------------------------------------------------------
 
     def create_job(self, spec: JobSpec, request_id: str = "") -> job_pb2.Job:
         """Submit `spec`; again with the same `request_id` and it is the same job."""
         request = service_pb2.CreateJobRequest(
             spec=spec_to_proto(spec), request_id=_request_id(request_id)
         )
-        return self._call(self._stub.CreateJob, request).job
+        return self._to.call(self._stub.CreateJob, request).job
 
     def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
         """What `spec` would get now; nothing is changed."""
         request = service_pb2.CreateJobRequest(spec=spec_to_proto(spec), validate_only=True)
-        return self._call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
+        return self._to.call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
 
     def get_job(self, name: str) -> job_pb2.Job:
         return self.show_job(name).job
 
     def show_job(self, name: str) -> service_pb2.GetJobResponse:
         """The job and what its time went to."""
-        return self._call(self._stub.GetJob, service_pb2.GetJobRequest(name=name))
+        return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name))
 
     def list_jobs(
         self,
@@ -185,7 +137,7 @@ class Client(HostMethods, WindowMethods, HealthMethods):
     ) -> service_pb2.ListJobsResponse:
         """The same with the version of the first page: a watch from there misses nothing."""
         request = service_pb2.ListJobsRequest(states=states, filter=filter, order_by=order_by)
-        return self._whole(self._stub.ListJobs, request, "jobs")
+        return self._to.all_pages(self._stub.ListJobs, request, "jobs")
 
     def update_job(
         self,
@@ -205,11 +157,11 @@ class Client(HostMethods, WindowMethods, HealthMethods):
             request_id=_request_id(request_id),
             validate_only=dry_run,
         )
-        return self._call(self._stub.UpdateJob, request).job
+        return self._to.call(self._stub.UpdateJob, request).job
 
     def cancel_job(self, name: str, reason: str = "", **how: Unpack[How]) -> job_pb2.Job:
         request = service_pb2.CancelJobRequest(name=name, reason=reason, **_how(how))
-        return self._call(self._stub.CancelJob, request).job
+        return self._to.call(self._stub.CancelJob, request).job
 
     def end_job(
         self,
@@ -227,13 +179,121 @@ class Client(HostMethods, WindowMethods, HealthMethods):
             reason=reason,
             **_how(how),
         )
-        return self._call(self._stub.EndJob, request).job
+        return self._to.call(self._stub.EndJob, request).job
 
     def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
         """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
         request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
         deadline_s = DRY_RUN_DEADLINE_S if suppose else None
-        return self._call(self._stub.ExplainJob, request, deadline_s)
+        return self._to.call(self._stub.ExplainJob, request, deadline_s)
+
+    def list_slots(
+        self,
+        sizes: Sequence[int] = (),
+        tenant: str = "",
+        priority_class: str = "",
+        time_limit_s: int | None = None,
+    ) -> service_pb2.ListSlotsResponse:
+        """How many jobs of each size in GPUs would start now."""
+        request = service_pb2.ListSlotsRequest(
+            sizes=sizes, tenant=tenant, priority_class=priority_class, time_limit_s=time_limit_s
+        )
+        return self._to.call(self._stub.ListSlots, request)
+
+    def watch_jobs(
+        self, after_version: int | None = None, name: str = ""
+    ) -> Iterator[service_pb2.WatchJobsResponse]:
+        """Every change after `after_version` (None: from now on), across restarts of the
+        server. Ends only by ServiceError, or when the caller stops reading."""
+
+        def stream(after: int | None) -> Any:
+            request = service_pb2.WatchJobsRequest(after_version=after, name=name)
+            return self._stub.WatchJobs(request)
+
+        return self._to.watch(stream, after_version)
+
+    # --- the fabric and its hosts ----------------------------------------------
+
+    def get_fabric(self) -> fabric_pb2.Fabric:
+        """Tiers, domains and how many hosts."""
+        return self._to.call(self._stub.GetFabric, service_pb2.GetFabricRequest()).fabric
+
+    def get_host(self, name: str) -> host_pb2.Host:
+        return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name)).host
+
+    def list_hosts(
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
+    ) -> list[host_pb2.Host]:
+        """All hosts, page by page, in the order of the fabric."""
+        return list(self.hosts_answer(states, job, filter).hosts)
+
+    def hosts_answer(
+        self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
+    ) -> service_pb2.ListHostsResponse:
+        """The same with the version of the first page: a watch from there misses nothing."""
+        request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
+        return self._to.all_pages(self._stub.ListHosts, request, "hosts")
+
+    def watch_hosts(
+        self, after_version: int | None = None, name: str = ""
+    ) -> Iterator[service_pb2.WatchHostsResponse]:
+        """Every change of hosts, or of one, or of those of a domain; as `watch_jobs`."""
+
+        def stream(after: int | None) -> Any:
+            request = service_pb2.WatchHostsRequest(after_version=after, name=name)
+            return self._stub.WatchHosts(request)
+
+        return self._to.watch(stream, after_version)
+
+    def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.CordonHost, request).host
+
+    def uncordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.UncordonHost, request).host
+
+    def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.DrainHost, request).host
+
+    def report_host(
+        self,
+        name: str,
+        signal: str,
+        detail: str = "",
+        *,
+        value: int = 0,
+        gpu: int | None = None,
+        xid: int = 0,
+        dry_run: bool = False,
+    ) -> host_pb2.Host | None:
+        """What a monitor saw of a host, or of a domain; None for a domain."""
+        request = service_pb2.ReportHostRequest(
+            name=name, signal=signal, detail=detail, value=value, gpu=gpu, xid=xid
+        )
+        request.request_id = _request_id()
+        request.validate_only = dry_run
+        response = self._to.call(self._stub.ReportHost, request)
+        return response.host if response.HasField("host") else None
+
+    def report_hosts(
+        self, reports: Sequence[service_pb2.ReportHostRequest], *, dry_run: bool = False
+    ) -> list[service_pb2.ReportResult]:
+        """Many reports, in order; for each what became of it."""
+        results: list[service_pb2.ReportResult] = []
+        for start in range(0, len(reports), REPORTS):
+            request = service_pb2.ReportHostsRequest(
+                reports=reports[start : start + REPORTS], validate_only=dry_run
+            )
+            for report in request.reports:
+                report.request_id = _request_id(report.request_id)
+            results += self._to.call(self._stub.ReportHosts, request).results
+        return results
+
+    def list_spares(self) -> service_pb2.ListSparesResponse:
+        """The spares of each zone: who holds them, what they survive, what one more buys."""
+        return self._to.all_pages(self._stub.ListSpares, service_pb2.ListSparesRequest(), "zones")
 
     def defragment(
         self,
@@ -256,137 +316,102 @@ class Client(HostMethods, WindowMethods, HealthMethods):
             request.job = job
         else:
             request.hosts = hosts
-        return self._call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)
+        return self._to.call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)
 
-    def watch_jobs(
+    # --- windows, tenants, status ----------------------------------------------
+
+    def create_window(
+        self, window: window_pb2.Window, request_id: str = "", *, dry_run: bool = False
+    ) -> window_pb2.Window:
+        """Keep hosts for maintenance, or hold them for somebody, between two moments."""
+        request = service_pb2.CreateWindowRequest(
+            window=window, request_id=_request_id(request_id), validate_only=dry_run
+        )
+        return self._to.call(self._stub.CreateWindow, request).window
+
+    def get_window(self, name: str) -> window_pb2.Window:
+        """One that is not over."""
+        return self._to.call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name)).window
+
+    def list_windows(
+        self,
+        states: Collection[window_pb2.WindowState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> list[window_pb2.Window]:
+        """All that are not over, page by page, by default in the order in which they were
+        made."""
+        return list(self.windows_answer(states, filter, order_by).windows)
+
+    def windows_answer(
+        self,
+        states: Collection[window_pb2.WindowState.ValueType] = (),
+        filter: str = "",
+        order_by: str = "",
+    ) -> service_pb2.ListWindowsResponse:
+        """The same with the version of the first page: a watch from there misses nothing."""
+        request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
+        return self._to.all_pages(self._stub.ListWindows, request, "windows")
+
+    def watch_windows(
         self, after_version: int | None = None, name: str = ""
-    ) -> Iterator[service_pb2.WatchJobsResponse]:
-        """Every change after `after_version` (None: from now on), across restarts of the
-        server. Ends only by ServiceError, or when the caller stops reading."""
+    ) -> Iterator[service_pb2.WatchWindowsResponse]:
+        """Every change of windows, or of those of one name; as `watch_jobs`."""
 
         def stream(after: int | None) -> Any:
-            request = service_pb2.WatchJobsRequest(after_version=after, name=name)
-            return self._stub.WatchJobs(request)
+            request = service_pb2.WatchWindowsRequest(after_version=after, name=name)
+            return self._stub.WatchWindows(request)
 
-        return self._watch(stream, after_version)
+        return self._to.watch(stream, after_version)
 
-    def watch_hosts(
-        self, after_version: int | None = None, name: str = ""
-    ) -> Iterator[service_pb2.WatchHostsResponse]:
-        """Every change of hosts, or of one, or of those of a domain; as `watch_jobs`."""
+    def update_window(
+        self,
+        window: window_pb2.Window,
+        fields: Sequence[str],
+        request_id: str = "",
+        *,
+        dry_run: bool = False,
+    ) -> window_pb2.Window:
+        """Give these fields of the window of that name the values in `window`.
 
-        def stream(after: int | None) -> Any:
-            request = service_pb2.WatchHostsRequest(after_version=after, name=name)
-            return self._stub.WatchHosts(request)
+        With `window.etag` set, only if the window is as it was then.
+        """
+        request = service_pb2.UpdateWindowRequest(
+            window=window,
+            update_mask=FieldMask(paths=fields),
+            request_id=_request_id(request_id),
+            validate_only=dry_run,
+        )
+        return self._to.call(self._stub.UpdateWindow, request).window
 
-        return self._watch(stream, after_version)
+    def delete_window(
+        self,
+        name: str,
+        reason: str = "",
+        request_id: str = "",
+        *,
+        etag: str = "",
+        dry_run: bool = False,
+    ) -> window_pb2.Window:
+        """Remove the window; the answer is what it was. With `etag`, only if it still is."""
+        request = service_pb2.DeleteWindowRequest(
+            name=name,
+            reason=reason,
+            etag=etag,
+            request_id=_request_id(request_id),
+            validate_only=dry_run,
+        )
+        return self._to.call(self._stub.DeleteWindow, request).window
 
-    def _watch(self, open_stream: Callable[[int | None], Any], after: int | None) -> Iterator[Any]:
-        """What a stream says, opened again after the last whole change where it breaks."""
-        failed = 0
-        while True:
-            stream = open_stream(after)
-            try:
-                # Where a watch "from now on" began, so that it resumes there.
-                for key, value in stream.initial_metadata():
-                    if key == "muster-version":
-                        after, failed = int(value), 0
-                for change in stream:
-                    if not getattr(change, "more", False):
-                        after = change.version
-                    failed = 0
-                    yield change
-            except grpc.RpcError as error:
-                failed += 1
-                if not _may_resume(error) or failed == _WATCH_TRIES:
-                    raise _service_error(error, self.address) from None
-                time.sleep(min(2.0, 0.05 * 2**failed))
-            finally:
-                stream.cancel()
+    def get_tenant(self, name: str) -> tenant_pb2.Tenant:
+        return self._to.call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name)).tenant
+
+    def list_tenants(self, filter: str = "") -> service_pb2.ListTenantsResponse:
+        """Quotas, and what each tenant holds and has used, parents before children."""
+        request = service_pb2.ListTenantsRequest(filter=filter)
+        return self._to.all_pages(self._stub.ListTenants, request, "tenants")
 
     def get_status(self, gangs: int = 0, incidents: int = 0) -> service_pb2.GetStatusResponse:
         """The cluster on one screen. 0: as many as the server thinks fit."""
         request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
-        return self._call(self._stub.GetStatus, request)
-
-    def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
-        return self._call(self._stub.CordonHost, request).host
-
-    def uncordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(how))
-        return self._call(self._stub.UncordonHost, request).host
-
-    def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
-        return self._call(self._stub.DrainHost, request).host
-
-    def _whole(self, method: Callable[..., Message], request: Any, items: str) -> Message:
-        """The first page, with the `items` of all others behind its own."""
-        whole: Any = self._call(method, request)
-        while whole.next_page_token:
-            request.page_token = whole.next_page_token
-            page: Any = self._call(method, request)
-            getattr(whole, items).extend(getattr(page, items))
-            whole.next_page_token = page.next_page_token
-        return whole  # type: ignore[no-any-return]
-
-    def _call(
-        self, method: Callable[..., Message], request: Any, deadline_s: float | None = None
-    ) -> Message:
-        """Raises: ServiceError."""
-        try:
-            timeout = deadline_s or self._deadline_s
-            return method(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _service_error(error, self.address) from None
-
-
-def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:
-    """A channel to one address, or to whoever of a list can answer."""
-    listed = addresses(address)
-    if not listed:
-        raise InputError(Problem("address", "must name a server, HOST:PORT"))
-    if len(listed) > 1 and retries:
-        each = (*_OPTIONS, *PINGS, ("grpc.enable_retries", 0))
-        return FailoverChannel(listed, lambda one: who.channel(one, each))
-    options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
-    return who.channel(address, options)
-
-
-def _may_resume(error: grpc.RpcError) -> bool:
-    return error.code() in (*UNANSWERED, grpc.StatusCode.ABORTED)
-
-
-def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
-    code = error.code()
-    message, reason = error.details() or code.name, ""
-    violations: list[tuple[str, str]] = []
-    retry_s: float | None = None
-    status = rpc_status.from_call(error)
-    for detail in status.details if status else ():
-        info, bad, retry = ErrorInfo(), BadRequest(), RetryInfo()
-        if detail.Unpack(info):
-            reason = info.reason
-        elif detail.Unpack(bad):
-            violations += [(v.field, v.description) for v in bad.field_violations]
-        elif detail.Unpack(retry):
-            retry_s = retry.retry_delay.ToMilliseconds() / 1_000
-    if not reason and code is grpc.StatusCode.CANCELLED:
-        message = f"the server at {address} stopped before it answered"
-    elif not reason and code is grpc.StatusCode.UNAVAILABLE:
-        message = unreachable(address, message)
-    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        message = f"the server at {address} did not answer in time"
-    return ServiceError(code.name, message, reason, tuple(violations), retry_s)
-
-
-def unreachable(address: str, details: str) -> str:
-    """gRPC says the same of a server that is not there and of one that it does not trust."""
-    if "CERTIFICATE_VERIFY_FAILED" in details:
-        return f"the certificate of {address} is not signed by whom you trust, or for another name"
-    if "handshake" in details.lower():
-        return f"no TLS with {address}: it may not speak TLS, or ask for a client certificate"
-    if "Socket closed" in details or "recvmsg" in details:
-        return f"{address} hangs up: it may ask for TLS (MUSTER_CA), or a client certificate"
-    return f"no server answers at {address}"
+        return self._to.call(self._stub.GetStatus, request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -28,6 +29,14 @@ from scheduler.files.yaml12 import Document
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+# Keys whose value is a field of JobSpec by the same name, as it is, with its default.
+_SCALARS: dict[str, Any] = {
+    name: field.default
+    for name, field in signature(JobSpec).parameters.items()
+    if name in JobKeys.model_fields and name not in ("name", "labels", "checkpoint")
+}
 
 
 def job_from_mapping(mapping: Mapping[str, Any], source: str = "") -> JobSpec:
@@ -51,11 +60,8 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     return JobSpec(
         keys.name or default_name,
         _request(keys, document),
-        keys.priority,
-        keys.time_limit_s,
-        keys.tenant,
-        keys.priority_class,
-        _neighbours(keys),
+        **{key: getattr(keys, key) for key in _SCALARS},
+        neighbours=_neighbours(keys),
         labels=tuple(sorted(keys.labels.items())),
         min_dp=_least(keys),
         checkpoint=CheckpointTerms(**keys.checkpoint.model_dump()),
@@ -161,14 +167,9 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha
-    if spec.priority:
-        mapping["priority"] = spec.priority
-    if spec.time_limit_s is not None:
-        mapping["time_limit_s"] = spec.time_limit_s
-    if spec.tenant:
-        mapping["tenant"] = spec.tenant
-    if spec.priority_class:
-        mapping["priority_class"] = spec.priority_class
+    for key, default in _SCALARS.items():
+        if (value := getattr(spec, key)) != default:
+            mapping[key] = value
     if spec.labels:
         mapping["labels"] = dict(spec.labels)
     if constraints := _constraints(spec):

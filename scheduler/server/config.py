@@ -1,4 +1,4 @@
-"""The file of `muster serve --config`: where the server listens, what it keeps, whom it lets in.
+"""What `muster serve` can be asked for: the keys of its file, and the options made of them.
 
     listen: 0.0.0.0:7443
     store: sqlite:////var/lib/muster/muster.db
@@ -9,15 +9,17 @@
     auth: {file: auth.yaml}
     limits: {waiting_jobs: 5000}
 
-Every key is optional. Files are looked for beside the file that names them. A new
-section is a class of keys here and a line in `_SECTIONS`.
+Every key is optional. Files are looked for beside the file that names them. A key with an
+`Option` can be given on the command line as well, checked by the same rule. A new section
+is a class of keys here and a line in `_SECTIONS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -115,18 +117,44 @@ def _endpoint(value: Any) -> str:
     return str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Says that an option of `muster serve` gives a key. `name`: if not that of the key."""
+
+    help: str
+    name: str = ""
+
+
+class ServeOption(NamedTuple):
+    """An option: its name, --NAME, the dotted path of its key, the key's type, what it is for.
+    `default`: in words, "" without one."""
+
+    name: str
+    path: str
+    kind: Any
+    help: str
+    default: str
+
+
 class MetricsKeys(Keys):
     """`per_job`: series for each running gang as well."""
 
-    listen: Address
-    per_job: Flag = False
+    listen: Annotated[
+        Address,
+        Option("HOST:PORT of /metrics for Prometheus; without it, there are none.", "metrics"),
+    ]
+    per_job: Annotated[Flag, Option("Series for each running gang as well.", "metrics-per-job")] = (
+        False
+    )
 
 
 class LogKeys(Keys):
     """What the server writes on stderr."""
 
-    format: LogFormat = LogFormat.TEXT
-    level: LogLevel = LogLevel.WARNING
+    format: Annotated[LogFormat, Option("One record a line on stderr.", "log-format")] = (
+        LogFormat.TEXT
+    )
+    level: Annotated[LogLevel, Option("The least grave record.", "log-level")] = LogLevel.WARNING
 
 
 class TlsKeys(Keys):
@@ -156,24 +184,70 @@ class ServerKeys(Keys):
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
-    listen: Text = LISTEN
-    store: Annotated[str, BeforeValidator(_store)] = STORE
-    fabric: Annotated[str, BeforeValidator(_fabric)] | None = None
-    tenants: FilePath | None = None
-    health: FilePath | None = None
-    policy: Policy = Policy.PRODUCTION
-    assumed_limit_h: Annotated[float, BeforeValidator(_hours)] = 24.0
-    resize_every_s: Number = RESIZE_EVERY_S
-    least_gain_percent: Number = LEAST_GAIN_PERCENT
+    listen: Annotated[Text, Option("HOST:PORT; port 0 takes a free one.")] = LISTEN
+    store: Annotated[
+        str,
+        BeforeValidator(_store),
+        Option(
+            "Where the log is kept: sqlite:///FILE, or postgresql://... for several servers"
+            " (docs/replicas.md)."
+        ),
+    ] = STORE
+    fabric: Annotated[
+        Annotated[str, BeforeValidator(_fabric)] | None,
+        Option("A preset or a fabric file; a store that has one needs none."),
+    ] = None
+    tenants: Annotated[
+        FilePath | None,
+        Option("A tenants file: quotas, shares, priority classes. Default: as before."),
+    ] = None
+    health: Annotated[
+        FilePath | None, Option("A health file: what reports of hosts do. Default: as before.")
+    ] = None
+    policy: Annotated[
+        Policy, Option("How the queue is ordered and whether later jobs may overtake.")
+    ] = Policy.PRODUCTION
+    assumed_limit_h: Annotated[
+        float, BeforeValidator(_hours), Option("Time limit of jobs that state none.")
+    ] = 24.0
+    resize_every_s: Annotated[
+        Number,
+        Option(
+            "An elastic gang grows, or gives back what it has grown, no sooner after its last"
+            " start."
+        ),
+    ] = RESIZE_EVERY_S
+    least_gain_percent: Annotated[
+        Number,
+        Option("More replicas that are worth a restart, unless they are all it asks for."),
+    ] = LEAST_GAIN_PERCENT
     drain_s: Count = 5
-    advertise: Address | None = None
-    lease_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] = 5
-    snapshot_every: Count = 10_000
-    keep_log_days: Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None = None
+    advertise: Annotated[
+        Address | None,
+        Option("HOST:PORT at which others find this server; without it, that of --listen."),
+    ] = None
+    lease_s: Annotated[
+        Count,
+        AfterValidator(_at_most(MOST_LEASE_S)),
+        Option("A leader that is silent for so long is replaced."),
+    ] = 5
+    snapshot_every: Annotated[
+        Count,
+        Option("Events between two snapshots of the state: more where it has more entries."),
+    ] = 10_000
+    keep_log_days: Annotated[
+        Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
+        Option("Days for which events are kept; without it, for ever."),
+    ] = None
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
-    traces: Annotated[str, BeforeValidator(_endpoint)] | None = None
-    insecure: Flag = False
+    traces: Annotated[
+        Annotated[str, BeforeValidator(_endpoint)] | None,
+        Option("OTLP collector of traces, http://HOST:PORT; without it, no traces."),
+    ] = None
+    insecure: Annotated[
+        Flag, Option("Listen beyond this machine without TLS or authentication too.")
+    ] = False
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
     limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
@@ -199,6 +273,48 @@ def load_server_file(path: str) -> ServerKeys:
         problems = error.errors(include_url=False)
         found = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
         raise document.error(*found) from None
+
+
+class BadOption(Exception):
+    """An option whose value its key refuses. `option`: as it is given, --NAME."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+        self.message = message
+
+
+def overridden(keys: ServerKeys, given: Mapping[str, Any]) -> ServerKeys:
+    """`keys` with what the command line gives, by dotted path. Raises: BadOption."""
+    changes: dict[str, Any] = {}
+    for path, value in given.items():
+        section, _, key = path.rpartition(".")
+        if not section:
+            changes[key] = value
+            continue
+        before: Keys | None = getattr(keys, section)
+        inner = before.model_dump(exclude_unset=True) if before else {}
+        changes[section] = inner | changes.get(section, {}) | {key: value}
+    try:
+        checked = ServerKeys.model_validate(changes)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        names = {option.path: option.name for option in options()}
+        raise BadOption(names[path_of(fault)], message_of(fault, _SECTIONS)) from None
+    return keys.model_copy(update={name: getattr(checked, name) for name in changes})
+
+
+def options() -> Iterator[ServeOption]:
+    """Those of `muster serve`, in the order of their keys."""
+    for section, known in _SECTIONS.items():
+        for key, field in known.model_fields.items():
+            for option in field.metadata:
+                if isinstance(option, Option):
+                    name = "--" + (option.name or key.replace("_", "-"))
+                    path = f"{section}.{key}" if section else key
+                    is_shown = not field.is_required() and field.default not in (None, False)
+                    default = str(field.default) if is_shown else ""
+                    yield ServeOption(name, path, field.annotation, option.help, default)
 
 
 def keys() -> Iterator[str]:

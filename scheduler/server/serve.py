@@ -36,18 +36,19 @@ from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
-from scheduler.service.call_metrics import Around
-from scheduler.service.interceptors import Layered, Unknown
+from scheduler.service.backend import Backend
+from scheduler.service.call_metrics import CallMetrics
 from scheduler.service.listeners import Listeners
-from scheduler.service.read_consistency import Freshness
-from scheduler.service.servicer import SchedulerServicer
-from scheduler.v1 import service_pb2, service_pb2_grpc
+from scheduler.service.read_consistency import ReadConsistency
+from scheduler.service.rpc.service import SERVICE as DESCRIPTOR
+from scheduler.service.rpc.service import scheduler_service
+from scheduler.v1 import service_pb2_grpc
 
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 
 log = logging.getLogger("muster.server")
 
-SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name
+SERVICE = DESCRIPTOR.full_name
 
 _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
 
@@ -129,15 +130,14 @@ async def _serve(
 ) -> None:
     store = open_store(settings.store)
     try:
-        servicer = SchedulerServicer(settings.new_uid, settings.clock())
+        backend = Backend()
+        servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
-        freshness = Freshness(SERVICE)
-        door = Listener(settings.access, lambda: servicer.state, settings.clock)
-        around = Around(gauges.instruments)
-        server = Listeners((*_OPTIONS, *door.options))
-        layered = Layered(server, (around, door.guard, freshness))
-        _register(layered, servicer, checks, has_reflection=door.has_reflection)
-        server.add_generic_rpc_handlers((Unknown(around.unknown),))
+        consistency = ReadConsistency(SERVICE)
+        door = Listener(settings.access, lambda: backend.state, settings.clock)
+        interceptors = (CallMetrics(gauges.instruments), door.guard, consistency)
+        server = Listeners((*_OPTIONS, *door.options), interceptors)
+        _register(server, servicer, checks, has_reflection=door.has_reflection)
         address = door.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
@@ -151,8 +151,8 @@ async def _serve(
                 await asyncio.to_thread(warm_up)  # no decision waits for a compiler
                 if settings.health_file is not None:
                     await _load_health(settings.health_file, writer)
-                servicer.attach(writer)
-                freshness.attach(writer, replica)
+                backend.attach(writer)
+                consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
                 state = writer.state
@@ -262,7 +262,7 @@ async def _reload_tenants(path: str, writer: Writer) -> None:
 
 def _register(
     server: Any,  # as much of one as generated code uses
-    servicer: SchedulerServicer,
+    servicer: Any,  # with all methods of the service
     checks: health.aio.HealthServicer,
     *,
     has_reflection: bool,

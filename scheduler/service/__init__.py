@@ -1,6 +1,6 @@
 """The gRPC service: messages in, commands to the writer, messages out.
 
-Inside: the servicer and its parts (rpc), queries that change nothing, pages of lists,
-errors with details for programs, consistency of reads, interceptors and metrics of calls.
+Inside: rpc, a servicer class per subject; the backend that they share; pages of lists;
+errors with details for programs; consistency of reads, interceptors and metrics of calls.
 Enters: requests of callers whom access has let in. Leaves: responses; it decides nothing.
 """

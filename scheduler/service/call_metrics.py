@@ -16,7 +16,7 @@ import grpc
 from scheduler.core.model.job import SECOND_NS
 from scheduler.identity import caller
 from scheduler.observe.instruments import Instruments
-from scheduler.service.interceptors import Handler, remade
+from scheduler.service.interceptors import Continuation, Handler, wrapped
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -27,23 +27,25 @@ _NO_SPAN = nullcontext()
 log = logging.getLogger("muster.rpc")
 
 
-class Around:
-    """The outermost layer, so that refusals of those inside count as well."""
+class CallMetrics(grpc.aio.ServerInterceptor):
+    """The outermost interceptor, so that refusals of the others count as well."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
-    def around(self, method: str, handler: Handler) -> Handler:
-        name = short_name(method)
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:  # no method has this name, which is the caller's, and not kept
+            self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
+            return handler
+        name = short_name(handler_call_details.method)
         if handler.unary_unary and inspect.iscoroutinefunction(handler.unary_unary):
-            return remade(handler, lambda inner: self._unary(name, inner))
+            return wrapped(handler, lambda inner: self._unary(name, inner))
         if inspect.isasyncgenfunction(handler.unary_stream or handler.stream_stream):
-            return remade(handler, lambda inner: self._streaming(name, inner))
+            return wrapped(handler, lambda inner: self._streaming(name, inner))
         return handler  # health's watch answers by itself
-
-    def unknown(self) -> None:
-        """Somebody called what is no method: its name is the caller's, and not kept."""
-        self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
 
     def _unary(self, method: str, inner: Any) -> Any:
         async def around(request: Any, context: Context) -> Any:

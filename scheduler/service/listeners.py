@@ -19,8 +19,9 @@ import errno
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 import grpc
 
@@ -32,15 +33,29 @@ Take = Callable[[grpc.aio.Server, str], int]
 
 
 class Listeners:
-    """As many of gRPC's servers, of the same handlers. `options`: those of each."""
+    """As many of gRPC's servers, of the same handlers. `options`, `interceptors`: of each."""
 
-    def __init__(self, options: Sequence[tuple[str, int]] = (), count: int = COUNT) -> None:
+    def __init__(
+        self,
+        options: Sequence[tuple[str, int]] = (),
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        count: int = COUNT,
+    ) -> None:
         every = (*options, ("grpc.so_reuseport", int(count > 1)))
-        self._servers = tuple(grpc.aio.server(options=every) for _ in range(count))
+        self._servers = tuple(
+            grpc.aio.server(interceptors=interceptors, options=every) for _ in range(count)
+        )
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         for server in self._servers:
             server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, Any]
+    ) -> None:
+        """Called by generated code."""
+        for server in self._servers:
+            server.add_registered_method_handlers(service_name, method_handlers)
 
     def bind(self, host: str, port: int, take: Take) -> int:
         """The port, which the kernel chooses for 0. Raises: RuntimeError when it is taken."""

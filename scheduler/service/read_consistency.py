@@ -26,7 +26,7 @@ import grpc
 from scheduler.engine.replica import Replica
 from scheduler.engine.writer import Writer
 from scheduler.service.errors import error_boundary, invalid, not_caught_up
-from scheduler.service.interceptors import Handler, remade
+from scheduler.service.interceptors import Continuation, Handler, wrapped
 
 MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
 VERSION, ROLE, AGE_MS = "muster-version", "muster-role", "muster-age-ms"
@@ -36,7 +36,7 @@ _ASKS = frozenset({MIN_VERSION, READ})
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Freshness:
+class ReadConsistency(grpc.aio.ServerInterceptor):
     """Until `attach` it lets everything pass. `service`: full name of the one it is for."""
 
     def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
@@ -49,11 +49,14 @@ class Freshness:
         """`replica` None: the server has its store alone."""
         self._writer, self._replica = writer, replica
 
-    def around(self, method: str, handler: Handler) -> Handler:
-        if not method.startswith(self._prefix):
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(self._prefix):
             return handler
         is_stream = handler.unary_stream is not None
-        return remade(handler, self._stream if is_stream else self._unary)
+        return wrapped(handler, self._stream if is_stream else self._unary)
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
@@ -85,7 +88,7 @@ class Freshness:
         return {key: str(value) for key, value in metadata if key in _ASKS}
 
     async def _wait(self, asked: Mapping[str, str]) -> None:
-        """Raises: Refused."""
+        """Raises: ApiError."""
         assert self._writer is not None
         least = asked.get(MIN_VERSION, "0")
         if not least.isdecimal() or len(least) > 18:

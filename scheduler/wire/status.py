@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 
 from scheduler.core import HostState, Job, JobState, Reason, State
@@ -31,7 +30,6 @@ class Server:
     is_leader: bool = True
 
 
-@cache
 def release() -> str:
     """The version of muster that runs."""
     return version("muster")

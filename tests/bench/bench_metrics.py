@@ -69,15 +69,15 @@ def serve(store: str, listen: str, metrics_port: int) -> None:
 
 def _measure_nothing(server: Any) -> None:
     """Take all instruments out of a server, as if nobody had thought of them."""
+    import grpc
+
     from scheduler.observe.instruments import Instruments, StageMark
 
-    class Through:
+    class Through(grpc.aio.ServerInterceptor):
         def __init__(self, _: object) -> None: ...
 
-        def around(self, _: str, handler: Any) -> Any:
-            return handler
-
-        def unknown(self) -> None: ...
+        async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+            return await continuation(handler_call_details)
 
     mark, nothing = StageMark(0, None), nullcontext()
     quiet: dict[str, Any] = {
@@ -89,7 +89,7 @@ def _measure_nothing(server: Any) -> None:
     }
     for name, method in quiet.items():
         setattr(Instruments, name, method)
-    server.Around = Through
+    server.CallMetrics = Through
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from tests.e2e.processes import MUSTER
 
 CLIENTS, STREAMS = 64, 200

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from tests.bench.clients import METHODS, load, requests
 from tests.bench.wire import CallFailed, Connection
 from tests.e2e.processes import ServerProcess

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.core import State, apply
 from scheduler.core.model.events import Event, JobSubmitted
 from scheduler.eventlog.store import open_store

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from scheduler.eventlog.recovery import replayed
 from scheduler.eventlog.store import open_store
 from tests.drills.linearizable import is_linearizable

@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 from threading import Event, Lock, Thread
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2
 from tests.build import spec
 from tests.drills.linearizable import Call, Kind, Seen, Value

@@ -30,8 +30,9 @@ from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.store import open_store
+from scheduler.service.backend import Backend
 from scheduler.service.errors import RULES
-from scheduler.service.servicer import SchedulerServicer
+from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import error_pb2, job_pb2, service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.specs import spec_to_proto
@@ -146,7 +147,7 @@ def _valid(method: str) -> Iterator[Message]:
 class World:
     """A servicer with some jobs and hosts. `call` may be tried by many, one at a time."""
 
-    def __init__(self, servicer: SchedulerServicer) -> None:
+    def __init__(self, servicer: object) -> None:
         self._servicer = servicer
         self.answer: Message | None = None  # to the last call; None: refused, or a stream
 
@@ -199,8 +200,9 @@ async def world() -> AsyncIterator[World]:
             store, found, lambda: next(now_ns), SchedulingOptions(), Feed(10_000), Retention()
         )
         writing = asyncio.create_task(writer.run())
-        servicer = SchedulerServicer(lambda: f"uid-{next(uids)}")
-        servicer.attach(writer)
+        backend = Backend()
+        backend.attach(writer)
+        servicer = scheduler_service(backend, lambda: f"uid-{next(uids)}")
         made = World(servicer)
         try:
             while not writer.is_leading:

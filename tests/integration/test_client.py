@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.core import State
 from scheduler.core.model.commands import SubmitJob
 from scheduler.engine.proposal import WriterStopped
-from scheduler.service.servicer import SchedulerServicer
+from scheduler.service.backend import Backend
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
 from tests.serving import CANCELLED, RUNNING, serving
@@ -68,17 +68,17 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost after the job was stored; the retry finds that job."""
-    real = SchedulerServicer._done
+    real = Backend.run
     lost: list[str] = []
 
-    async def losing(self: SchedulerServicer, command: object, prefix: str = "") -> State:
+    async def losing(self: Backend, command: object, prefix: str = "") -> State:
         state = await real(self, command, prefix)  # type: ignore[arg-type]
         if isinstance(command, SubmitJob) and not lost:
             lost.append(command.uid)
             raise WriterStopped
         return state
 
-    monkeypatch.setattr(SchedulerServicer, "_done", losing)
+    monkeypatch.setattr(Backend, "run", losing)
     async with serving(tmp_path) as served:
         with Client(served.ready.address) as client:
             job = await asyncio.to_thread(client.create_job, spec("a"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.client.failover import addresses
 from tests.build import spec
 from tests.integration.test_replicas import replicas, stopped, until_led
@@ -38,8 +38,8 @@ async def test_a_client_sees_what_it_wrote_whoever_answers(tmp_path: Path, datab
     def use(writing: Client, reading: Client) -> None:
         for name in (f"job-{n}" for n in range(20)):
             writing.create_job(spec(name))
-            seen = writing._channel._servers._version  # type: ignore[attr-defined]
-            reading._channel._servers.saw(seen)  # type: ignore[attr-defined]
+            seen = writing._to.channel._servers._version  # type: ignore[attr-defined]
+            reading._to.channel._servers.saw(seen)  # type: ignore[attr-defined]
             assert reading.get_job(name).name == name
 
     async with replicas(tmp_path, database, 2) as servers:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.server.metrics.exposition import Exposure
 from scheduler.v1 import job_pb2
 from scripts.dashboard import DASHBOARD

@@ -84,7 +84,7 @@ async def compacted(served: Served, patch: Patch) -> object:
 
 async def starting(served: Served, patch: Patch) -> object:
     patch.setattr(
-        "scheduler.service.servicer.SchedulerServicer._writer",
+        "scheduler.service.backend.Backend.writer",
         property(lambda _: (_ for _ in ()).throw(errors.starting("replaying"))),
     )
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.cli import program
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.v1 import host_pb2, service_pb2
 from tests.serving import Served, serving
 

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.client.client import Client, ServiceError
+from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import spec
 from tests.serving import create, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.eventlog.store import StoreError
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2, tenant_pb2

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from scheduler.server.tracing import Spans
 from scheduler.v1 import service_pb2
 from tests.build import spec

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler.client.client import Client
+from scheduler.client import Client
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2, window_pb2

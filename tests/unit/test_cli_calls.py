@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from scheduler.cli import calls
 from scheduler.cli.program import app
-from scheduler.client.client import ServiceError
+from scheduler.client import ServiceError
 
 
 def commands(found: Any = None, name: str = "muster") -> Iterator[tuple[str, Any]]:

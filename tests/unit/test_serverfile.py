@@ -9,7 +9,15 @@ import pytest
 from scheduler.cli.server import _settings
 from scheduler.core import Policy, SchedulingOptions
 from scheduler.files.errors import InputError
-from scheduler.server.config import ServerKeys, load_server_file
+from scheduler.server.config import (
+    BadOption,
+    MetricsKeys,
+    ServerKeys,
+    keys,
+    load_server_file,
+    options,
+    overridden,
+)
 
 
 def write(folder: Path, text: str) -> str:
@@ -89,3 +97,36 @@ def test_a_fault_names_its_line_and_field(tmp_path: Path, text: str, expected: s
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     found = refusal(tmp_path, "listen: 1\npolicy: x\ndrain_s: 0\n")
     assert [line.split(": ")[1] for line in found.splitlines()] == ["listen", "policy", "drain_s"]
+
+
+def test_an_option_overrides_its_key_and_leaves_the_rest(tmp_path: Path) -> None:
+    text = (
+        "listen: 0.0.0.0:1\nlease_s: 9\nlog: {level: info}\nmetrics: {listen: a:1, per_job: true}\n"
+    )
+    given = {"lease_s": 7, "log.format": "json", "metrics.listen": "b:2"}
+    found = overridden(load_server_file(write(tmp_path, text)), given)
+    assert (found.listen, found.lease_s) == ("0.0.0.0:1", 7)
+    assert (found.log.level.value, found.log.format.value) == ("info", "json")
+    assert found.metrics == MetricsKeys(listen="b:2", per_job=True)
+    assert overridden(found, {}) == found
+
+
+def test_an_option_is_held_to_the_rule_of_its_key() -> None:
+    wrong = {
+        "lease_s": 86_401,
+        "metrics.listen": "here",
+        "store": "muster.db",
+        "assumed_limit_h": 0.0,
+    }
+    options_by_key = {option.path: option.name for option in options()}
+    for path, value in wrong.items():
+        with pytest.raises(BadOption) as caught:
+            overridden(ServerKeys(), {path: value})
+        assert caught.value.option == options_by_key[path]
+        assert caught.value.message.startswith("must be")
+
+
+def test_every_option_names_a_key_and_no_two_are_the_same() -> None:
+    found = list(options())
+    assert {option.path for option in found} <= set(keys())
+    assert len({option.name for option in found}) == len(found)

@@ -1,5 +1,6 @@
-"""The methods of the service by subject: hosts, windows, spares, health, moves, watches.
+"""The methods of the service: one servicer class per subject, and the one that joins them.
 
-Each is a part of the servicer (service.servicer), which has the methods of jobs itself.
+Inside: jobs, hosts, tenants, windows, spares, health, defrag, watch, status; service puts
+them together. Each class is given what it needs: the backend, and caches it shares with others.
 Enters: a request and its context. Leaves: a response, or an error of service.errors.
 """

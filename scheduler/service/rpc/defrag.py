@@ -1,4 +1,4 @@
-"""The gRPC face of defragmentation, a part of the servicer: moves proposed, and made."""
+"""Defragment: moves proposed, and made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from scheduler.core.admission.idempotency import was_done
 from scheduler.core.defrag.proposal import Proposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.engine.writer import Writer
+from scheduler.service.backend import Backend
 from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
-from scheduler.service.queries import job_of
+from scheduler.service.rpc.jobs import job_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.reasons import proposal_to_proto
 
@@ -25,16 +26,13 @@ Request = service_pb2.DefragmentRequest
 Response = service_pb2.DefragmentResponse
 
 
-class DefragCalls:
-    """Methods of a servicer that has a writer."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
+class DefragServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def Defragment(self, request: Request, context: Context) -> Response:
         async with error_boundary(context):
-            writer, state = self._writer, self._writer.state
+            writer, state = self._backend.writer, self._backend.writer.state
             asked = f"job {request.job}" if request.HasField("job") else f"{request.hosts} hosts"
             if request.apply and (done := _done_before(state, request, asked)):
                 return done
@@ -75,7 +73,7 @@ def _made_before(state: State) -> Response:
 
 
 def _proposed(writer: Writer, state: State, request: Request) -> Proposal:
-    """Raises: Refused."""
+    """Raises: ApiError."""
     wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
     if wanted < 1:
         raise invalid("hosts", "must be at least 1")

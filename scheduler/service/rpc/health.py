@@ -1,4 +1,4 @@
-"""The gRPC face of health signals, a part of the servicer."""
+"""Calls that report health signals of hosts."""
 
 from __future__ import annotations
 
@@ -8,33 +8,25 @@ from typing import Any
 import grpc
 
 from scheduler.core import State
-from scheduler.core.model.commands import Command, ReportHost
-from scheduler.engine.writer import Writer
+from scheduler.core.model.commands import ReportHost
+from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, error_boundary, invalid
-from scheduler.service.queries import host_message
+from scheduler.service.rpc.hosts import host_message
 from scheduler.v1 import service_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MOST_REPORTS = 1_000
 
 
-class HealthCalls:
-    """Methods of a servicer that has a writer, and has commands done."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
-
-    async def _done(
-        self, command: Command, prefix: str = "", *, only_checked: bool = False
-    ) -> State:
-        raise NotImplementedError
+class HealthServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def ReportHost(
         self, request: service_pb2.ReportHostRequest, context: Context
     ) -> service_pb2.ReportHostResponse:
         async with error_boundary(context):
-            state = await self._done(_command(request), only_checked=request.validate_only)
+            state = await self._backend.run(_command(request), only_checked=request.validate_only)
             return service_pb2.ReportHostResponse(host=self._host(state, request.name))
 
     async def ReportHosts(
@@ -43,13 +35,16 @@ class HealthCalls:
         async with error_boundary(context):
             if len(request.reports) > MOST_REPORTS:
                 raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
-            for at, one in enumerate(request.reports):
-                if one.validate_only:  # else it would be made, or others would not
+            for at, report in enumerate(request.reports):
+                if report.validate_only:  # else it would be made, or others would not
                     raise invalid(f"reports[{at}].validate_only", "is said for all: validate_only")
-            _, only_checked = self._writer, request.validate_only  # refused whole while it starts
+            _, only_checked = (
+                self._backend.writer,
+                request.validate_only,
+            )  # while it starts: UNAVAILABLE
             # Entered together they are written together, and what they stop is one decision.
             results = await asyncio.gather(
-                *(self._result(one, only_checked) for one in request.reports)
+                *(self._result(report, only_checked) for report in request.reports)
             )
             return service_pb2.ReportHostsResponse(results=results)
 
@@ -57,7 +52,7 @@ class HealthCalls:
         self, request: service_pb2.ReportHostRequest, only_checked: bool
     ) -> service_pb2.ReportResult:
         try:
-            state = await self._done(_command(request), only_checked=only_checked)
+            state = await self._backend.run(_command(request), only_checked=only_checked)
         except ApiError as refusal:
             return service_pb2.ReportResult(error=refusal.message, reason=refusal.reason)
         return service_pb2.ReportResult(host=self._host(state, request.name))
@@ -66,7 +61,7 @@ class HealthCalls:
         """None where a domain was named."""
         if name not in state.loaded_fabric.index_by_name:
             return None
-        return host_message(state, name, self._writer.now_ns())
+        return host_message(state, name, self._backend.writer.now_ns())
 
 
 def _command(request: service_pb2.ReportHostRequest) -> ReportHost:

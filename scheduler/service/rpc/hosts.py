@@ -1,4 +1,4 @@
-"""The gRPC face of what there is, the fabric, its hosts and tenants; a part of the servicer."""
+"""Calls about the fabric and its hosts: read them, cordon, uncordon and drain."""
 
 from __future__ import annotations
 
@@ -7,63 +7,79 @@ from typing import Any
 
 import grpc
 
-from scheduler.core.tenancy.standing import standings
-from scheduler.engine.writer import Writer
-from scheduler.identity import caller
-from scheduler.service import pagination
+from scheduler.core import State
+from scheduler.core.model.commands import MoveHost
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
-from scheduler.service.queries import host_message
-from scheduler.v1 import service_pb2
-from scheduler.wire.tenants import fabric_to_proto, tenant_to_proto
+from scheduler.service.pagination import hosts_page
+from scheduler.v1 import host_pb2, service_pb2
+from scheduler.wire.jobs import host_to_proto
+from scheduler.wire.listing import held
+from scheduler.wire.tenants import fabric_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
+MoveRequest = (
+    service_pb2.CordonHostRequest | service_pb2.UncordonHostRequest | service_pb2.DrainHostRequest
+)
 
 
-class HostCalls:
-    """Methods of a servicer that has a writer. A tenant that does not concern the caller is
-    not there."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
+class HostServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def GetFabric(
         self, request: service_pb2.GetFabricRequest, context: Context
     ) -> service_pb2.GetFabricResponse:
         async with error_boundary(context):
-            fabric = await asyncio.to_thread(fabric_to_proto, self._writer.state)
+            fabric = await asyncio.to_thread(fabric_to_proto, self._backend.writer.state)
             return service_pb2.GetFabricResponse(fabric=fabric)
-
-    async def GetTenant(
-        self, request: service_pb2.GetTenantRequest, context: Context
-    ) -> service_pb2.GetTenantResponse:
-        async with error_boundary(context):
-            state, now_ns = self._writer.state, self._writer.now_ns()
-            name = request.name
-            if name not in state.tenants.by_name or not caller().knows(state.tenants, name):
-                raise not_found("tenant", name)
-            found = next(one for one in standings(state, now_ns) if one.tenant.name == name)
-            return service_pb2.GetTenantResponse(tenant=tenant_to_proto(state, found))
-
-    async def ListTenants(
-        self, request: service_pb2.ListTenantsRequest, context: Context
-    ) -> service_pb2.ListTenantsResponse:
-        async with error_boundary(context):
-            return pagination.tenants_page(self._writer.state, request, self._writer.now_ns())
 
     async def GetHost(
         self, request: service_pb2.GetHostRequest, context: Context
     ) -> service_pb2.GetHostResponse:
         async with error_boundary(context):
-            state = self._writer.state
-            if request.name not in state.loaded_fabric.index_by_name:
+            writer = self._backend.writer
+            if request.name not in writer.state.loaded_fabric.index_by_name:
                 raise not_found("host", request.name)
-            host = host_message(state, request.name, self._writer.now_ns())
+            host = host_message(writer.state, request.name, writer.now_ns())
             return service_pb2.GetHostResponse(host=host)
 
     async def ListHosts(
         self, request: service_pb2.ListHostsRequest, context: Context
     ) -> service_pb2.ListHostsResponse:
         async with error_boundary(context):
-            state, now_ns = self._writer.state, self._writer.now_ns()
-            return await asyncio.to_thread(pagination.hosts_page, state, request, now_ns)
+            writer = self._backend.writer
+            return await asyncio.to_thread(hosts_page, writer.state, request, writer.now_ns())
+
+    async def CordonHost(
+        self, request: service_pb2.CordonHostRequest, context: Context
+    ) -> service_pb2.CordonHostResponse:
+        async with error_boundary(context):
+            host = await self._moved(request, HostMove.CORDON)
+            return service_pb2.CordonHostResponse(host=host)
+
+    async def UncordonHost(
+        self, request: service_pb2.UncordonHostRequest, context: Context
+    ) -> service_pb2.UncordonHostResponse:
+        async with error_boundary(context):
+            host = await self._moved(request, HostMove.UNCORDON)
+            return service_pb2.UncordonHostResponse(host=host)
+
+    async def DrainHost(
+        self, request: service_pb2.DrainHostRequest, context: Context
+    ) -> service_pb2.DrainHostResponse:
+        async with error_boundary(context):
+            host = await self._moved(request, HostMove.DRAIN)
+            return service_pb2.DrainHostResponse(host=host)
+
+    async def _moved(self, request: MoveRequest, move: HostMove) -> host_pb2.Host:
+        command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
+        state = await self._backend.run(command, only_checked=request.validate_only)
+        return host_message(state, request.name, self._backend.writer.now_ns())
+
+
+def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
+    index = state.loaded_fabric.index_by_name[name]
+    holding = held(state, index)
+    return host_to_proto(state, index, holding.holder, holding.block, now_ns)

@@ -1,4 +1,4 @@
-"""The gRPC face of spares, a part of the servicer."""
+"""The call for spares, zone by zone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import grpc
 from scheduler.core import Job, State
 from scheduler.core.policies.spares import DAY_S
 from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_outlook
-from scheduler.engine.writer import Writer
 from scheduler.identity import own_jobs
+from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import whole_page
 from scheduler.v1 import service_pb2, spares_pb2
@@ -21,19 +21,16 @@ from scheduler.wire.listing import Page
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class SpareCalls:
-    """Methods of a servicer that has a writer."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
+class SpareServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def ListSpares(
         self, request: service_pb2.ListSparesRequest, context: Context
     ) -> service_pb2.ListSparesResponse:
         async with error_boundary(context):
-            state, now_ns = self._writer.state, self._writer.now_ns()
-            found = await asyncio.to_thread(spares_outlook, state, now_ns, self._writer.limits)
+            writer, state = self._backend.writer, self._backend.writer.state
+            found = await asyncio.to_thread(spares_outlook, state, writer.now_ns(), writer.limits)
             zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
             return _answer(state, found, zones, own_jobs(state))
 

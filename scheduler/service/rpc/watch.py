@@ -1,4 +1,4 @@
-"""The gRPC face of watches, a part of the servicer."""
+"""Streams of changes: of jobs, hosts and windows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import grpc
 from scheduler.core import State
 from scheduler.core.fold.effects import HostsChange, JobChange, WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.engine.writer import Writer
 from scheduler.identity import caller, own_jobs, own_windows
+from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, invalid, not_found
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, timestamp
@@ -62,53 +62,57 @@ def _hosts(change: HostsChange) -> list[service_pb2.WatchHostsResponse]:
     ]
 
 
-_job_changes = _Shared(change_to_proto)
-_host_changes = _Shared(_hosts)
-
-
-class WatchCalls:
-    """Methods of a servicer that has a writer."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
+class WatchServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._job_changes = _Shared(change_to_proto)
+        self._host_changes = _Shared(_hosts)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
         async with error_boundary(context):
-            writer, who, name = self._writer, caller(), request.name
+            writer, who, name = self._backend.writer, caller(), request.name
             after = await _begun(writer.state, request, context)
             async with aclosing(writer.watch(JobChange, after)) as changes:
                 async for change in changes:
                     if name and name != change.job.name:
                         continue
                     if who.sees(writer.state.tenants, change.job.tenant):
-                        yield _job_changes.of(change)
+                        yield self._job_changes.of(change)
 
     async def WatchHosts(
         self, request: service_pb2.WatchHostsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchHostsResponse]:
         async with error_boundary(context):
-            writer = self._writer
+            writer = self._backend.writer
             wanted = _named(writer.state, request.name)
             after = await _begun(writer.state, request, context)
             async with aclosing(writer.watch(HostsChange, after)) as changes:
                 async for change in changes:
-                    for message in _some(change, wanted):
+                    for message in self._host_messages(change, wanted):
                         yield message
 
     async def WatchWindows(
         self, request: service_pb2.WatchWindowsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
         async with error_boundary(context):
-            writer = self._writer
+            writer = self._backend.writer
             after = await _begun(writer.state, request, context)
             async with aclosing(writer.watch(WindowChange, after)) as changes:
                 async for change in changes:
                     told = _as_seen(change, writer.state)
                     if told and request.name in ("", change.booking.window.name):
                         yield window_change_to_proto(told)
+
+    def _host_messages(
+        self, change: HostsChange, wanted: frozenset[int] | None
+    ) -> Iterator[service_pb2.WatchHostsResponse]:
+        """`wanted`: indices of hosts, None for all."""
+        if wanted is None:
+            yield from self._host_changes.of(change)
+        elif indices := tuple(index for index in change.indices if index in wanted):
+            yield from _hosts(HostsChange(change.version, change.time_ns, indices, change.state))
 
 
 def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
@@ -126,7 +130,7 @@ def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
 
 async def _begun(state: State, request: Any, context: Context) -> int:
     """After which version to watch; told at once, so that a caller knows from where on it
-    misses nothing. Raises: Refused."""
+    misses nothing. Raises: ApiError."""
     newest = state.version
     after: int = request.after_version if request.HasField("after_version") else newest
     if not 0 <= after <= newest:
@@ -136,7 +140,7 @@ async def _begun(state: State, request: Any, context: Context) -> int:
 
 
 def _named(state: State, name: str) -> frozenset[int] | None:
-    """The hosts of a domain, or one host; None: all. Raises: Refused."""
+    """The hosts of a domain, or one host; None: all. Raises: ApiError."""
     fabric = state.loaded_fabric
     if not name:
         return None
@@ -145,12 +149,3 @@ def _named(state: State, name: str) -> frozenset[int] | None:
     if not any(name in tier.domains for tier in fabric.tiers):
         raise not_found("host or domain", name)
     return frozenset(i for i in range(fabric.host_count) if name in domains(fabric, i))
-
-
-def _some(
-    change: HostsChange, wanted: frozenset[int] | None
-) -> Iterator[service_pb2.WatchHostsResponse]:
-    if wanted is None:
-        yield from _host_changes.of(change)
-    elif found := tuple(index for index in change.indices if index in wanted):
-        yield from _hosts(HostsChange(change.version, change.time_ns, found, change.state))

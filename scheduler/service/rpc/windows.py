@@ -1,4 +1,4 @@
-"""The gRPC face of windows, a part of the servicer."""
+"""Calls about windows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import grpc
 from placement import BadInput
 from scheduler.core import State
 from scheduler.core.admission.etag import window_etag
-from scheduler.core.model.commands import Command, RemoveWindow, SetWindow
+from scheduler.core.model.commands import RemoveWindow, SetWindow
 from scheduler.core.model.window import Booking
-from scheduler.engine.writer import Writer
 from scheduler.identity import own_windows
+from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, conflict, error_boundary, invalid, not_found
 from scheduler.service.pagination import windows_page
 from scheduler.v1 import error_pb2, service_pb2
@@ -22,17 +22,9 @@ from scheduler.wire.windows import changed, window_from_proto, window_to_proto
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class WindowCalls:
-    """Methods of a servicer that has a writer, and has commands done."""
-
-    @property
-    def _writer(self) -> Writer:
-        raise NotImplementedError
-
-    async def _done(
-        self, command: Command, prefix: str = "", *, only_checked: bool = False
-    ) -> State:
-        raise NotImplementedError
+class WindowServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def CreateWindow(
         self, request: service_pb2.CreateWindowRequest, context: Context
@@ -43,7 +35,7 @@ class WindowCalls:
             except BadInput as error:
                 raise invalid(f"window.{error.field}", error.message) from None
             command = SetWindow(window, request_id=request.request_id)
-            state = await self._done(command, "window.", only_checked=request.validate_only)
+            state = await self._backend.run(command, "window.", only_checked=request.validate_only)
             made = window_to_proto(state, _booking(state, window.name))
             return service_pb2.CreateWindowResponse(window=made)
 
@@ -51,7 +43,7 @@ class WindowCalls:
         self, request: service_pb2.GetWindowRequest, context: Context
     ) -> service_pb2.GetWindowResponse:
         async with error_boundary(context):
-            state = self._writer.state
+            state = self._backend.writer.state
             booking = _booking(state, request.name)
             if not own_windows(state)(booking):
                 raise not_found("window", request.name)
@@ -61,14 +53,14 @@ class WindowCalls:
         self, request: service_pb2.ListWindowsRequest, context: Context
     ) -> service_pb2.ListWindowsResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(windows_page, self._writer.state, request)
+            return await asyncio.to_thread(windows_page, self._backend.writer.state, request)
 
     async def UpdateWindow(
         self, request: service_pb2.UpdateWindowRequest, context: Context
     ) -> service_pb2.UpdateWindowResponse:
         async with error_boundary(context):
             name = request.window.name
-            before = _booking(self._writer.state, name)
+            before = _booking(self._backend.writer.state, name)
             try:
                 window = changed(before.window, request)
             except BadInput as error:
@@ -78,7 +70,9 @@ class WindowCalls:
             given = request.window.etag
             command = SetWindow(window, True, given or window_etag(before), request.request_id)
             try:
-                state = await self._done(command, "window.", only_checked=request.validate_only)
+                state = await self._backend.run(
+                    command, "window.", only_checked=request.validate_only
+                )
             except ApiError as refusal:  # the fields left alone would go back to what they were
                 if given or refusal.reason != error_pb2.ERROR_REASON_ETAG_MISMATCH:
                     raise
@@ -90,9 +84,9 @@ class WindowCalls:
         self, request: service_pb2.DeleteWindowRequest, context: Context
     ) -> service_pb2.DeleteWindowResponse:
         async with error_boundary(context):
-            before = self._writer.state
+            before = self._backend.writer.state
             command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
-            await self._done(command, only_checked=request.validate_only)
+            await self._backend.run(command, only_checked=request.validate_only)
             booking = before.windows.get(request.name)
             was = window_to_proto(before, booking) if booking else None
             return service_pb2.DeleteWindowResponse(window=was)

@@ -20,13 +20,14 @@ from placement.workload.request import (
     SpareRule,
     Undecided,
 )
+from placement.workload.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.core import JobSpec
 from scheduler.core.policies.affinity import Affinity
 from scheduler.files.errors import InputError
 from scheduler.files.job import parse_spares
 from scheduler.v1 import job_pb2, placement_pb2
 from scheduler.wire.jobs import answer_to_proto
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
+from scheduler.wire.specs import SpecReader, spec_from_proto, spec_to_proto
 from tests.build import LLAMA3, fabric, gang, on, request, spec
 
 SPARES = st.one_of(
@@ -98,7 +99,8 @@ def test_numbers_of_a_newer_caller_are_refused() -> None:
 
 
 def test_jobs_alike_but_for_their_names_share_what_they_say() -> None:
-    first, second = (spec_from_proto(spec_to_proto(spec(name, 4))) for name in ("a", "b"))
+    reader = SpecReader()
+    first, second = (reader.read(spec_to_proto(spec(name, 4))) for name in ("a", "b"))
     assert (first.name, second.name) == ("a", "b")
     assert first.request is second.request
     assert [spec_to_proto(job).name for job in (first, second)] == ["a", "b"]
@@ -113,10 +115,36 @@ def test_messages_of_shared_parts_are_their_callers_own() -> None:
         assert spec_from_proto(spec_to_proto(other)) == other
 
 
-def test_a_long_specification_is_read_like_a_short_one() -> None:
+def test_every_word_of_the_job_file_has_its_number() -> None:
+    kinds = {
+        job_pb2.Objective: Objective,
+        job_pb2.Collective: Collective,
+        job_pb2.DataParallel: DataParallel,
+        job_pb2.Sync: Sync,
+        job_pb2.ContextParallel: ContextParallel,
+        job_pb2.Recompute: Recompute,
+    }
+    for wire, words in kinds.items():
+        prefix = wire.Name(0).removesuffix("UNSPECIFIED")
+        assert {prefix + word.value.upper() for word in words} == set(wire.keys()[1:])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 8])
+def test_what_is_remembered_and_what_is_not_read_the_same(kept: int) -> None:
+    reader = SpecReader(kept, most_bytes=1_000)
     labels = tuple((f"key-{n:02}", "x" * 200) for n in range(40))
-    job = JobSpec("a", request(dp=4), labels=labels)
-    assert spec_from_proto(spec_to_proto(job)) == job
+    jobs = [JobSpec(name, request(dp=4), labels=labels) for name in ("a", "b")]
+    jobs += [JobSpec("c", request(dp=dp)) for dp in (1, 2, 1, 2)]
+    assert [reader.read(spec_to_proto(job)) for job in jobs] == jobs
+
+
+def test_a_wrong_specification_is_refused_as_often_as_it_comes() -> None:
+    reader, message = SpecReader(), spec_to_proto(spec("a", 4))
+    message.parallelism.dp = 0
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"parallelism\.dp"):
+            reader.read(message)
+    assert message.name == "a"
 
 
 FABRIC = fabric()

@@ -1,0 +1,179 @@
+"""One connection: calls with deadlines and plain errors, lists by pages, streams that resume."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from grpc_status import rpc_status
+
+from scheduler.client.credentials import Credentials
+from scheduler.client.failover import PINGS, UNANSWERED, FailoverChannel, addresses
+from scheduler.files.errors import InputError, Problem
+from scheduler.v1 import service_pb2_grpc
+
+_WATCH_TRIES = 8
+
+_RETRIES = {
+    "methodConfig": [
+        {
+            "name": [{"service": "scheduler.v1.SchedulerService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": [code.name for code in UNANSWERED],
+            },
+        }
+    ]
+}
+
+_OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRIES)),
+    # A server that restarts is found again soon: the default waits up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+_LATEST = (("muster-read", "latest"),)
+
+Message = TypeVar("Message")
+
+
+class ServiceError(Exception):
+    """What the server refused, or that there was none.
+
+    `code`: name of the gRPC code. `reason`: the server's word to switch on, one of
+    ErrorReason without its prefix, "" when it did not answer. `violations`: (field,
+    message) of each field at fault. `retry_s`: the same call may succeed so much later.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        reason: str = "",
+        violations: tuple[tuple[str, str], ...] = (),
+        retry_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.violations = violations
+        self.retry_s = retry_s
+
+
+class Connection:
+    """To one server, or to several that share a store. Use from any thread."""
+
+    def __init__(
+        self, address: str, deadline_s: float, who: Credentials, *, retries: bool, latest: bool
+    ) -> None:
+        """Raises: InputError for an address that names no server."""
+        self.address = address
+        self.channel = _channel(address, who, retries=retries)
+        self.stub = service_pb2_grpc.SchedulerServiceStub(self.channel)
+        self._deadline_s = deadline_s
+        self._metadata = _LATEST if latest else ()
+
+    def close(self) -> None:
+        self.channel.close()
+
+    def call(
+        self, method: Callable[..., Message], request: Any, deadline_s: float | None = None
+    ) -> Message:
+        """Raises: ServiceError."""
+        try:
+            timeout = deadline_s or self._deadline_s
+            return method(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _service_error(error, self.address) from None
+
+    def all_pages(self, method: Callable[..., Message], request: Any, items: str) -> Message:
+        """The first page, with the `items` of all others behind its own."""
+        answer: Any = self.call(method, request)
+        while answer.next_page_token:
+            request.page_token = answer.next_page_token
+            page: Any = self.call(method, request)
+            getattr(answer, items).extend(getattr(page, items))
+            answer.next_page_token = page.next_page_token
+        return answer  # type: ignore[no-any-return]
+
+    def watch(self, open_stream: Callable[[int | None], Any], after: int | None) -> Iterator[Any]:
+        """The messages of a stream, opened again after the last complete change where it breaks."""
+        failed = 0
+        while True:
+            stream = open_stream(after)
+            try:
+                # Where a watch "from now on" began, so that it resumes there.
+                for key, value in stream.initial_metadata():
+                    if key == "muster-version":
+                        after, failed = int(value), 0
+                for change in stream:
+                    if not getattr(change, "more", False):
+                        after = change.version
+                    failed = 0
+                    yield change
+            except grpc.RpcError as error:
+                failed += 1
+                if not _may_resume(error) or failed == _WATCH_TRIES:
+                    raise _service_error(error, self.address) from None
+                time.sleep(min(2.0, 0.05 * 2**failed))
+            finally:
+                stream.cancel()
+
+
+def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:
+    """A channel to one address, or to whoever of a list can answer."""
+    listed = addresses(address)
+    if not listed:
+        raise InputError(Problem("address", "must name a server, HOST:PORT"))
+    if len(listed) > 1 and retries:
+        each = (*_OPTIONS, *PINGS, ("grpc.enable_retries", 0))
+        return FailoverChannel(listed, lambda server: who.channel(server, each))
+    options = (*_OPTIONS, ("grpc.enable_retries", int(retries)))
+    return who.channel(address, options)
+
+
+def _may_resume(error: grpc.RpcError) -> bool:
+    return error.code() in (*UNANSWERED, grpc.StatusCode.ABORTED)
+
+
+def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
+    code = error.code()
+    message, reason = error.details() or code.name, ""
+    violations: list[tuple[str, str]] = []
+    retry_s: float | None = None
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        info, bad, retry = ErrorInfo(), BadRequest(), RetryInfo()
+        if detail.Unpack(info):
+            reason = info.reason
+        elif detail.Unpack(bad):
+            violations += [(v.field, v.description) for v in bad.field_violations]
+        elif detail.Unpack(retry):
+            retry_s = retry.retry_delay.ToMilliseconds() / 1_000
+    if not reason and code is grpc.StatusCode.CANCELLED:
+        message = f"the server at {address} stopped before it answered"
+    elif not reason and code is grpc.StatusCode.UNAVAILABLE:
+        message = unreachable(address, message)
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        message = f"the server at {address} did not answer in time"
+    return ServiceError(code.name, message, reason, tuple(violations), retry_s)
+
+
+def unreachable(address: str, details: str) -> str:
+    """gRPC says the same of a server that is not there and of one that it does not trust."""
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return f"the certificate of {address} is not signed by whom you trust, or for another name"
+    if "handshake" in details.lower():
+        return f"no TLS with {address}: it may not speak TLS, or ask for a client certificate"
+    if "Socket closed" in details or "recvmsg" in details:
+        return f"{address} hangs up: it may ask for TLS (MUSTER_CA), or a client certificate"
+    return f"no server answers at {address}"

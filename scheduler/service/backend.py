@@ -1,0 +1,53 @@
+"""What every servicer stands on: the writer, once the log is replayed, and its commands."""
+
+from __future__ import annotations
+
+from scheduler.core import Rejected, State, admit, replay
+from scheduler.core.model.commands import Command
+from scheduler.engine.authorisation import unauthorised
+from scheduler.engine.writer import Writer
+from scheduler.identity import caller
+from scheduler.service.errors import rejected, starting
+
+
+class Backend:
+    """Shared by the servicers of one server."""
+
+    def __init__(self) -> None:
+        self._writer: Writer | None = None
+
+    def attach(self, writer: Writer) -> None:
+        """From here on calls are answered; before, they end UNAVAILABLE."""
+        self._writer = writer
+
+    @property
+    def state(self) -> State | None:
+        """The newest durable state; None before `attach`."""
+        return self._writer.state if self._writer else None
+
+    @property
+    def writer(self) -> Writer:
+        """Raises: ApiError before `attach`."""
+        if self._writer is None:
+            raise starting("the server is starting: it is replaying its log")
+        return self._writer
+
+    async def run(self, command: Command, prefix: str = "", *, only_checked: bool = False) -> State:
+        """The state after `command`, which is written unless `only_checked`.
+
+        `prefix`: where the command's fields lie in the request. Raises: ApiError.
+        """
+        writer = self.writer
+        answer = _after(writer, command) if only_checked else await writer.submit(command)
+        if isinstance(answer, Rejected):
+            raise rejected(answer, prefix)
+        return answer
+
+
+def _after(writer: Writer, command: Command) -> State | Rejected:
+    """The state that `command` would leave."""
+    state = writer.state
+    if refusal := unauthorised(state, command, caller()):
+        return refusal
+    answer = admit(state, command, writer.now_ns())
+    return answer if isinstance(answer, Rejected) else replay(answer, state)

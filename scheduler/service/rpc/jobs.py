@@ -1,0 +1,251 @@
+"""Calls about jobs: submit, read, change, end, explain, and what would start now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from placement import BadInput
+from placement.workload.request import Infeasible
+from scheduler.core import Job, JobState, Reason, Rejected, State, dry_run
+from scheduler.core.admission.admit import Code
+from scheduler.core.capacity.grow import is_smaller, size_text
+from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.explain.whatif import what_if
+from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
+from scheduler.core.model.goodput import shown
+from scheduler.core.restart.prospect import prospect
+from scheduler.engine.writer import Writer
+from scheduler.files.errors import InputError
+from scheduler.service.backend import Backend
+from scheduler.service.errors import error_boundary, invalid, invalid_input, not_found, rejected
+from scheduler.service.pagination import jobs_page
+from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.wire import reasons
+from scheduler.wire.jobs import (
+    answer_to_proto,
+    fill_job,
+    goodput_to_proto,
+    job_state,
+    job_to_proto,
+    restart_outlook,
+)
+from scheduler.wire.specs import SpecReader
+from scheduler.wire.update_mask import update_from_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Change = UpdateJob | CancelJob | EndJob
+
+# Finding out why a job waits walks the queue: not for every one of many submits.
+_SHORT_QUEUE = 100
+_FRESH = "was just submitted; the next decision looks at it"
+
+
+class JobMessages:
+    """Makes messages of jobs: a waiting job says why it waits, and what put it back into the
+    queue. `reasons`: shared with others who ask why."""
+
+    def __init__(self, backend: Backend, reasons: reasons.ReasonCache) -> None:
+        self._backend = backend
+        self._reasons = reasons
+
+    async def of(self, state: State, job: Job) -> job_pb2.Job:
+        """The job with its hosts."""
+        messages = await asyncio.to_thread(self.of_all, state, [job], with_hosts=True)
+        return messages[0]
+
+    def of_all(self, state: State, jobs: Sequence[Job], *, with_hosts: bool) -> list[job_pb2.Job]:
+        writer = self._backend.writer
+        queued = {job.name for job in jobs if job.state is JobState.QUEUED}
+        # A state that only might be must not be taken for the one of its version.
+        cache = self._reasons if state is writer.state else reasons.ReasonCache()
+        why = cache.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
+
+        def sentence(job: Job) -> str:
+            if job.state is JobState.RUNNING and is_smaller(job):
+                size = f"runs {size_text(job, writer.limits)}"
+                return f"{size}; was resized: {job.reason}" if job.reason else size
+            if job.state is not JobState.QUEUED:
+                return job.reason
+            waits = why[job.name].sentence
+            return f"{waits}; was requeued: {job.reason}" if job.reason else waits
+
+        fabric, version = state.loaded_fabric, state.version
+        return [
+            job_to_proto(fabric, job, version, sentence(job), with_hosts=with_hosts) for job in jobs
+        ]
+
+    def reason(self, state: State, name: str) -> Reason:
+        writer = self._backend.writer
+        return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
+
+
+class JobServicer:
+    """`new_uid`: an id for a job that is submitted."""
+
+    def __init__(self, backend: Backend, messages: JobMessages, new_uid: Callable[[], str]) -> None:
+        self._backend = backend
+        self._messages = messages
+        self._new_uid = new_uid
+        self._specs = SpecReader()
+
+    async def CreateJob(
+        self, request: service_pb2.CreateJobRequest, context: Context
+    ) -> service_pb2.CreateJobResponse:
+        async with error_boundary(context):
+            writer = self._backend.writer
+            try:
+                spec = self._specs.read(request.spec)
+            except InputError as error:
+                raise invalid_input(error, "spec.") from None
+            command = SubmitJob(spec, self._new_uid(), request.request_id)
+            if request.validate_only:
+                answer = await asyncio.to_thread(_dry_run, writer, command)
+                return service_pb2.CreateJobResponse(answer=answer)
+            state = await self._backend.run(command, "spec.")
+            made = state.by_request(request.request_id) if request.request_id else None
+            job = made or job_of(state, spec.name)
+            is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
+            if is_long and job.uid == command.uid:  # else an earlier call made it
+                fresh = service_pb2.CreateJobResponse()
+                fill_job(fresh.job, state.loaded_fabric, job, state.version, _FRESH)
+                return fresh
+            return service_pb2.CreateJobResponse(job=await self._messages.of(state, job))
+
+    async def GetJob(
+        self, request: service_pb2.GetJobRequest, context: Context
+    ) -> service_pb2.GetJobResponse:
+        async with error_boundary(context):
+            writer, state = self._backend.writer, self._backend.writer.state
+            job = job_of(state, request.name)
+            spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
+            return service_pb2.GetJobResponse(
+                job=await self._messages.of(state, job),
+                goodput=goodput_to_proto(spent, state.loaded_fabric.gpus_per_host),
+            )
+
+    async def ListJobs(
+        self, request: service_pb2.ListJobsRequest, context: Context
+    ) -> service_pb2.ListJobsResponse:
+        async with error_boundary(context):
+            return await asyncio.to_thread(self._list, self._backend.writer.state, request)
+
+    async def UpdateJob(
+        self, request: service_pb2.UpdateJobRequest, context: Context
+    ) -> service_pb2.UpdateJobResponse:
+        async with error_boundary(context):
+            try:
+                command = update_from_proto(request)
+            except BadInput as error:
+                raise invalid(error.field, error.message) from None
+            job = await self._changed(command, "job.spec.", only_checked=request.validate_only)
+            return service_pb2.UpdateJobResponse(job=job)
+
+    async def CancelJob(
+        self, request: service_pb2.CancelJobRequest, context: Context
+    ) -> service_pb2.CancelJobResponse:
+        async with error_boundary(context):
+            command = CancelJob(request.name, request.reason, request.etag, request.request_id)
+            job = await self._changed(command, only_checked=request.validate_only)
+            return service_pb2.CancelJobResponse(job=job)
+
+    async def EndJob(
+        self, request: service_pb2.EndJobRequest, context: Context
+    ) -> service_pb2.EndJobResponse:
+        async with error_boundary(context):
+            outcome = job_state(request.outcome)
+            if outcome not in (JobState.COMPLETED, JobState.FAILED):
+                raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
+            command = EndJob(
+                *(request.name, outcome, request.attempt, request.reason),
+                *(request.etag, request.request_id),
+            )
+            job = await self._changed(command, only_checked=request.validate_only)
+            return service_pb2.EndJobResponse(job=job)
+
+    async def ExplainJob(
+        self, request: service_pb2.ExplainJobRequest, context: Context
+    ) -> service_pb2.ExplainJobResponse:
+        async with error_boundary(context):
+            writer, state = self._backend.writer, self._backend.writer.state
+            job = job_of(state, request.name)
+            reason = await asyncio.to_thread(self._messages.reason, state, job.name)
+            answer = reasons.explained(reason, job, state.version)
+            ahead = await asyncio.to_thread(
+                prospect, state, job.name, writer.now_ns(), writer.limits
+            )
+            if ahead is not None:
+                answer.restart.CopyFrom(restart_outlook(ahead))
+            if request.suppose:
+                supposed = await asyncio.to_thread(_what_if, writer, state, request)
+                answer.what_if.CopyFrom(supposed)
+            return answer
+
+    async def ListSlots(
+        self, request: service_pb2.ListSlotsRequest, context: Context
+    ) -> service_pb2.ListSlotsResponse:
+        async with error_boundary(context):
+            return await asyncio.to_thread(_slots, self._backend.writer, request)
+
+    def _list(
+        self, state: State, request: service_pb2.ListJobsRequest
+    ) -> service_pb2.ListJobsResponse:
+        page = jobs_page(state, request)
+        return service_pb2.ListJobsResponse(
+            jobs=self._messages.of_all(state, page.items, with_hosts=False),
+            next_page_token=page.next_token,
+            version=state.version,
+        )
+
+    async def _changed(
+        self, command: Change, prefix: str = "", *, only_checked: bool
+    ) -> job_pb2.Job:
+        """The job after `command`."""
+        state = await self._backend.run(command, prefix, only_checked=only_checked)
+        job = job_of(state, command.name)
+        if isinstance(command, CancelJob | EndJob):  # another may have the name by now
+            job = state.last_ended(command.name) or job
+        return await self._messages.of(state, job)
+
+
+def job_of(state: State, name: str) -> Job:
+    """Raises: ApiError."""
+    job = state.find(name)
+    if job is None:
+        raise not_found("job", name)
+    return job
+
+
+def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
+    """What the job would get if it were submitted now."""
+    state = writer.state
+    found = dry_run(state, command, writer.limits, writer.now_ns())
+    if not isinstance(found, Rejected):
+        return answer_to_proto(state.loaded_fabric, found.answer)
+    if found.code is not Code.INFEASIBLE:
+        raise rejected(found, "spec.")
+    return answer_to_proto(state.loaded_fabric, Infeasible(found.message))
+
+
+def _what_if(
+    writer: Writer, state: State, request: service_pb2.ExplainJobRequest
+) -> advice_pb2.WhatIf:
+    try:
+        answer = what_if(state, request.name, request.suppose, writer.now_ns(), writer.limits)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return reasons.what_if_to_proto(state.loaded_fabric, answer)
+
+
+def _slots(writer: Writer, request: service_pb2.ListSlotsRequest) -> service_pb2.ListSlotsResponse:
+    state = writer.state
+    limit_s = request.time_limit_s if request.HasField("time_limit_s") else None
+    asker = Asker(request.tenant, request.priority_class, limit_s)
+    try:
+        counts = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return reasons.slots_to_proto(counts, state.loaded_fabric.gpus_per_host, state.version)

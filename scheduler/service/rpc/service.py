@@ -1,0 +1,56 @@
+"""SchedulerService as gRPC registers it: the servicers of all subjects as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+from scheduler.service.backend import Backend
+from scheduler.service.rpc.defrag import DefragServicer
+from scheduler.service.rpc.health import HealthServicer
+from scheduler.service.rpc.hosts import HostServicer
+from scheduler.service.rpc.jobs import JobMessages, JobServicer
+from scheduler.service.rpc.spares import SpareServicer
+from scheduler.service.rpc.status import StatusServicer
+from scheduler.service.rpc.tenants import TenantServicer
+from scheduler.service.rpc.watch import WatchServicer
+from scheduler.service.rpc.windows import WindowServicer
+from scheduler.v1 import service_pb2
+from scheduler.wire.reasons import ReasonCache
+
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
+
+
+def scheduler_service(
+    backend: Backend, new_uid: Callable[[], str], started_ns: int = 0
+) -> SimpleNamespace:
+    """All methods of the service. `new_uid`: of jobs. `started_ns`: of the server."""
+    reasons = ReasonCache()
+    return joined(
+        (
+            JobServicer(backend, JobMessages(backend, reasons), new_uid),
+            HostServicer(backend),
+            TenantServicer(backend),
+            WindowServicer(backend),
+            SpareServicer(backend),
+            HealthServicer(backend),
+            DefragServicer(backend),
+            WatchServicer(backend),
+            StatusServicer(backend, reasons, started_ns),
+        )
+    )
+
+
+def joined(servicers: Sequence[object]) -> SimpleNamespace:
+    """One servicer that has each method of the service from the servicer that defines it.
+
+    Raises: TypeError for a method that none of them defines, or several.
+    """
+    methods = {}
+    for method in SERVICE.methods:
+        owners = [servicer for servicer in servicers if hasattr(servicer, method.name)]
+        if len(owners) != 1:
+            names = ", ".join(type(owner).__name__ for owner in owners) or "no servicer"
+            raise TypeError(f"{method.name} is defined by {names}")
+        methods[method.name] = getattr(owners[0], method.name)
+    return SimpleNamespace(**methods)

@@ -1,0 +1,47 @@
+"""The call for the cluster on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from scheduler.engine.writer import Writer
+from scheduler.observe import census
+from scheduler.observe.incidents import KEPT
+from scheduler.service import pagination
+from scheduler.service.backend import Backend
+from scheduler.service.errors import error_boundary
+from scheduler.v1 import service_pb2
+from scheduler.wire.reasons import ReasonCache
+from scheduler.wire.status import Server, status
+
+Context = grpc.aio.ServicerContext[Any, Any]
+GANGS, INCIDENTS = 20, 10  # shown when the request names no number
+
+
+class StatusServicer:
+    """`started_ns`: when the server started."""
+
+    def __init__(self, backend: Backend, reasons: ReasonCache, started_ns: int) -> None:
+        self._backend = backend
+        self._reasons = reasons
+        self._started_ns = started_ns
+
+    async def GetStatus(
+        self, request: service_pb2.GetStatusRequest, context: Context
+    ) -> service_pb2.GetStatusResponse:
+        async with error_boundary(context):
+            return await asyncio.to_thread(self._status, self._backend.writer, request)
+
+    def _status(
+        self, writer: Writer, request: service_pb2.GetStatusRequest
+    ) -> service_pb2.GetStatusResponse:
+        state, now_ns = writer.state, writer.now_ns()
+        gangs = pagination.size(request.gangs, GANGS, pagination.MOST_JOBS, "gangs")
+        incidents = pagination.size(request.incidents, INCIDENTS, KEPT, "incidents")
+        server = Server(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
+        oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
+        why = self._reasons.explain(state, oldest, now_ns, writer.limits)
+        return status(state, server, why, writer.instruments.incidents.newest(incidents), gangs)
